@@ -22,8 +22,11 @@ from nnapi_prof.costs.store.selection import Selection, instant, stated_instant
 from nnapi_prof.device.protocol.description import description_parts
 from nnapi_prof.errors import CostError, UsageError, option_name
 from nnapi_prof.execution.report import RunReport, choose, every, last
+from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.qnn.calibration import ChipOrigin
+from nnapi_prof.qnn.costs import ChipCosts
 from nnapi_prof.reports.data import ReportData, this_environment
 from nnapi_prof.reports.files import format_of, write_report
 
@@ -247,3 +250,28 @@ def write(path: Path, data: ReportData) -> Path:
         )
     write_report(path, form, data)
     return path
+
+
+def chip_report(
+    model: str,
+    costs: ChipCosts,
+    origin: ChipOrigin,
+    device: str,
+    plans: Sequence[Plan],
+    notes: tuple[str, ...] = (),
+    advice: tuple[Advice, ...] = (),
+) -> ReportData:
+    """All that a report of a plan for a chip shows: nothing of it was measured."""
+    return ReportData(
+        model=model,
+        graph=costs.graph,
+        cost_model=costs.as_cost_model(),
+        measurements=(),
+        plan=plans[0],
+        baselines=tuple(plans[1:]),
+        device_info={"phone": device},
+        notes=notes,
+        environment=this_environment(),
+        advice=advice,
+        origin=origin,
+    )

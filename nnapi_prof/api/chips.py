@@ -75,7 +75,6 @@ if TYPE_CHECKING:
     from nnapi_prof.qnn.graphs import Form
     from nnapi_prof.qnn.network import ChipEstimate, ChipFiles
     from nnapi_prof.qnn.profile import ChipProfile
-    from nnapi_prof.reports.data import ReportData
 
 
 @dataclass(frozen=True)
@@ -350,28 +349,6 @@ def read_chip_bundle(folder: Path) -> ChipPlan:
             f"{folder}: the bundle is damaged ({escape_untrusted(str(error), 300)})",
             "make it again with `nnapi-prof partition`",
         ) from error
-
-
-def chip_report(
-    model: Model, plans: Sequence[Plan], costs: Costs, advice: tuple[Advice, ...] = ()
-) -> ReportData:
-    """All that a report of such a plan shows: nothing of it was measured."""
-    from nnapi_prof.reports.data import ReportData, this_environment
-
-    priced, origin = _chip_costs(costs)
-    return ReportData(
-        model=model.name,
-        graph=model.graph,
-        cost_model=priced.as_cost_model(),
-        measurements=(),
-        plan=plans[0],
-        baselines=tuple(plans[1:]),
-        device_info={"phone": costs.device},
-        notes=costs.notes,
-        environment=this_environment(),
-        advice=advice,
-        origin=origin,
-    )
 
 
 def _chip_costs(costs: Costs) -> tuple[ChipCosts, ChipOrigin]:

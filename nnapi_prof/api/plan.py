@@ -31,8 +31,9 @@ from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import CurvePoint, ParallelPlan, ThroughputPlan
 from nnapi_prof.partition.solver import PlanSearch
+from nnapi_prof.qnn.costs import ChipCosts
 from nnapi_prof.reports import notebook
-from nnapi_prof.reports.bundle_data import naming_table, report_data_from_bundle
+from nnapi_prof.reports.bundle_data import chip_report, naming_table, report_data_from_bundle
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.words import count
 
@@ -267,9 +268,17 @@ class ModelPlan:
         Raises CostError where the table lacks the model, UsageError where nothing was measured.
         """
         if self.costs is not None and self.costs.origin is not None:
-            from nnapi_prof.api.chips import chip_report
-
-            return chip_report(self.model, self.plans, self.costs, self.advice)
+            chip = self.costs
+            assert isinstance(chip.priced, ChipCosts) and chip.origin is not None
+            return chip_report(
+                self.model.name,
+                chip.priced,
+                chip.origin,
+                chip.device,
+                self.plans,
+                chip.notes,
+                self.advice,
+            )
         bundle = bundle or self.bundle
         ship = deploy_steps(bundle, self.folder) if self.folder is not None else ()
         if self.costs is None:

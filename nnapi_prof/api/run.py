@@ -15,21 +15,19 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.description import describe, device_fingerprint, device_name
+from nnapi_prof.device.protocol.description import device_fingerprint, device_name
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import (
     InputSpecError,
     MismatchError,
     SerializationError,
-    UsageError,
     for_caller,
     option_name,
 )
-from nnapi_prof.execution.build import at_sizes, names_of
+from nnapi_prof.execution.build import at_sizes, check_device, check_levels, names_of
 from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache, load_program
 from nnapi_prof.execution.report import RunReport
-from nnapi_prof.graph.plan import AUTO, Plan
 from nnapi_prof.reports import notebook
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.words import plan_cells
@@ -202,40 +200,6 @@ def _checked(
         )
     tensors = tuple(inputs)
     return tensors, planned.model.eager(*(value.clone() for value in tensors))
-
-
-def check_device(plan: Plan, made_for: str, client: AgentClient, name: str) -> None:
-    """Raises UsageError where the device lacks an accelerator that a plan made for another one
-    runs on. ``name`` is the plan's for people."""
-    info = client.info()
-    there = [each.name for each in info.nnapi.accelerators]
-    needed = dict.fromkeys(s.target.accelerator or "" for s in plan.segments)
-    missing = [each for each in needed if each not in (*there, AUTO, "")]
-    if missing:
-        raise UsageError(
-            f"{name} was made for {made_for}, and runs on its {' and '.join(missing)}:"
-            f" {describe(info)} has {', '.join(there) or 'no accelerators'}; choose the right"
-            f" device with {option_name('device')}, or make a bundle for this one with `nnapi-prof"
-            " profile` and `nnapi-prof partition`"
-        )
-
-
-def check_levels(bundle: Bundle, info: AgentInfo, name: str) -> None:
-    """Raises UsageError where a model of a bundle has an operation of a later feature level than
-    the accelerator of that name has on a device. ``name`` is the plan's for people."""
-    levels = {each.name: each.feature_level for each in info.nnapi.accelerators}
-    for segment in (segment for plan in bundle.plans for segment in plan.segments):
-        own = levels.get(segment.target.accelerator or "")
-        if own is None:
-            continue
-        needed = bundle.region(segment.units, segment.target).level
-        if needed > max(own, bundle.levels[segment.target.base.key]):
-            raise UsageError(
-                f"{name} was made for {bundle.device}, and has an operation of feature level"
-                f" {needed} on {segment.target.accelerator}: {describe(info)} has level {own}"
-                " there; make a bundle for this one with `nnapi-prof profile` and"
-                " `nnapi-prof partition`"
-            )
 
 
 def eager_reference(

@@ -25,8 +25,6 @@ Floats = NDArray[np.float64]
 CostedRegion = tuple[frozenset[int], Target]
 """Units and the target that they run on as one."""
 
-"""Where ``refusals`` say this, no target refused anything."""
-
 Z = 1.96
 """Standard deviations to either end of an interval: 95 % of a normal distribution."""
 MOST_OPTIMISM = 0.7
@@ -206,6 +204,26 @@ class CostTable:
         )
 
 
+UnitCost = Callable[[Unit, Target, float], float | None]
+"""Unit, target and what the unit costs there in ns -> what it is to cost; None keeps it off."""
+Weight = Callable[[Target], float] | Mapping[str, float]
+"""Target -> the factor of everything there; or patterns of target names -> factors, of which the
+first that fits counts (1 where none does)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """The objective that a plan minimises, where that is not the latency."""
+
+    name: str
+    """For people: ``energy``."""
+    unit: str
+    """Of a million of its values, as milliseconds are of nanoseconds: ``mJ``."""
+
+    def __str__(self) -> str:
+        return f"{self.name} in {self.unit}"
+
+
 def optimistic(table: CostTable) -> CostTable:
     """The costs with all sums at the lower ends of their intervals; measured regions stay.
 
@@ -215,6 +233,57 @@ def optimistic(table: CostTable) -> CostTable:
     if table.slack is None:
         return table
     return table.scaled(1 - np.minimum(MOST_OPTIMISM, Z * table.slack))
+
+
+def adjusted_table(
+    graph: UnitGraph, base: CostTable, cost: UnitCost | None, weight: Weight | None
+) -> CostTable:
+    """The costs as a function and weights change them: a user's own objective.
+
+    The partitioner finds the least sum over segments of
+
+        weight(target) x (invocation + transfer + the units' costs)
+
+    whatever these are, so that its plan stays the exact optimum. A region that was measured whole
+    costs what it took, plus what the function adds to (or takes from) its units. The function is
+    asked once for every unit on every target that runs it. Raises UsageError where either says what
+    is no number from 0 on, or a pattern fits no target.
+    """
+    if isinstance(weight, Mapping):
+        for pattern in weight:
+            if not any(fnmatchcase(target.key, pattern) for target in base.targets):
+                there = ", ".join(target.key for target in base.targets)
+                raise UsageError(f"weight of {pattern!r}: no target fits it; there are {there}")
+    own = {
+        (unit.index, target): ns if cost is None else _checked(cost(unit, target, ns), unit, target)
+        for target in base.targets
+        for unit in graph.units
+        if (ns := base.unit_cost(unit.index, target)) is not None
+    }
+    return adjusted(base, own, {target: _factor(weight, target) for target in base.targets})
+
+
+def _factor(weight: Weight | None, target: Target) -> float:
+    """The weight of a target."""
+    if weight is None:
+        return 1.0
+    if isinstance(weight, Mapping):
+        fitting = (w for name, w in weight.items() if fnmatchcase(target.key, name))
+        factor = next(fitting, 1.0)
+    else:
+        factor = weight(target)
+    if not (math.isfinite(factor) and factor >= 0):
+        raise UsageError(f"the weight of {target} is {factor!r}: a number from 0 on is wanted")
+    return float(factor)
+
+
+def _checked(value: float | None, unit: Unit, target: Target) -> float | None:
+    if value is None or (math.isfinite(value) and value >= 0):
+        return value
+    raise UsageError(
+        f"the cost function says {value!r} for {unit.label} on {target}: a number from 0 on is"
+        " wanted, or None where it must not run there"
+    )
 
 
 def adjusted(
@@ -363,69 +432,6 @@ def _adds_nothing(table: CostTable, noise: float, target: Target, rival: Target)
         return False
     saved = sum(max(0.0, other - ns) for ns, other in both)
     return saved <= noise * sum(other for _, other in both)
-
-
-UnitCost = Callable[[Unit, Target, float], float | None]
-"""Unit, target and what the unit costs there in ns -> what it is to cost; None keeps it off."""
-Weight = Callable[[Target], float] | Mapping[str, float]
-"""Target -> the factor of everything there; or patterns of target names -> factors, of which the
-first that fits counts (1 where none does)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """The objective that a plan minimises, where that is not the latency."""
-
-    name: str
-    """For people: ``energy``."""
-    unit: str
-    """Of a million of its values, as milliseconds are of nanoseconds: ``mJ``."""
-
-    def __str__(self) -> str:
-        return f"{self.name} in {self.unit}"
-
-
-def adjusted_table(
-    graph: UnitGraph, base: CostTable, cost: UnitCost | None, weight: Weight | None
-) -> CostTable:
-    """The costs as a function and weights change them; the function is asked once for every unit on
-    every target that runs it. Raises UsageError where either says what is no number from 0 on, or
-    a pattern fits no target."""
-    if isinstance(weight, Mapping):
-        for pattern in weight:
-            if not any(fnmatchcase(target.key, pattern) for target in base.targets):
-                there = ", ".join(target.key for target in base.targets)
-                raise UsageError(f"weight of {pattern!r}: no target fits it; there are {there}")
-    own = {
-        (unit.index, target): ns if cost is None else _checked(cost(unit, target, ns), unit, target)
-        for target in base.targets
-        for unit in graph.units
-        if (ns := base.unit_cost(unit.index, target)) is not None
-    }
-    return adjusted(base, own, {target: _factor(weight, target) for target in base.targets})
-
-
-def _factor(weight: Weight | None, target: Target) -> float:
-    """The weight of a target."""
-    if weight is None:
-        return 1.0
-    if isinstance(weight, Mapping):
-        fitting = (w for name, w in weight.items() if fnmatchcase(target.key, name))
-        factor = next(fitting, 1.0)
-    else:
-        factor = weight(target)
-    if not (math.isfinite(factor) and factor >= 0):
-        raise UsageError(f"the weight of {target} is {factor!r}: a number from 0 on is wanted")
-    return float(factor)
-
-
-def _checked(value: float | None, unit: Unit, target: Target) -> float | None:
-    if value is None or (math.isfinite(value) and value >= 0):
-        return value
-    raise UsageError(
-        f"the cost function says {value!r} for {unit.label} on {target}: a number from 0 on is"
-        " wanted, or None where it must not run there"
-    )
 
 
 def planning_costs(costs: CostTable) -> tuple[CostTable, CostTable]:

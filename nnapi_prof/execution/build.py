@@ -15,13 +15,14 @@ from nnapi_prof.convert.region import Region, growth_note, to_float16, units_in_
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.model.forms import Forms, forms_note
 from nnapi_prof.costs.model.regression import TargetFit
+from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import InputSpecError, UsageError, option_name
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.execution.profile.unit_graph_cache import load_program
 from nnapi_prof.frontend.inputs import InputSpec, listed, parse_input_spec, parse_input_specs
-from nnapi_prof.graph.plan import Engine, Plan, Target
+from nnapi_prof.graph.plan import AUTO, Engine, Plan, Target
 from nnapi_prof.graph.program import Program, constant_outputs
 
 
@@ -240,3 +241,37 @@ def names_of(info: AgentInfo | None) -> PhoneTraits:
     if info is None:
         return PhoneTraits()
     return phone_of(info.properties, ((a.name, a.feature_level) for a in info.nnapi.accelerators))
+
+
+def check_device(plan: Plan, made_for: str, client: AgentClient, name: str) -> None:
+    """Raises UsageError where the device lacks an accelerator that a plan made for another one
+    runs on. ``name`` is the plan's for people."""
+    info = client.info()
+    there = [each.name for each in info.nnapi.accelerators]
+    needed = dict.fromkeys(s.target.accelerator or "" for s in plan.segments)
+    missing = [each for each in needed if each not in (*there, AUTO, "")]
+    if missing:
+        raise UsageError(
+            f"{name} was made for {made_for}, and runs on its {' and '.join(missing)}:"
+            f" {describe(info)} has {', '.join(there) or 'no accelerators'}; choose the right"
+            f" device with {option_name('device')}, or make a bundle for this one with `nnapi-prof"
+            " profile` and `nnapi-prof partition`"
+        )
+
+
+def check_levels(bundle: Bundle, info: AgentInfo, name: str) -> None:
+    """Raises UsageError where a model of a bundle has an operation of a later feature level than
+    the accelerator of that name has on a device. ``name`` is the plan's for people."""
+    levels = {each.name: each.feature_level for each in info.nnapi.accelerators}
+    for segment in (segment for plan in bundle.plans for segment in plan.segments):
+        own = levels.get(segment.target.accelerator or "")
+        if own is None:
+            continue
+        needed = bundle.region(segment.units, segment.target).level
+        if needed > max(own, bundle.levels[segment.target.base.key]):
+            raise UsageError(
+                f"{name} was made for {bundle.device}, and has an operation of feature level"
+                f" {needed} on {segment.target.accelerator}: {describe(info)} has level {own}"
+                " there; make a bundle for this one with `nnapi-prof profile` and"
+                " `nnapi-prof partition`"
+            )
