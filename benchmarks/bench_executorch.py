@@ -33,7 +33,7 @@ import torch
 from executorch_models import DIGITS, NAMES, module_of, program_of
 
 import nnapi_prof
-from nnapi_prof.bundle.runtime import runtime_bundle
+from nnapi_prof.bundle.deployment import runtime_bundle
 from nnapi_prof.device import xnnpack
 from nnapi_prof.device.build import build_host, cmake_build
 from nnapi_prof.executorch import load

@@ -28,9 +28,9 @@ from pathlib import Path
 
 import torch
 
-from nnapi_prof.bundle.bundle import Bundle, needed_regions
+from nnapi_prof.bundle import Bundle, needed_regions
+from nnapi_prof.bundle.deployment import runtime_bundle
 from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
-from nnapi_prof.bundle.runtime import runtime_bundle
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.device import xnnpack
 from nnapi_prof.device.find import open_local

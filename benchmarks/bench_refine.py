@@ -27,8 +27,8 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device
+from nnapi_prof.execution import RunOptions
 from nnapi_prof.execution.build import bundle_of
-from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.execution.timing import plan_key, time_plans

@@ -38,7 +38,7 @@ from bench_executorch import LIBRARY, build_library
 from executorch_models import DIGITS, program_of
 
 import nnapi_prof
-from nnapi_prof.bundle.runtime import runtime_bundle
+from nnapi_prof.bundle.deployment import runtime_bundle
 from nnapi_prof.device import java
 from nnapi_prof.device.build import (
     CMAKE_SOURCES,

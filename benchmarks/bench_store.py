@@ -34,10 +34,17 @@ REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))
 
 from nnapi_prof.costs.conditions import Conditions  # noqa: E402
-from nnapi_prof.costs.measurement import Kind, Measurement, Status  # noqa: E402
-from nnapi_prof.costs.samples import Round  # noqa: E402
-from nnapi_prof.costs.store import CostStore  # noqa: E402
-from nnapi_prof.costs.store.devices import measured, named  # noqa: E402
+from nnapi_prof.costs.measurement import (  # noqa: E402
+    Kind,
+    Measurement,
+    Round,
+    Status,
+)
+from nnapi_prof.costs.store import (  # noqa: E402
+    CostStore,
+    measured,
+    named,
+)
 from nnapi_prof.costs.store.files import merge  # noqa: E402
 from nnapi_prof.costs.store.rows import CONTENT  # noqa: E402
 from nnapi_prof.costs.store.selection import Selection  # noqa: E402

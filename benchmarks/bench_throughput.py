@@ -37,9 +37,9 @@ sys.path.insert(0, str(REPO))
 
 from nnapi_prof.graph.plan import CPU, Preference, Target  # noqa: E402
 from nnapi_prof.partition import SearchLimits  # noqa: E402
-from nnapi_prof.partition.inflight_sim import FrameStrategy  # noqa: E402
 from nnapi_prof.partition.parallel import plan_parallel  # noqa: E402
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow  # noqa: E402
+from nnapi_prof.partition.queues import FrameStrategy  # noqa: E402
 from nnapi_prof.partition.throughput import plan_throughput  # noqa: E402
 from tests.partition.families import (  # noqa: E402
     branches_problem,

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.partition.constraints import Budget
-from nnapi_prof.partition.front import LIMITS, Noise, NoisePoint, fastest_point, noise_arrays
+from nnapi_prof.partition.front import CLOSE, LIMITS, Noise, NoisePoint, fastest_point, noise_arrays
 from nnapi_prof.partition.problem import Problem, check_runnable
-from nnapi_prof.partition.search.bicriteria import CLOSE
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
 
 MOST_PLANS = 32

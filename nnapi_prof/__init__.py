@@ -33,7 +33,7 @@ _WHERE = {
     "ConditionOptions": "costs.conditions",
     "Costs": "api.costs",
     "Devices": "api.options",
-    "Fleet": "fleet.result",
+    "Fleet": "fleet.plans",
     "Gates": "device.state",
     "Latency": "execution.objectives",
     "MeasureOptions": "execution.profile.options",

@@ -37,7 +37,7 @@ from nnapi_prof.execution.objectives import Throughput as Throughput
 from nnapi_prof.execution.objectives import Within as Within
 from nnapi_prof.execution.profile.options import MeasureOptions as MeasureOptions
 from nnapi_prof.fleet.choose import fleet as fleet
-from nnapi_prof.fleet.result import Fleet as Fleet
+from nnapi_prof.fleet.plans import Fleet as Fleet
 from nnapi_prof.graph.plan import Target as Target
 from nnapi_prof.graph.unit import Unit as Unit
 

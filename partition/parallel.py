@@ -1,35 +1,255 @@
-"""One frame on several processors at once: a schedule, a bound of all schedules, the serial plan.
+"""Plan one frame on several processors at once: a schedule, a bound of all, the serial plan.
+
+A schedule is a plan that is run in another way. Each lane takes its segments in the plan's order,
+each as soon as the segments that make its inputs are done; while several lanes are busy, each is
+slower (:mod:`.lanes`). An accelerator's segment moves its inputs and outputs in its own call.
+Conversions between formats belong to the segment that makes the value.
 
 Branches may overlap where processors are of like speed; on a chain nothing can. So the bound comes
 first (:mod:`.overlap`): where it promises less than :data:`PROMISING` over the serial optimum,
-no schedule is looked for. All figures are predictions from costs that were measured one at a time,
-and from a contention that the caller gives; a schedule that was not measured whole on the device
-may be slower than the serial plan.
+no schedule is looked for. Schedules are found by annealing: runs of units, or whole segments, go to
+another phase of a monotone labelling (:mod:`.search.expansion`), and the time line is computed
+anew. Of up to :data:`MOST_EXACT` units every schedule is looked at.
+
+All figures are predictions from costs that were measured one at a time, and from a contention that
+the caller gives; a schedule that was not measured whole may be slower than the serial plan.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from nnapi_prof.graph.plan import Plan, Proof, ProofKind
+from nnapi_prof.partition.arrays import Floats, Ints
 from nnapi_prof.partition.blocks import best_targets, starts_of
-from nnapi_prof.partition.lanes import Contention, Lanes, make_lanes, on_lanes
+from nnapi_prof.partition.lanes import Contention, Lanes, conversions_after, make_lanes, on_lanes
 from nnapi_prof.partition.overlap import integral_bound, lower_bound
 from nnapi_prof.partition.problem import Placement, Problem
-from nnapi_prof.partition.schedule import (
-    MOST_EXACT,
-    Scheduler,
-    Span,
-    best_schedule,
-    durations,
-    makespan,
-    timeline,
-)
+from nnapi_prof.partition.search import library, pointers
+from nnapi_prof.partition.search.annealing import Labelling, Moves, sizes_of, slices
+from nnapi_prof.partition.search.expansion import plan_of_labelling
 from nnapi_prof.partition.search.result import Plan as Placements
 from nnapi_prof.partition.search.result import Report, SearchLimits, SearchResult, Watch
 from nnapi_prof.partition.solver import plan_of_placements, search_serial
+
+MOST_EXACT = 9
+"""Units of which every schedule is looked at, ..."""
+MOST_STEPS = 20_000_000
+"""... in as many steps: two seconds."""
+SLICE = 20_000
+"""Moves between two looks at the clock."""
+STRETCH = 256
+"""Moves between two temperatures."""
+LOAD_PRICE = 0.02
+"""Of a ns of work on any lane, for annealing: of schedules that end together, the one with less to
+do leaves more room."""
+MOST_PHASES = 1_000
+"""A labelling of more takes longer to time than it is worth."""
+ROOM = 24
+"""Rounds of empty phases, one for each target, between all segments together at least: segments are
+cut up there."""
+_DONE = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When a segment runs, in ns from the frame's begin."""
+
+    lane: int
+    start_ns: float
+    end_ns: float
+
+
+def durations(problem: Problem, placements: Sequence[Placement]) -> list[float]:
+    """ns of each segment of a plan, with the conversions of what it makes; those of the graph's
+    inputs are the first one's."""
+    first, *behind = conversions_after(problem, placements)
+    ns = [problem.segment_ns(*place) + own for place, own in zip(placements, behind, strict=True)]
+    return [ns[0] + first, *ns[1:]]
+
+
+def timeline(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) -> tuple[Span, ...]:
+    """When each segment of a plan runs, each lane taking its own in order."""
+    ns = durations(problem, placements)
+    if not all(map(math.isfinite, ns)):
+        return tuple(Span(int(lanes.of_target[k]), math.inf, math.inf) for _, k in placements)
+    home = {u: place for place, (units, _) in enumerate(placements) for u in units}
+    needs = [
+        {home[p] for u in units for p in problem.predecessors[u]} - {place}
+        for place, (units, _) in enumerate(placements)
+    ]
+    waiting: list[list[int]] = [[] for _ in lanes.names]
+    for place, (_, k) in enumerate(placements):
+        waiting[int(lanes.of_target[k])].append(place)
+    rates = [[0.0] * lanes.count, *lanes.rates.tolist()]
+    running: dict[int, float] = {}
+    starts, ends, now = [0.0] * len(ns), [0.0] * len(ns), 0.0
+    done: set[int] = set()
+    while len(done) < len(ns):
+        for lane, queue in enumerate(waiting):
+            if queue and lane not in running and needs[queue[0]] <= done:
+                running[lane], starts[queue[0]] = ns[queue[0]], now
+        speed = rates[sum(1 << lane for lane in running)]
+        passing = min(left / speed[lane] for lane, left in running.items())
+        now += passing
+        for lane in sorted(running):
+            running[lane] -= passing * speed[lane]
+            first = waiting[lane][0]
+            if running[lane] <= _DONE * ns[first]:
+                del running[lane]
+                done.add(waiting[lane].pop(0))
+                ends[first] = now
+    return tuple(
+        Span(int(lanes.of_target[k]), start, end)
+        for (_, k), start, end in zip(placements, starts, ends, strict=True)
+    )
+
+
+def makespan(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) -> float:
+    """When a plan's last segment ends, in ns."""
+    return max((span.end_ns for span in timeline(problem, lanes, placements)), default=0.0)
+
+
+# ---- annealing -----------------------------------------------------------------------------------
+
+
+class Timeline(NamedTuple):
+    """When the phases of a labelling run; as in kernels/schedule.h."""
+
+    lane_of_target: Ints
+    rates: Floats
+    phase_ns: Floats
+    n_links: Ints
+    needs: Ints
+    done: Ints
+    order: Ints
+    moved: Ints
+    mark: Ints
+
+
+class Scheduler:
+    """Anneals schedules of one problem, whose targets all belong to lanes."""
+
+    def __init__(self, problem: Problem, lanes: Lanes, targets: Sequence[int]) -> None:
+        """``targets`` are those that segments may begin on."""
+        self._problem = problem
+        self._lanes = lanes
+        self._targets = tuple(targets)
+        self._moves = Moves(problem, converts=False)
+        self._rates = np.concatenate([np.zeros((1, lanes.count)), lanes.rates])
+
+    def run(
+        self,
+        placements: Sequence[Placement],
+        moves: int,
+        hot_ns: float,
+        cold_ns: float,
+        seed: int,
+        watch: Watch,
+    ) -> Placements:
+        """The best schedule met in so many moves from a plan, the temperature falling from
+        ``hot_ns`` to ``cold_ns``; fewer where the limits end it."""
+        rounds = max(1, ROOM // (len(placements) + 1))
+        tables, labelling = self._moves.begin(placements, self._targets * rounds, seed)
+        if len(tables.phase_target) > MOST_PHASES:
+            return tuple(placements)
+        timeline = self._timeline(placements, labelling)
+        span = makespan(self._problem, self._lanes, placements)
+        cost = np.array([span, span, span + LOAD_PRICE * timeline.phase_ns.sum()])
+        labelling = labelling._replace(cost=cost)
+        sizes = sizes_of(tables, labelling, len(timeline.done), self._lanes.count)
+        factor = (cold_ns / hot_ns) ** (STRETCH / max(STRETCH, moves))
+        for now, temperature in slices(moves, SLICE, STRETCH, hot_ns, factor, watch):
+            library().np_schedule(
+                ctypes.byref(sizes),
+                ctypes.byref(pointers(tables)),
+                ctypes.byref(pointers(labelling)),
+                ctypes.byref(pointers(timeline)),
+                ctypes.c_int64(now),
+                ctypes.c_double(temperature),
+                ctypes.c_double(factor),
+                ctypes.c_double(LOAD_PRICE),
+            )
+        return plan_of_labelling(labelling.best, tables.phase_target)
+
+    def _timeline(self, placements: Sequence[Placement], labelling: Labelling) -> Timeline:
+        problem, phase, n_phases = self._problem, labelling.phase, len(labelling.n_units)
+        words = -(-n_phases // 64)
+        phase_ns = np.zeros(n_phases)
+        for units, k in placements:
+            phase_ns[phase[units[0]]] = problem.segment_ns(units, k)
+        n_links = np.zeros((n_phases, n_phases), dtype=np.int64)
+        needs = np.zeros((n_phases, words), dtype=np.uint64)
+        for u, preds in enumerate(problem.predecessors):
+            for p in preds:
+                later, earlier = int(phase[u]), int(phase[p])
+                if later != earlier:
+                    n_links[later, earlier] += 1
+                    needs[later, earlier // 64] |= np.uint64(1 << earlier % 64)
+        return Timeline(
+            lane_of_target=np.maximum(self._lanes.of_target, 0),
+            rates=self._rates,
+            phase_ns=phase_ns,
+            n_links=n_links,
+            needs=needs.view(np.int64),
+            done=np.zeros(words, dtype=np.int64),
+            order=np.zeros((self._lanes.count, n_phases), dtype=np.int64),
+            moved=np.zeros(3 * (problem.n + 1), dtype=np.int64),
+            mark=np.zeros(problem.n, dtype=np.int64),
+        )
+
+
+# ---- every schedule ------------------------------------------------------------------------------
+
+
+def best_schedule(problem: Problem, lanes: Lanes, upper_ns: float) -> tuple[bool, Placements]:
+    """Whether every schedule of a small problem was looked at or ruled out, and the best one that
+    ends before ``upper_ns``; empty where none does."""
+    n, m = problem.n, lanes.count
+    if n > MOST_EXACT or problem.arrays.converts:
+        return False, ()
+    segment_ns = np.full((1 << n, m), np.inf)
+    target = np.zeros((1 << n, m), dtype=np.int64)
+    for bits in range(1, 1 << n):
+        units = tuple(u for u in range(n) if bits >> u & 1)
+        for k, lane in enumerate(lanes.of_target.tolist()):
+            ns = problem.segment_ns(units, k) if lane >= 0 else math.inf
+            if ns < segment_ns[bits, lane]:
+                segment_ns[bits, lane], target[bits, lane] = ns, k
+    least = problem.unit_ns.min(axis=1)
+    if problem.region_ns:
+        least = np.zeros(n)
+    tables = (
+        segment_ns,
+        np.ascontiguousarray(least),
+        np.concatenate([np.zeros((1, m)), lanes.rates]),
+        np.array([sum(1 << p for p in preds) for preds in problem.predecessors], dtype=np.int64),
+    )
+    units_of, lane_of, count = (np.zeros(size, dtype=np.int64) for size in (n, n, 1))
+    steps = np.array([MOST_STEPS], dtype=np.int64)
+    search = library().np_schedules
+    search.restype = ctypes.c_double
+    search(
+        ctypes.c_int64(n),
+        ctypes.c_int64(m),
+        ctypes.byref(pointers(tables)),
+        ctypes.c_double(upper_ns),
+        *(ctypes.c_void_p(array.ctypes.data) for array in (units_of, lane_of, count, steps)),
+    )
+    plan = tuple(
+        (tuple(u for u in range(n) if bits >> u & 1), int(target[bits, lane]))
+        for bits, lane in zip(
+            units_of[: count[0]].tolist(), lane_of[: count[0]].tolist(), strict=True
+        )
+    )
+    return bool(steps[0] >= 0), plan
+
 
 PROMISING = 1.15
 """The serial optimum over the bound: below, measuring would find next to nothing."""

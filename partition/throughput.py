@@ -18,7 +18,11 @@ from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.causes import amount
 from nnapi_prof.graph.plan import Plan, Proof, ProofKind
 from nnapi_prof.partition.baselines import find_baselines
-from nnapi_prof.partition.inflight_sim import (
+from nnapi_prof.partition.lanes import Contention, loads_of, make_lanes, on_lanes
+from nnapi_prof.partition.mixture import MET, best_mixture
+from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.queues import (
+    Dispatch,
     FrameStrategy,
     InFlight,
     InFlightSimulator,
@@ -29,10 +33,6 @@ from nnapi_prof.partition.inflight_sim import (
     per_second,
     whole_plans,
 )
-from nnapi_prof.partition.lanes import Contention, loads_of, make_lanes, on_lanes
-from nnapi_prof.partition.mixture import MET, best_mixture
-from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.queues import Dispatch
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
 from nnapi_prof.partition.solver import plan_of_placements, search_serial
 

@@ -7,10 +7,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.deployment import deploy_steps
-from nnapi_prof.bundle.findings import kept_advice, kept_faults
-from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.bundle.storage import kept_advice, kept_faults, read_bundle
 from nnapi_prof.costs import absolute, default_location
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import fit
@@ -19,7 +18,7 @@ from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection, instant, stated_instant
-from nnapi_prof.device.protocol.description import description_parts
+from nnapi_prof.device import description_parts
 from nnapi_prof.errors import CostError, UsageError, option_name
 from nnapi_prof.execution.report import RunReport, choose, every, last
 from nnapi_prof.graph.advice import Advice
@@ -27,8 +26,8 @@ from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.qnn.calibration import ChipOrigin
 from nnapi_prof.qnn.costs import ChipCosts
+from nnapi_prof.reports import format_of, write_report
 from nnapi_prof.reports.data import ReportData, this_environment
-from nnapi_prof.reports.files import format_of, write_report
 
 
 def report_data(

@@ -25,9 +25,8 @@ from nnapi_prof.costs.diff import (
     ratio_interval,
     verdict_of,
 )
-from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.samples import p95
-from nnapi_prof.device.protocol.description import device_name
+from nnapi_prof.costs.measurement import Measurement, p95
+from nnapi_prof.device import device_name
 from nnapi_prof.errors import SlowerError
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Segment
 from nnapi_prof.reports.data import ReportData

@@ -16,9 +16,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from nnapi_prof.costs.diff import CONFIDENCE, DiffVerdict
 from nnapi_prof.errors import UsageError
+from nnapi_prof.reports import format_of, write_whole
 from nnapi_prof.reports.comparison import Compared, Row, Side, by_target
 from nnapi_prof.reports.drawings import ToDraw, draw
-from nnapi_prof.reports.files import format_of, write_whole
 from nnapi_prof.reports.frames import NS_PER_MS, all_targets
 from nnapi_prof.reports.html import template
 from nnapi_prof.reports.markdown import table as markdown_table

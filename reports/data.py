@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof import __version__
-from nnapi_prof.bundle.bundle import MixedPrecision
+from nnapi_prof.bundle import MixedPrecision
 from nnapi_prof.bundle.deployment import DeployStep
-from nnapi_prof.bundle.findings import Fault
+from nnapi_prof.bundle.storage import Fault
 from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.region import CostModel

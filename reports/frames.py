@@ -19,8 +19,7 @@ from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import marginal
 from nnapi_prof.device.protocol.results import Outcome
-from nnapi_prof.execution.frame_runs import FrameScheduleRun
-from nnapi_prof.execution.report import PlanRun, RunReport
+from nnapi_prof.execution.report import FrameScheduleRun, PlanRun, RunReport
 from nnapi_prof.graph.plan import Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
 

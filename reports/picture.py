@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from jinja2 import Environment
 from markupsafe import Markup
 
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import AUTO, Engine, Segment, Target
-from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.facts import UnitFacts, unit_facts

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import nnapi_prof
+from nnapi_prof.costs.measurement import Round
 from nnapi_prof.costs.model.region import CostModel
-from nnapi_prof.costs.samples import Round
-from nnapi_prof.execution.frame_runs import FrameScheduleRun
-from nnapi_prof.execution.report import PlanRun, SegmentTiming
+from nnapi_prof.execution.report import FrameScheduleRun, PlanRun, SegmentTiming
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData

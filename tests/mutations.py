@@ -107,7 +107,7 @@ MUTATIONS = (
         case("conv depthwise, two filters a channel"),
     ),
     Mutation(
-        "nnapi_prof/convert/ops/pool.py",
+        "nnapi_prof/convert/ops/pool_resize.py",
         'counts_padding = op.arg("count_include_pad") and padding != (0, 0)',
         "counts_padding = padding != (0, 0)",
         case("avg pool, padding left out"),
@@ -278,7 +278,7 @@ MUTATIONS = (
         ("tests/reports/test_trace.py",),
     ),
     Mutation(
-        "nnapi_prof/costs/samples.py",
+        "nnapi_prof/costs/measurement.py",
         "if runs and not each.unsteady]",
         "if runs]",
         ("tests/costs/test_rounds.py",),

@@ -8,7 +8,7 @@
 
 /* Which of the shares [n], at least one, frame `frame` is of: a multiple of the golden ratio, less
  * its whole part, falls into it. Any stretch of frames has each share nearly as often as it says.
- * The same as PlanSet.select of nnapi_prof/bundle/bundle.py, number by number. */
+ * The same as PlanSet.select of nnapi_prof/bundle/plan_set.py, number by number. */
 uint32_t np_mixture_select(const struct np_bundle_share *shares, uint32_t n, uint64_t frame);
 
 /* How many of `window` frames in a row are of one share at most. */

@@ -12,7 +12,7 @@
  * which the plan names, else that of all other phones. `phone` NULL: the names that Android tells;
  * `nnapi_library` is asked for accelerators. *threads becomes the name's, 0 where it has none; NULL
  * where nobody asks. The same as PlanSet.for_phone of
- * nnapi_prof/bundle/bundle.py. */
+ * nnapi_prof/bundle/plan_set.py. */
 uint32_t np_phones_select(const struct np_bundle *bundle, const nnp_phone *phone,
                           const char *nnapi_library, uint32_t *threads);
 

@@ -69,7 +69,7 @@ ROOMS = (
         "bundle",
         "plan, regions, constants and the fit, on disk;",
         "stock PyTorch, C library",
-        "nnapi_prof.bundle.bundle:Bundle",
+        "nnapi_prof.bundle:Bundle",
     ),
     Room(
         "execution",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx
 
 from nnapi_prof.graph.node import is_constant, makes_tensor, type_of
-from nnapi_prof.passes.rewrite import Rule, Site
+from nnapi_prof.passes import Rule, Site
 
 aten = torch.ops.aten
 

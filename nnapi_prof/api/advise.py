@@ -20,13 +20,13 @@ from nnapi_prof.api.options import SILENT, Listener, Progress, open_client, to_l
 from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.api.planning import partition
 from nnapi_prof.api.profiling import profile
+from nnapi_prof.costs.measurement import summarise
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.forms import formed_rows
 from nnapi_prof.costs.model.region import CostModel
-from nnapi_prof.costs.samples import summarise
 from nnapi_prof.costs.table import Z
+from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.errors import NnapiProfError, UsageError, option_name
 from nnapi_prof.execution.estimation import unit_works
 from nnapi_prof.execution.objectives import AdviseOptions, Latency
@@ -42,8 +42,7 @@ from nnapi_prof.reports import notebook
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nnapi_prof.advice.rules import KnownRewrite
-    from nnapi_prof.advice.search import Suggestion
+    from nnapi_prof.advice.search import KnownRewrite, Suggestion
     from nnapi_prof.advice.whatif import Basis
     from nnapi_prof.reports.data import ReportData
 

@@ -24,11 +24,11 @@ from nnapi_prof.api.costs import CalibrationOptions, Costs
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.options import SILENT, Listener
 from nnapi_prof.api.plan import ModelPlan
-from nnapi_prof.bundle.findings import kept_advice
 from nnapi_prof.bundle.storage import (
     CHIP_FORMAT,
     check_model,
     file_checksum,
+    kept_advice,
     read_manifest,
     replace_folder,
     write_manifest,

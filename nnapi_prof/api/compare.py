@@ -13,10 +13,9 @@ from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.api.run import Result
 from nnapi_prof.bundle.storage import check_bundle, read_bundle, read_file
 from nnapi_prof.costs import existing
-from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.devices import find_one, listed, named
+from nnapi_prof.costs.store import CostStore, find_one, listed, named
 from nnapi_prof.costs.store.selection import Selection, instant
-from nnapi_prof.device.protocol.description import device_name
+from nnapi_prof.device import device_name
 from nnapi_prof.errors import CostError, SerializationError, UsageError, escape_untrusted
 from nnapi_prof.execution.report import RunReport, choose, every
 from nnapi_prof.reports import notebook

@@ -25,9 +25,9 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.api.model import Model, load
-from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle import Bundle
+from nnapi_prof.bundle.deployment import runtime_bundle
 from nnapi_prof.bundle.parts import Parts, largest_parts
-from nnapi_prof.bundle.runtime import runtime_bundle
 from nnapi_prof.bundle.stock_module import flexible_stock_module, mixed_module
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.bundle.torchscript import stock_module, why_uncarried
@@ -36,8 +36,7 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, to_float16
 from nnapi_prof.costs import VARIABLE, default_location, is_there
 from nnapi_prof.costs.conditions import Mode
-from nnapi_prof.device import java
-from nnapi_prof.device.protocol.description import description_parts
+from nnapi_prof.device import description_parts, java
 from nnapi_prof.errors import (
     InputSpecError,
     KeepsState,

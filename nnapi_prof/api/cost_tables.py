@@ -26,11 +26,10 @@ from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.model.fit import fitted_costs
 from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.region import CostModel
-from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.devices import find_one, named
+from nnapi_prof.costs.store import CostStore, find_one, named
 from nnapi_prof.costs.store.selection import Selection, stated_instant
+from nnapi_prof.device import describe, description_of, device_fingerprint
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.description import describe, description_of, device_fingerprint
 from nnapi_prof.errors import CostError, UsageError, option_name
 from nnapi_prof.execution.estimation import (
     described_device,

@@ -18,7 +18,7 @@ from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import AnyCosts, alone_ns, left_at_trial, marginal, shown_targets
 from nnapi_prof.costs.table import CostTable, Objective, UnitCost, Weight, adjusted_table
-from nnapi_prof.device.protocol.description import device_name
+from nnapi_prof.device import device_name
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UsageError, option_name
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, device_targets

@@ -27,7 +27,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.state import Gates
 from nnapi_prof.errors import NnapiProfError
-from nnapi_prof.execution.options import QUICK, Boundary, RunOptions
+from nnapi_prof.execution import QUICK, Boundary, RunOptions
 from nnapi_prof.execution.profile.options import MeasureOptions, ProfileOptions, ProfileOutcome
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.options import into, moved
@@ -35,7 +35,7 @@ from nnapi_prof.options import into, moved
 if TYPE_CHECKING:
     from nnapi_prof.api.plan import ModelPlan
     from nnapi_prof.api.run import Result
-    from nnapi_prof.bundle.bundle import Bundle
+    from nnapi_prof.bundle import Bundle
 
 
 LOGGER = logging.getLogger(__name__)
@@ -283,7 +283,7 @@ def _advise(pipeline: PipelineResult, listener: Listener) -> None:
     """Adds advice that rests on costs alone. A plan that stands has it from an earlier call."""
     from nnapi_prof.api.advise import advise
     from nnapi_prof.api.run import Result
-    from nnapi_prof.bundle.findings import keep_advice, kept_advice
+    from nnapi_prof.bundle.storage import keep_advice, kept_advice
 
     planned, bundle, result = pipeline.planned, pipeline.bundle, pipeline.result
     assert planned is not None and bundle is not None and result is not None

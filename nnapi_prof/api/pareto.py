@@ -19,11 +19,11 @@ from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.api.options import Listener, Progress, to_log
 from nnapi_prof.api.profiling import profile
-from nnapi_prof.bundle.bundle import FrontRow, MixedPrecision, Sensitivity
+from nnapi_prof.bundle import FrontRow, MixedPrecision, Sensitivity
+from nnapi_prof.device import device_name
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
-from nnapi_prof.device.protocol.description import device_name
 from nnapi_prof.device.protocol.results import HalfArithmetic
 from nnapi_prof.errors import PartitionError, UsageError, for_caller
 from nnapi_prof.execution.front import (

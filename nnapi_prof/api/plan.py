@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, load
-from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.deployment import deploy_steps
-from nnapi_prof.bundle.findings import keep_advice, kept_advice
 from nnapi_prof.bundle.plan_set import FramePlan
-from nnapi_prof.bundle.storage import is_chip_plan, read_bundle
+from nnapi_prof.bundle.storage import is_chip_plan, keep_advice, kept_advice, read_bundle
 from nnapi_prof.costs import absolute
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.contention import ASSUMED, ContentionBasis, Slowdowns
 from nnapi_prof.costs.estimate.costs import EstimatedCosts
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.table import Objective
-from nnapi_prof.device.protocol.description import device_name
+from nnapi_prof.device import device_name
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.build import bundle_of, save_bundle, with_open_sizes

@@ -12,7 +12,7 @@ from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.api.options import SILENT, Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan, PredictedThroughput
-from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.plan_set import FramePlan, usual_in_flight
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.contention import Slowdowns, given
@@ -21,6 +21,7 @@ from nnapi_prof.costs.table import planning_costs
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import HalfArithmetic
 from nnapi_prof.errors import UsageError, for_caller
+from nnapi_prof.execution import Boundary, RunOptions
 from nnapi_prof.execution.frames import (
     _named_plans,
     verified_frames,
@@ -36,7 +37,6 @@ from nnapi_prof.execution.objectives import (
     Throughput,
     Within,
 )
-from nnapi_prof.execution.options import Boundary, RunOptions
 from nnapi_prof.execution.timing import choose_measured
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.program import Program

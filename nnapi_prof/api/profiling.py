@@ -15,8 +15,8 @@ from nnapi_prof.costs.conditions import ConditionOptions, Conditions
 from nnapi_prof.costs.contention import corun_rows
 from nnapi_prof.costs.model.views import FittedCosts
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo, HalfArithmetic
 from nnapi_prof.device.state import Gates, read_state
 from nnapi_prof.execution.profile.device_monitor import is_phone

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from nnapi_prof.api.model import Model
 from nnapi_prof.api.options import SILENT, Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan
-from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.device import device_fingerprint, device_name
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.description import device_fingerprint, device_name
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import (
     InputSpecError,
@@ -24,8 +24,8 @@ from nnapi_prof.errors import (
     for_caller,
     option_name,
 )
+from nnapi_prof.execution import RunOptions
 from nnapi_prof.execution.build import at_sizes, check_device, check_levels, names_of
-from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache, load_program
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.reports import notebook

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from nnapi_prof.costs.conditions import Precision
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.program import Program, run_units
-from nnapi_prof.graph.types import TensorType
 
 BUDGETS: Mapping[Precision, float] = {
     Precision.FLOAT32: 1e-4,

@@ -9,8 +9,15 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from nnapi_prof.advice.rules import rules_for
-from nnapi_prof.advice.search import as_program, moved, names_of, rewritten
+from nnapi_prof.advice.search import as_program, moved, names_of, rewritten, rules_for
+from nnapi_prof.bisection import (
+    FIRST_REPEATS,
+    LAST_REPEATS,
+    Finding,
+    Halving,
+    Region,
+    Verdict,
+)
 from nnapi_prof.bisection.deviation import Deviation, difference, movement, worst
 from nnapi_prof.bisection.diagnosis import (
     MANY_RUNS,
@@ -22,14 +29,6 @@ from nnapi_prof.bisection.diagnosis import (
     kind_of,
 )
 from nnapi_prof.bisection.probe import Execution, RegionProbe, reference_values
-from nnapi_prof.bisection.search import (
-    FIRST_REPEATS,
-    LAST_REPEATS,
-    Finding,
-    Halving,
-    Region,
-    Verdict,
-)
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.graph.advice import Rewrite

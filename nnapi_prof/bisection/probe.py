@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from nnapi_prof.bisection import Region as UnitRun
+from nnapi_prof.bisection import Verdict
+from nnapi_prof.bisection import halves as halves_of
 from nnapi_prof.bisection.deviation import Deviation, deviation, worst
 from nnapi_prof.bisection.diagnosis import Way
-from nnapi_prof.bisection.search import Region as UnitRun
-from nnapi_prof.bisection.search import Verdict
-from nnapi_prof.bisection.search import halves as halves_of
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, operand_of, to_float16
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
@@ -27,8 +27,8 @@ from nnapi_prof.device.protocol.actions import TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.errors import ConversionError, UnsupportedOp
+from nnapi_prof.execution import ActionOptions
 from nnapi_prof.execution.actions import PreparedAction, build_action
-from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.graph.plan import AUTO, Engine, Target
 from nnapi_prof.graph.program import (
     Program,
@@ -96,7 +96,7 @@ class Execution:
 
 
 class RegionProbe:
-    """Runs regions of a program on one target; a probe of :class:`.search.Halving`.
+    """Runs regions of a program on one target; a probe of :class:`nnapi_prof.bisection.Halving`.
 
     ``references`` are the values of each sample. ``budget`` is that of
     :func:`.deviation.deviation`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.deployment import stock_plan
 from nnapi_prof.bundle.torchscript import gives, takes, why_not_said
 from nnapi_prof.convert.lower import convert_region, why_not

@@ -1,4 +1,7 @@
-"""Bundles to and from disk; the layout is in :mod:`nnapi_prof.bundle.bundle`."""
+"""Write bundles to disk and read them; the layout is in :mod:`nnapi_prof.bundle`.
+
+A bundle's folder keeps findings beside it, where reports show them: advice, a bisection's faults.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +12,22 @@ import re
 import shutil
 import stat
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.bundle.bundle import Bundle, MixedPrecision, RegionKey
+from nnapi_prof.bundle import Bundle, MixedPrecision, RegionKey
 from nnapi_prof.bundle.plan_set import VERSION as PLAN_SET_VERSION
 from nnapi_prof.bundle.plan_set import FramePlan, PlanSet
 from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.model import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.model.forms import (
-    ProductForm,
-    UnitForms,
-    forms_from_json,
-    forms_to_json,
-)
+from nnapi_prof.costs.model.forms import ProductForm, UnitForms, forms_from_json, forms_to_json
 from nnapi_prof.costs.model.regression import fits_from_json, fits_to_json
 from nnapi_prof.errors import SerializationError, UsageError, escape_untrusted, option_name
+from nnapi_prof.graph.advice import Advice, advice_from_json, advice_to_json
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.unit import graph_from_json, graph_to_json, type_from_json, type_to_json
 from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container
@@ -396,3 +396,82 @@ def check_file(path: Path, most_bytes: int) -> None:
 
 def _too_large(path: Path, n_bytes: int, most_bytes: int) -> str:
     return f"{path.name} has {n_bytes:,} bytes, {most_bytes:,} at most are read"
+
+
+ADVICE_FILE = "advice.json"
+MOST_ADVICE_BYTES = 16 << 20
+
+
+def keep_advice(bundle: Path, advice: Sequence[Advice]) -> Path:
+    """Writes advice into a bundle's folder, where reports find it; the file. Raises UsageError
+    where it cannot be written."""
+    file = bundle / ADVICE_FILE
+    try:
+        file.write_text(advice_to_json(advice), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror or error}") from error
+    return file
+
+
+def kept_advice(bundle: Path) -> tuple[Advice, ...]:
+    """Reads the advice that :func:`keep_advice` wrote; empty where there is none. Raises
+    SerializationError."""
+    file = bundle / ADVICE_FILE
+    if not file.exists():
+        return ()
+    try:
+        return advice_from_json(read_file(file, MOST_ADVICE_BYTES).decode())
+    except (SerializationError, UnicodeDecodeError) as error:
+        raise SerializationError(f"{file}: {error}") from error
+
+
+FAULTS_FILE = "faults.json"
+MOST_FAULTS_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Units whose results on a target differ from PyTorch's."""
+
+    label: str
+    target: str
+    """Key of the target."""
+    kind: str
+    line: str
+    """``FILE:LINE`` of the user's Python, empty where unknown."""
+    error: str
+    """Relative to the largest value, as text: it may be infinite."""
+    cure: str
+
+
+def keep_faults(bundle: Path, faults: Sequence[Fault]) -> Path:
+    """Write faults into a bundle's folder; returns the file.
+
+    Raises UsageError where it cannot be written.
+    """
+    file = bundle / FAULTS_FILE
+    try:
+        file.write_text(json.dumps([asdict(fault) for fault in faults], indent=1), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror or error}") from error
+    return file
+
+
+def kept_faults(bundle: Path) -> tuple[Fault, ...]:
+    """Read what :func:`keep_faults` wrote; empty where there is none. Raises SerializationError."""
+    file = bundle / FAULTS_FILE
+    if not file.exists():
+        return ()
+    try:
+        listed = json.loads(read_file(file, MOST_FAULTS_BYTES))
+        names = {field.name for field in fields(Fault)}
+        if not isinstance(listed, list) or not all(
+            isinstance(row, dict)
+            and row.keys() == names
+            and all(isinstance(text, str) for text in row.values())
+            for row in listed
+        ):
+            raise ValueError("it is not a list of faults")
+    except ValueError as error:
+        raise SerializationError(f"{file} is damaged: {error}") from error
+    return tuple(Fault(**row) for row in listed)

@@ -21,9 +21,9 @@ from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.structure import Structure
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.frontend.trees import Leaf, annotation, checks, expression, places
+from nnapi_prof.graph import MAX_RANK, DimOrder, TensorType
 from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Preference
-from nnapi_prof.graph.types import MAX_RANK, DimOrder, TensorType
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 

@@ -23,8 +23,7 @@ import click
 from nnapi_prof import __version__
 from nnapi_prof.cli.command import HELP, Group, common_options
 from nnapi_prof.cli.output import Output, asks_for_json
-from nnapi_prof.documents import plugins
-from nnapi_prof.documents.schema import error_document
+from nnapi_prof.documents import error_document, plugins
 from nnapi_prof.errors import NnapiProfError, command_line, escape_untrusted
 
 _ORDER = ("go", "devices", "profile", "partition", "pareto", "advise", "run", "compare",

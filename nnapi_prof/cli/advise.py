@@ -102,7 +102,7 @@ def command(
         is_chip = advised.planned.costs is not None and advised.planned.costs.origin is not None
         keeps = bundle and (not is_chip or advised.planned.folder == model)
         if keeps:
-            from nnapi_prof.bundle.findings import keep_advice
+            from nnapi_prof.bundle.storage import keep_advice
 
             keep_advice(model, advised.advice)
     _show(advised)

@@ -146,7 +146,7 @@ def print_info(device_spec: str | None) -> None:
 
 
 def _facts(info: AgentInfo, path: str) -> list[tuple[str, str]]:
-    from nnapi_prof.device.protocol.description import describe, device_fingerprint
+    from nnapi_prof.device import describe, device_fingerprint
 
     clocks = ["?" if khz is None else f"{khz / 1e6:.2f}" for khz in info.cpu_max_khz]
     has_clocks = any(khz is not None for khz in info.cpu_max_khz)

@@ -104,7 +104,7 @@ def command(
             conditions=conditions,
         )
     if as_json():
-        from nnapi_prof.documents.bisect import of_bisection
+        from nnapi_prof.documents.plans import of_bisection
 
         print_document(of_bisection(outcome))
     else:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
     from rich.console import Console
 
-    from nnapi_prof.bundle.bundle import Bundle, MixedPrecision
+    from nnapi_prof.bundle import Bundle, MixedPrecision
     from nnapi_prof.bundle.parts import Parts
     from nnapi_prof.convert.dynamic_shapes import Template
     from nnapi_prof.convert.export.json import RegionDescription
@@ -157,7 +157,7 @@ ENDING = ".nnprt"
 def write_runtime(written: OutputFiles, path: Path, bundle: Bundle) -> None:
     """Writes a bundle for ``libnnapi_prof_runtime`` to ``path``, or to ``path``.nnprt where it has
     no ending; says what an app will find there."""
-    from nnapi_prof.bundle.runtime import needs_host, runtime_bundle, runtime_plans
+    from nnapi_prof.bundle.deployment import needs_host, runtime_bundle, runtime_plans
 
     content = runtime_bundle(bundle)
     plans = runtime_plans(bundle)

@@ -29,8 +29,7 @@ from nnapi_prof.reports.words import count
 if TYPE_CHECKING:
     from nnapi_prof.api.options import ProgressCallback
     from nnapi_prof.costs.measurement import Measurement
-    from nnapi_prof.costs.store import CostStore, Pruned
-    from nnapi_prof.costs.store.devices import NamedDevice
+    from nnapi_prof.costs.store import CostStore, NamedDevice, Pruned
     from nnapi_prof.costs.store.selection import Selection
 
 
@@ -120,7 +119,7 @@ def selection_of(
 ) -> tuple[Selection, list[NamedDevice]]:
     """The newest rows that fit, and the devices that were named (all, where none was)."""
     from nnapi_prof.costs.measurement import FAILURES, Kind, Status
-    from nnapi_prof.costs.store.devices import find, named
+    from nnapi_prof.costs.store import find, named
     from nnapi_prof.costs.store.selection import Selection, stated_instant
 
     devices = named(store)
@@ -263,8 +262,7 @@ def list_(costs: str | None) -> None:
 
     --device of the other commands takes the first column, a prefix of it, or the name.
     """
-    from nnapi_prof.costs.store import CostStore
-    from nnapi_prof.costs.store.devices import measured
+    from nnapi_prof.costs.store import CostStore, measured
 
     with CostStore(existing(costs)) as store:
         devices = measured(store)

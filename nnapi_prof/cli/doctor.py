@@ -26,7 +26,7 @@ from nnapi_prof.cli.output import as_json, current, plain, print_document, say, 
 from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
-    from nnapi_prof.doctor.checks import CheckResult
+    from nnapi_prof.doctor import CheckResult
 
 
 @define(
@@ -43,7 +43,7 @@ def doctor(device_spec: str | None) -> int:
 
     The exit code is 1 if there is a problem, and 0 if there are only warnings.
     """
-    from nnapi_prof.doctor.checks import Severity
+    from nnapi_prof.doctor import Severity
     from nnapi_prof.doctor.examine import examine
 
     findings = examine(device_spec, progress=say)
@@ -64,7 +64,7 @@ def doctor(device_spec: str | None) -> int:
 
 
 def _show_finding(finding: CheckResult) -> None:
-    from nnapi_prof.doctor.checks import Severity
+    from nnapi_prof.doctor import Severity
 
     colours = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
     level = click.style(f"{finding.level.value:<8}", fg=colours[finding.level])

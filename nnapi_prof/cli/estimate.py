@@ -283,7 +283,7 @@ def _show_fits(reports: Sequence[TargetReport], title: str) -> None:
 
 def _device(store: CostStore, asked: str | None) -> str:
     """The fingerprint of the device to fit; raises UsageError where it is not clear which."""
-    from nnapi_prof.costs.store.devices import find_one, measured
+    from nnapi_prof.costs.store import find_one, measured
     from nnapi_prof.errors import UsageError
 
     there = measured(store)

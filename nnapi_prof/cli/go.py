@@ -22,7 +22,7 @@ from nnapi_prof.cli.output import (
 )
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.cli.ship import show_steps
-from nnapi_prof.execution.options import QUICK, RunOptions
+from nnapi_prof.execution import QUICK, RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 from nnapi_prof.cli.command import F, option_group
 from nnapi_prof.costs.conditions import BY_TRIAL, MOST_THREADS, ConditionOptions, parse_cpus
 from nnapi_prof.device.state import Gates
-from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.execution import RunOptions
 from nnapi_prof.graph.plan import Precision, Preference
 from nnapi_prof.options import default_of, flag_of, options_of, value_types
 

@@ -283,7 +283,7 @@ def _against_rule(rule: Plan, ratio: float) -> str:
 def check_writable(report: Path) -> None:
     """Refuses before the work what cannot be written after it."""
     from nnapi_prof.errors import UsageError
-    from nnapi_prof.reports.files import format_of
+    from nnapi_prof.reports import format_of
 
     if format_of(report) not in FORMS:
         raise UsageError(

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nnapi_prof.api.plan import PredictedThroughput
-    from nnapi_prof.bundle.bundle import Bundle
+    from nnapi_prof.bundle import Bundle
     from nnapi_prof.graph.plan import Plan, Segment, Target
     from nnapi_prof.partition import CurvePoint, ParallelPlan
     from nnapi_prof.partition.solver import PlanSearch, StartupCost

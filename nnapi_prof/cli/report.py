@@ -35,7 +35,7 @@ from nnapi_prof.costs import existing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nnapi_prof.documents.schema import Document
+    from nnapi_prof.documents import Document
     from nnapi_prof.reports.comparison import Compared
     from nnapi_prof.reports.data import ReportData
 
@@ -108,7 +108,7 @@ def report(
     chrome://tracing), json. --json prints the report's data.
     """
     from nnapi_prof.errors import UsageError
-    from nnapi_prof.reports.files import format_of
+    from nnapi_prof.reports import format_of
 
     if max(len(bundles), len(runs), len(dates)) > 1:
         raise UsageError(
@@ -184,14 +184,14 @@ def _check_output(output: Path | None) -> None:
 
 def _beside(bundle: Path, form: str) -> Path:
     """Returns the default path of a report."""
-    from nnapi_prof.reports.files import ENDINGS
+    from nnapi_prof.reports import ENDINGS
 
     stem = bundle.resolve().with_suffix("")
     return stem.with_name(f"{stem.name}{ENDINGS[form][0]}")
 
 
 def _write(path: Path, form: str, data: ReportData) -> None:
-    from nnapi_prof.reports.files import text_of, write_report, write_whole
+    from nnapi_prof.reports import text_of, write_report, write_whole
 
     def document() -> str:
         return json.dumps(_document(data), indent=1, allow_nan=False) + "\n"

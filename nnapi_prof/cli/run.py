@@ -24,7 +24,7 @@ from nnapi_prof.cli.output import (
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.errors import UsageError
-from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.execution import RunOptions
 from nnapi_prof.graph.plan import HOST
 
 if TYPE_CHECKING:

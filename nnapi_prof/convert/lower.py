@@ -14,17 +14,16 @@ import torch
 from torch import fx
 
 import nnapi_prof.convert.ops  # noqa: F401  (fills the registry)
-from nnapi_prof.convert.dispatch import lower_node, lower_values, lowerer_of
 from nnapi_prof.convert.model import ConstantPool, EmissionError, ModelBuilder, OperandId
 from nnapi_prof.convert.quantize.lower import MovingLowering, lower_quantised, moves_integers
 from nnapi_prof.convert.region import OPERAND_CODES, QUANTISED_CODES, Region, operand_of
-from nnapi_prof.convert.registry import Lowering
+from nnapi_prof.convert.registry import Lowering, lower_node, lower_values, lowerer_of
 from nnapi_prof.costs.model.forms import ProductForm, UnitForms
 from nnapi_prof.errors import ConversionError, NnapiProfError, Refusal, UnsupportedOp
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.node import bound_args, makes_tensor, op_name
 from nnapi_prof.graph.program import Program, laid_out
 from nnapi_prof.graph.quantisation import is_quantize, quantised_unit
-from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.nnapi.codes import FeatureLevel, FuseCode, OperandCode, OperationCode
 

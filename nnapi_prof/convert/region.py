@@ -28,7 +28,7 @@ from nnapi_prof.convert.model import (
     Operation,
 )
 from nnapi_prof.errors import ConversionError
-from nnapi_prof.graph.types import DTYPE_BYTES, Quantisation, TensorType
+from nnapi_prof.graph import DTYPE_BYTES, Quantisation, TensorType
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from nnapi_prof.nnapi.facts import level_number, why_not_at

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.costs.conditions import Conditions, Mode
-from nnapi_prof.costs.measurement import Kind, Measurement
-from nnapi_prof.costs.samples import log_ratios, medians
+from nnapi_prof.costs.measurement import Kind, Measurement, log_ratios, medians
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.costs.table import CostTable

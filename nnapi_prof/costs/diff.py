@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.samples import Round
+from nnapi_prof.costs.measurement import Measurement, Round
 
 RESAMPLES = 1000
 CONFIDENCE = 0.99
@@ -207,7 +206,7 @@ def _draws(groups: list[Sequence[int]], seed: int) -> NDArray[np.float64]:
 
 
 def _groups(samples: Sequence[int], rounds: Sequence[Round]) -> list[Sequence[int]]:
-    """Samples by rounds, without those of throttled ones as in :func:`.samples.steady`."""
+    """Samples by rounds, without those of throttled ones as in :func:`.measurement.steady`."""
     if sum(each.runs for each in rounds) != len(samples):
         return [samples]
     groups: list[tuple[Round, Sequence[int]]] = []

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnapi_prof.device.transport.adb_server import ServerDevice, server_address
-from nnapi_prof.doctor.checks import CheckResult, Family, Host, joined, ok, problem, warning
+from nnapi_prof.doctor import CheckResult, Family, Host, joined, ok, problem, warning
 from nnapi_prof.errors import DeviceError, DeviceOffline, UsageError
 
 ADB = Family("ADB")

@@ -17,8 +17,7 @@ from nnapi_prof.device.find import LOCAL, SIMULATED, connected, open_device, pho
 from nnapi_prof.device.install import device_platform, remote_dir
 from nnapi_prof.device.state import SCRIPT, DeviceState, parse_state
 from nnapi_prof.device.transport import storage_error
-from nnapi_prof.doctor.adb import ADB, USB
-from nnapi_prof.doctor.checks import (
+from nnapi_prof.doctor import (
     CheckedDevice,
     CheckResult,
     Family,
@@ -30,6 +29,7 @@ from nnapi_prof.doctor.checks import (
     run,
     warning,
 )
+from nnapi_prof.doctor.adb import ADB, USB
 from nnapi_prof.doctor.host import AGENTS, CACHE, COMPILERS, COSTS, PYTHON
 from nnapi_prof.progress import Notify
 from nnapi_prof.toolchain import ANDROID_ABIS, host_abi

@@ -21,7 +21,7 @@ from typing import Any
 from nnapi_prof.costs import VARIABLE, default_location
 from nnapi_prof.device import xnnpack
 from nnapi_prof.device.build import find_agent
-from nnapi_prof.doctor.checks import CheckResult, Family, Host, ok, problem, warning
+from nnapi_prof.doctor import CheckResult, Family, Host, ok, problem, warning
 from nnapi_prof.errors import BuildError
 from nnapi_prof.toolchain import ANDROID_ABIS, cache_dir, find_zig, host_abi, python_tool
 

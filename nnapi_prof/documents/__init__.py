@@ -1,9 +1,9 @@
-"""The JSON documents of ``--json``: what makes them, and the JSON Schema of each.
+"""Define the JSON documents of ``--json``: what makes them, and the JSON Schema of each.
 
 Every document is an object whose first property ``schema`` is ``nnapi-prof/NAME/VERSION``. A later
 release may add properties to a document without a new version, and takes none away. Times are in ns
 (``..._ns``), dates in ISO 8601 and UTC; whatever has a latency says whether it is ``simulated`` or
-``estimated``.
+``estimated``. Here are the schemas by name, and the words they are written with.
 """
 
 from __future__ import annotations
@@ -11,12 +11,153 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
+import math
 import pkgutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import Enum
 from pathlib import Path
+from typing import Any, TypeVar
 
-from nnapi_prof.documents.schema import Schema, registered
+Schema = dict[str, Any]
+Document = dict[str, Any]
+F = TypeVar("F", bound=Callable[..., Document])
+
+TEXT: Schema = {"type": "string"}
+TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+COUNT_OR_NULL: Schema = {"type": ["integer", "null"], "minimum": 0}
+NUMBER: Schema = {"type": "number"}
+NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
+TRUTH: Schema = {"type": "boolean"}
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_schemas: dict[str, Schema] = {}
+
+
+def described(schema: Schema, words: str) -> Schema:
+    """A copy of a schema that says what the value means."""
+    return {**schema, "description": words}
+
+
+def array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def mapping(values: Schema) -> Schema:
+    """An object with names of its own."""
+    return {"type": "object", "additionalProperties": values}
+
+
+def obj(**properties: Schema) -> Schema:
+    """An object that has all of these properties, and perhaps more in a later release."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def extended(schema: Schema, **properties: Schema) -> Schema:
+    """An object of :func:`obj` with more properties."""
+    return obj(**schema["properties"], **properties)
+
+
+def nullable(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def finite(number: float) -> float | None:
+    """JSON has neither infinity nor NaN."""
+    return number if math.isfinite(number) else None
+
+
+def choice(*values: str) -> Schema:
+    return {"enum": list(values)}
+
+
+def properties(schema: Schema | str, source: object, **computed: Any) -> Document:
+    """Fills the members of an object's schema, or of the document of that name: computed values
+    first, else the attribute of ``source`` with that name, in JSON's types.
+
+    An enumeration becomes its value, a target or a path text, a number that is not finite null; a
+    data class where the schema has an object becomes that object's properties.
+    """
+    if isinstance(schema, str):
+        schema = _schemas[schema]
+    return {
+        name: _json_value(computed[name] if name in computed else getattr(source, name), part)
+        for name, part in schema["properties"].items()
+        if name != "schema"
+    }
+
+
+def _json_value(value: Any, schema: Schema) -> Any:
+    schema = schema.get("anyOf", [schema])[0]  # of what may be null
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        if "properties" in schema:  # a document already
+            return value
+        values = schema["additionalProperties"]
+        return {name: _json_value(each, values) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [_json_value(each, schema["items"]) for each in value]
+    if isinstance(value, float):
+        return finite(value)
+    if value is None or isinstance(value, str | int):
+        return value
+    return properties(schema, value) if "properties" in schema else str(value)
+
+
+def document(name: str, version: int, title: str, /, **properties: Schema) -> Callable[[F], F]:
+    """Registers the schema of the documents that the decorated function makes.
+
+    The function returns the properties; what callers get has ``schema`` in front of them. Raises
+    ValueError for a name that is registered already.
+    """
+    if name in _schemas:
+        raise ValueError(f"document {name} is registered already")
+    stamp = f"nnapi-prof/{name}/{version}"
+    _schemas[name] = {
+        "$schema": _DIALECT,
+        "$id": stamp,
+        "title": title,
+        **obj(schema={"const": stamp}, **properties),
+    }
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def made(*arguments: Any, **options: Any) -> Document:
+            return {"schema": stamp, **function(*arguments, **options)}
+
+        return made  # type: ignore[return-value]
+
+    return decorate
+
+
+def embedded(name: str) -> Schema:
+    """The schema of a document, as a part of another one's."""
+    return {key: part for key, part in _schemas[name].items() if not key.startswith("$")}
+
+
+def registered() -> Mapping[str, Schema]:
+    """Name -> JSON Schema, of the modules that were imported; :func:`nnapi_prof.documents.schemas`
+    imports all."""
+    return dict(sorted(_schemas.items()))
+
+
+@document(
+    "error",
+    1,
+    "A command failed before it had a result",
+    kind=described(TEXT, "class of the error, as UsageError, DeviceNotFound, ModelFileError"),
+    message=described(TEXT, "what was wrong, where, and what to do"),
+    exit_code=described(
+        {"enum": [1, 2, 130]}, "of the process: 1 failure, 2 usage, 130 interrupted"
+    ),
+)
+def error_document(kind: str, message: str, exit_code: int) -> Document:
+    """``kind`` is the name of a class in :mod:`nnapi_prof.errors`, OSError, Interrupted, or
+    InternalError for a mistake of ours."""
+    return {"kind": kind, "message": message, "exit_code": exit_code}
+
 
 COMMANDS = "nnapi_prof.commands"
 """The group of entry points by which installed packages add commands and their documents."""

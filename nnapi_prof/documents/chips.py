@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nnapi_prof.documents import schema as s
+from nnapi_prof import documents as s
+from nnapi_prof.documents import Document, document, properties
 from nnapi_prof.documents.plans import PLAN, UNIT, of_plan, of_units
-from nnapi_prof.documents.schema import Document, document, properties
 
 if TYPE_CHECKING:
     from nnapi_prof.api.chips import ChipEstimates, ChipResult

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.documents import schema as s
+from nnapi_prof import documents as s
+from nnapi_prof.documents import Document, document, properties
 from nnapi_prof.documents.plans import NOTES, OUTPUT, of_checks
-from nnapi_prof.documents.schema import Document, document, properties
 
 if TYPE_CHECKING:
     from nnapi_prof.api.convert import AndroidArchive

@@ -10,18 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnapi_prof import documents as s
 from nnapi_prof.costs.measurement import Kind, Status
-from nnapi_prof.documents import schema as s
+from nnapi_prof.documents import Document, document, properties
 from nnapi_prof.documents.plans import CONDITIONS, PLAN, TARGET, UNIT, of_plan, of_plans, of_units
-from nnapi_prof.documents.schema import Document, document, properties
 from nnapi_prof.documents.throughput import CONTENTION
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.estimate.calibration import TargetReport
     from nnapi_prof.costs.estimate.costs import EstimatedCosts
     from nnapi_prof.costs.measurement import Measurement
-    from nnapi_prof.costs.store import Pruned
-    from nnapi_prof.costs.store.devices import Measured
+    from nnapi_prof.costs.store import Measured, Pruned
     from nnapi_prof.execution.profile.options import ProfileOutcome
     from nnapi_prof.execution.profile.threads import ThreadTrial
     from nnapi_prof.graph.plan import Plan

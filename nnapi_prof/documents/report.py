@@ -9,8 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from nnapi_prof import documents as s
 from nnapi_prof.costs.diff import CONFIDENCE, DiffVerdict
-from nnapi_prof.documents import schema as s
+from nnapi_prof.documents import Document, document, properties
 from nnapi_prof.documents.plans import (
     CONDITIONS,
     NOTES,
@@ -24,7 +25,6 @@ from nnapi_prof.documents.plans import (
     of_units,
     run_document,
 )
-from nnapi_prof.documents.schema import Document, document, properties
 from nnapi_prof.graph.advice import Hindrance
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from nnapi_prof import documents as s
 from nnapi_prof.device.protocol.results import Outcome
-from nnapi_prof.documents import schema as s
-from nnapi_prof.documents.schema import Document, finite, properties
+from nnapi_prof.documents import Document, finite, properties
 
 if TYPE_CHECKING:
     from nnapi_prof.api.plan import PredictedThroughput
     from nnapi_prof.bundle.plan_set import FramePlan, FrameSchedule
-    from nnapi_prof.execution.frame_runs import FrameScheduleRun
+    from nnapi_prof.execution.report import FrameScheduleRun
 
 # Builds the proof of a plan in documents.
 

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.documents import schema as s
-from nnapi_prof.documents.schema import Document, Schema, document, properties
+from nnapi_prof import documents as s
+from nnapi_prof.documents import Document, Schema, document, properties
 
 if TYPE_CHECKING:
     from nnapi_prof.device.clean import Removed
     from nnapi_prof.device.find import ListedDevice
     from nnapi_prof.device.protocol.results import AgentInfo
-    from nnapi_prof.doctor.checks import CheckResult
+    from nnapi_prof.doctor import CheckResult
 
 
 @document(
@@ -180,7 +180,7 @@ def of_push(serial: str, path: str) -> Document:
     ),
 )
 def of_info(serial: str, path: str, info: AgentInfo) -> Document:
-    from nnapi_prof.device.protocol.description import describe, device_fingerprint
+    from nnapi_prof.device import describe, device_fingerprint
 
     return properties(
         "agent-info",

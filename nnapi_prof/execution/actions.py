@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle import Bundle
 from nnapi_prof.convert.model import ModelBuilder, Operand
 from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.costs.conditions import Conditions
@@ -27,9 +27,9 @@ from nnapi_prof.device.protocol.actions import (
     cpu_mask,
 )
 from nnapi_prof.device.protocol.request import Request, RequestBuilder
-from nnapi_prof.execution.options import SPIN_NS, WARM_NS, ActionOptions
+from nnapi_prof.execution import SPIN_NS, WARM_NS, ActionOptions
+from nnapi_prof.graph import DimOrder, Quantisation, TensorType
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
-from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
 
 Feed = Callable[[str], tuple[TensorSource, int]]

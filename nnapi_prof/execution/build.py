@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from nnapi_prof.bundle.bundle import Bundle, RegionKey, needed_regions, region_key
+from nnapi_prof.bundle import Bundle, RegionKey, needed_regions, region_key
 from nnapi_prof.bundle.plan_set import PhoneTraits, phone_of
 from nnapi_prof.bundle.storage import write_bundle
 from nnapi_prof.convert.lower import convert_copies, convert_region
@@ -15,8 +15,8 @@ from nnapi_prof.convert.region import Region, growth_note, to_float16, units_in_
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.model.forms import Forms, forms_note
 from nnapi_prof.costs.model.regression import TargetFit
+from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import InputSpecError, UsageError, option_name
 from nnapi_prof.execution.profile.jobs import device_targets

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import torch
 
-from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.plan_set import FramePlan, FrameSchedule, PlanChoice, usual_in_flight
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.agent import AgentClient
@@ -25,13 +25,13 @@ from nnapi_prof.device.protocol.results import (
     Outcome,
 )
 from nnapi_prof.errors import SerializationError, UsageError
+from nnapi_prof.execution import RunOptions, cooldown_ms
 from nnapi_prof.execution.actions import build_action
-from nnapi_prof.execution.frame_runs import CPU_LANE, FrameScheduleRun, LaneSpan
-from nnapi_prof.execution.options import RunOptions, cooldown_ms
+from nnapi_prof.execution.report import CPU_LANE, FrameScheduleRun, LaneSpan
 from nnapi_prof.execution.timing import PlanKey, feed_of, plan_key, why_failed
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.partition import ParallelPlan, ThroughputPlan
-from nnapi_prof.partition.inflight_sim import ONE_BY_ONE, FrameStrategy
+from nnapi_prof.partition.queues import ONE_BY_ONE, FrameStrategy
 from nnapi_prof.progress import StepCallback
 
 OWN_CHOICE = "nnapi"

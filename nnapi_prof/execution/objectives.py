@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.bundle.plan_set import MOST_IN_FLIGHT
 from nnapi_prof.errors import UsageError, for_caller, option_name
-from nnapi_prof.execution.options import LEAST_SECONDS, MOST_SECONDS
+from nnapi_prof.execution import LEAST_SECONDS, MOST_SECONDS
 from nnapi_prof.graph.plan import Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.options import names, option, placements, validate

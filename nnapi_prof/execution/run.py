@@ -12,14 +12,15 @@ from dataclasses import replace
 
 import torch
 
-from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle import Bundle
 from nnapi_prof.costs.conditions import Precision
+from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import Timing
-from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.errors import AgentError
+from nnapi_prof.execution import RunOptions
 from nnapi_prof.execution.actions import PreparedAction, build_action, read_later, stages_of
 from nnapi_prof.execution.compare import (
     compare,
@@ -27,11 +28,15 @@ from nnapi_prof.execution.compare import (
     notes_on,
     usual_tolerance,
 )
-from nnapi_prof.execution.frame_runs import FrameScheduleRun
 from nnapi_prof.execution.frames import frame_notes, time_frames, ways_of
 from nnapi_prof.execution.judgement import allow_ambiguous, last_step
-from nnapi_prof.execution.options import RunOptions
-from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
+from nnapi_prof.execution.report import (
+    FrameScheduleRun,
+    OutputCheck,
+    PlanRun,
+    RunReport,
+    SegmentTiming,
+)
 from nnapi_prof.execution.timing import NOISE, feed_of, plan_key, time_plans, why_failed
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.graph.program import Program, as_array, constant_outputs, from_memory, run_units

@@ -25,12 +25,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.costs.samples import quality_flags, steady
+from nnapi_prof.bundle import Bundle
+from nnapi_prof.costs.measurement import quality_flags, steady
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import Groups, TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
+from nnapi_prof.execution import RunOptions
 from nnapi_prof.execution.actions import (
     Feed,
     PlanStage,
@@ -39,7 +40,6 @@ from nnapi_prof.execution.actions import (
     one_a_processor,
     stages_of,
 )
-from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.plan import CPU, Engine, Plan
 from nnapi_prof.graph.program import Program, all_values, to_memory
 from nnapi_prof.progress import StepCallback

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from nnapi_prof.api.bisect import bisect as bisect_regions
+from nnapi_prof.bisection import Region as UnitRun
 from nnapi_prof.bisection.diagnosis import Bisection, Way
 from nnapi_prof.bisection.probe import Execution, RegionProbe
-from nnapi_prof.bisection.search import Region as UnitRun
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.execution.build import DescribedDevice, bundle_at
 from nnapi_prof.executorch.aot import silence, to_edge_transform_and_lower

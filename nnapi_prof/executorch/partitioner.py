@@ -15,8 +15,8 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.api.model import Model
-from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.runtime import ALIGNMENT
+from nnapi_prof.bundle import Bundle
+from nnapi_prof.bundle.deployment import ALIGNMENT
 from nnapi_prof.convert.lower import why_not
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import UsageError

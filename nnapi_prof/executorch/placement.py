@@ -17,17 +17,16 @@ from torch.export import ExportedProgram
 
 from nnapi_prof.api.model import Model
 from nnapi_prof.api.plan import ModelPlan
-from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.deployment import open_sizes
-from nnapi_prof.bundle.runtime import ALIGNMENT, runtime_parts
+from nnapi_prof.bundle import Bundle
+from nnapi_prof.bundle.deployment import ALIGNMENT, open_sizes, runtime_parts
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.build import DescribedDevice, bundle_at
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
+from nnapi_prof.graph import DimOrder, TensorType
 from nnapi_prof.graph.node import ScriptCall, constant_value, is_constant, torch_dtype
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.program import Program
-from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.graph.unit import Unit
 
 # A delegated call: one operator in an exported program that stands for segments of a plan.

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.api.options import Listener, Progress, ProgressCallback, to_log
 from nnapi_prof.api.plan import ModelPlan, read_plan
-from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.deployment import only_host
 from nnapi_prof.costs.measurement import Status
+from nnapi_prof.device import device_fingerprint
 from nnapi_prof.device.find import LOCAL, SIMULATED, list_phones, open_device
-from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.judgement import choose_inputs
 from nnapi_prof.executorch.candidates import LIST_ORDER, NNAPI

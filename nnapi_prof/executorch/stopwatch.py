@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nnapi_prof.costs.measurement import Status
-from nnapi_prof.costs.samples import Round
+from nnapi_prof.costs.measurement import Round, Status
 from nnapi_prof.errors import NnapiProfError, escape_untrusted
 
 RUNS = 30

@@ -16,20 +16,22 @@ from nnapi_prof.api.model import Model, as_model
 from nnapi_prof.api.options import Listener, Progress, to_log
 from nnapi_prof.costs.conditions import ConditionOptions
 from nnapi_prof.costs.model.views import with_intervals
-from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.devices import Measured, find, measured
-from nnapi_prof.device.protocol.description import description_parts
+from nnapi_prof.costs.store import CostStore, Measured, find, measured
+from nnapi_prof.device import description_parts
 from nnapi_prof.errors import CostError, UsageError, option_name
 from nnapi_prof.execution.build import names_of
 from nnapi_prof.fleet import FleetOptions
 from nnapi_prof.fleet.plans import (
+    Fleet,
+    FleetPhone,
     cannot_convert,
     fleet_levels,
     half_ns,
     info_of,
+    is_cpu,
+    representative,
     useful_targets,
 )
-from nnapi_prof.fleet.result import Fleet, FleetPhone, is_cpu, representative
 from nnapi_prof.graph.plan import BaselineName, Plan, Rule
 from nnapi_prof.partition import SearchLimits, make_problem, plan_of_placements
 from nnapi_prof.partition.baselines import find_baselines
@@ -227,7 +229,7 @@ def costs_of_phones(
 ) -> dict[str, Costs]:
     """The costs on each phone that a pattern names, by names of which no two are alike.
 
-    Patterns are those of :func:`nnapi_prof.costs.store.devices.find`; none stands for all. Phones
+    Patterns are those of :func:`nnapi_prof.costs.store.find`; none stands for all. Phones
     on which the model was not measured under these ``conditions`` are left out with a note.
 
     Raises UsageError where a pattern fits no phone, CostError where none is left.

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnapi_prof import documents as s
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import ConditionOptions
-from nnapi_prof.documents import schema as s
+from nnapi_prof.documents import Document, document, properties
 from nnapi_prof.documents.plans import CONDITIONS, NOTES, PLAN, UNIT, of_plans, of_units
-from nnapi_prof.documents.schema import Document, document, properties
 from nnapi_prof.fleet import FleetOptions
 
 if TYPE_CHECKING:
-    from nnapi_prof.fleet.result import Fleet
+    from nnapi_prof.fleet.plans import Fleet
 
 
 # Builds the document of ``fleet --json``: few plans, the phones that use each, and their cost.

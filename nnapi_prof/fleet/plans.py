@@ -1,26 +1,39 @@
-"""From a choice of plans for many phones to the bundle's plans: names of phones, feature levels."""
+"""Make a bundle's plans of a choice for many phones: names, feature levels, the result."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.bundle.bundle import accelerators_of
+from nnapi_prof.api.model import Model
+from nnapi_prof.bundle import Bundle, accelerators_of
 from nnapi_prof.bundle.plan_set import OTHERS, PhoneTraits, PlanChoice, PlanSet, SelectionRule
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.costs.model.forms import Forms, ProductForm, place_of
 from nnapi_prof.costs.model.views import half_interval_ns
 from nnapi_prof.costs.table import drop_dominated_targets
-from nnapi_prof.device.protocol.description import described_info
+from nnapi_prof.device import described_info
 from nnapi_prof.device.protocol.results import AgentInfo
-from nnapi_prof.errors import UnsupportedOp
-from nnapi_prof.execution.build import levels_of
+from nnapi_prof.errors import UnsupportedOp, UsageError
+from nnapi_prof.execution.build import bundle_of, levels_of, save_bundle, with_open_sizes
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
 from nnapi_prof.graph.program import Program
-from nnapi_prof.partition.fleet import FleetObjective, Matrix
-from nnapi_prof.partition.fleet_search import FleetPlan
+from nnapi_prof.partition import baselines, make_problem
+from nnapi_prof.partition.fleet import FleetChoice, FleetObjective, Matrix
+from nnapi_prof.partition.fleet_search import FleetPlan, FleetSearch, latency_of
 from nnapi_prof.partition.problem import Problem
+from nnapi_prof.reports import notebook
+from nnapi_prof.reports.words import count
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def info_of(costs: Costs) -> AgentInfo | None:
@@ -188,3 +201,269 @@ def plan_set_of(
             )
         )
     return PlanSet(SelectionRule.PHONES, tuple(choices))
+
+
+@dataclass(frozen=True)
+class FleetPhone:
+    """One phone of a fleet, and what it gets."""
+
+    name: str
+    """For people; unlike all others."""
+    device: str
+    """As :attr:`Costs.device`."""
+    fingerprint: str
+    """In cost tables; empty where it is in none."""
+    weight: float
+    """Its share of the fleet, 1 in all."""
+    plan: int
+    """The one of :attr:`Fleet.plans` that is the fastest there."""
+    predicted_ns: float
+    half_ns: float
+    """The latency lies within so much of the predicted one, nineteen times out of twenty; nan where
+    it rests on estimates."""
+    least_ns: float
+    """Of the best plan known for this phone alone."""
+    all_cpu_ns: float
+    names: PhoneTraits
+    """By which a bundle knows it."""
+    simulated: bool
+    estimated: bool
+
+    @property
+    def regret(self) -> float:
+        """How much longer than with the best plan known for it alone: 0.1 is 10 %."""
+        return self.predicted_ns / self.least_ns - 1
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Few plans of a model, and which of them each phone uses; :func:`nnapi_prof.fleet` makes one.
+
+    :meth:`save` writes the bundle that ``nnapi-prof run`` and the library for apps take.
+    """
+
+    model: Model
+    phones: tuple[FleetPhone, ...]
+    plans: tuple[Plan, ...] = field(repr=False)
+    """Those of the most weight first; each predicts the latencies of one phone that uses it, which
+    its notes name."""
+    objective: FleetObjective
+    search: FleetSearch = field(repr=False)
+    costs: tuple[Costs, ...] = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def choice(self) -> FleetChoice:
+        """The choice that the plans are of."""
+        return self.search.choices[-1]
+
+    @property
+    def mean_regret(self) -> float:
+        """Mean regret of a phone drawn by the weights: 0.02 is 2 %."""
+        return self.choice.mean
+
+    @property
+    def worst_regret(self) -> float:
+        """Largest regret among phones whose weight is above 0."""
+        return self.choice.worst
+
+    @property
+    def mean_half(self) -> float:
+        """The mean regret lies within so much of :attr:`mean_regret`, nineteen times out of twenty,
+        where phones err independently; nan where it rests on estimates."""
+        parts = [phone.weight * phone.half_ns / phone.least_ns for phone in self.phones]
+        return float(np.sqrt(np.square(parts).sum()))
+
+    @property
+    def simulated(self) -> bool:
+        """Some of its latencies are those of simulated phones."""
+        return any(phone.simulated for phone in self.phones)
+
+    @property
+    def estimated(self) -> bool:
+        """Some of its latencies are estimates."""
+        return any(phone.estimated for phone in self.phones)
+
+    def frame(self) -> pd.DataFrame:
+        """One row for each phone: ``phone``, ``weight``, ``plan``, ``predicted_ms``, ``low_ms``,
+        ``high_ms`` (95 % interval, NaN where it is estimated), ``least_ms`` (of its own best plan),
+        ``all_cpu_ms``, ``regret``, ``simulated``, ``estimated``."""
+        import pandas as pd
+
+        rows = [
+            {
+                "phone": phone.name,
+                "weight": phone.weight,
+                "plan": self.plans[phone.plan].name,
+                "predicted_ms": phone.predicted_ns / 1e6,
+                "low_ms": max(0.0, phone.predicted_ns - phone.half_ns) / 1e6
+                if phone.half_ns == phone.half_ns
+                else float("nan"),
+                "high_ms": (phone.predicted_ns + phone.half_ns) / 1e6,
+                "least_ms": phone.least_ns / 1e6,
+                "all_cpu_ms": phone.all_cpu_ns / 1e6,
+                "regret": phone.regret,
+                "simulated": phone.simulated,
+                "estimated": phone.estimated,
+            }
+            for phone in self.phones
+        ]
+        return pd.DataFrame(rows)
+
+    def curve(self) -> pd.DataFrame:
+        """Returns a frame with a row for each number of plans: ``k``, ``plans`` (how many of them
+        are used), ``mean`` and ``worst`` regret, ``bound`` (no k of the candidates have a smaller
+        objective)."""
+        import pandas as pd
+
+        rows = [
+            {
+                "k": number,
+                "plans": len(choice.plans),
+                "mean": choice.mean,
+                "worst": choice.worst,
+                "bound": choice.bound,
+            }
+            for number, choice in enumerate(self.search.choices, 1)
+        ]
+        return pd.DataFrame(rows)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the plans, their regions and the model to a folder; returns its path. A bundle
+        that stands there is replaced. Raises UsageError where it cannot be written."""
+        folder = Path(path)
+        save_bundle(folder, self.bundle, self.model.path)
+        return folder
+
+    @cached_property
+    def bundle(self) -> Bundle:
+        """The plans with their regions, at feature levels that all phones which use them have.
+
+        Raises UsageError where nothing but its latencies is known of a phone.
+        """
+        infos = [info_of(costs) for costs in self.costs]
+        places = [self._representative(number) for number in range(len(self.plans))]
+        plans, made_for = [*self.plans], [self._made_for(place) for place in places]
+        chosen = [self.search.plans[plan] for plan in self.choice.plans]
+        on_cpu = next((n for n, plan in enumerate(plans) if is_cpu(plan)), None)
+        if on_cpu is None:
+            problem = make_problem(self.model.graph, self.costs[places[0]].table)
+            cpu = baselines(problem)[0]
+            plans.append(cpu)
+            made_for.append(made_for[0])
+            chosen.append(tuple((s.units, s.target) for s in cpu.segments))
+            on_cpu = len(plans) - 1
+        levels = fleet_levels(infos)
+        for phone, plan in enumerate(p.plan for p in self.phones):
+            unknown = [t for t in _targets(plans[plan]) if t.base.key not in levels]
+            if unknown or (infos[phone] is None and phone == places[0]):
+                raise UsageError(
+                    f"{self.phones[phone].name} has only latencies, so its plan cannot be"
+                    " converted",
+                    "profile() phones, or read_costs() from a table",
+                )
+        info = infos[places[0]]
+        assert info is not None
+        rows = np.array([self._latencies(plan) for plan in chosen]) / self.search.least_ns - 1
+        plan_set = plan_set_of(
+            plans,
+            [phone.names for phone in self.phones],
+            rows,
+            np.array([phone.weight for phone in self.phones]),
+            self.objective,
+            made_for,
+            on_cpu,
+            [costs.conditions.threads for costs in self.costs],
+        )
+        bundle = bundle_of(
+            self.model.program,
+            f"model{self.model.path.suffix}",
+            info,
+            tuple(plans),
+            self.costs[places[0]].conditions,
+            (*self.model.notes, *self.notes),
+            forms=self._forms,
+            levels=levels,
+        )
+        return with_open_sizes(replace(bundle, plan_set=plan_set), self.model.inputs)
+
+    @property
+    def _forms(self) -> Forms:
+        """The forms of products on accelerators whose phones agree on them: a bundle has one model
+        for all accelerators of one name. Elsewhere products keep the usual form."""
+        own: dict[str, list[Mapping[int, ProductForm]]] = {}
+        for costs in self.costs:
+            for place in {place_of(target) for target in costs.table.targets}:
+                own.setdefault(place, []).append(costs.forms.get(place, {}))
+        return {
+            place: first
+            for place, (first, *others) in own.items()
+            if first and all(other == first for other in others)
+        }
+
+    def _latencies(self, plan: FleetPlan) -> list[float]:
+        if plan in self.search.plans:
+            row = self.search.latency_ns[self.search.plans.index(plan)]
+            return [float(ns) for ns in row]
+        return [latency_of(make_problem(self.model.graph, c.table), plan) for c in self.costs]
+
+    def _representative(self, plan: int) -> int:
+        """The phone that a plan's latencies are those of."""
+        return representative([p.plan for p in self.phones], [p.weight for p in self.phones], plan)
+
+    def _made_for(self, number: int) -> tuple[str, str, float]:
+        phone = self.phones[number]
+        return phone.device, phone.fingerprint, phone.all_cpu_ns
+
+    def __repr__(self) -> str:
+        kind = notebook.kind_of(self.simulated, self.estimated)
+        return (
+            f"Fleet({self.model.name!r}, {count(len(self.plans), 'plan')} for"
+            f" {count(len(self.phones), 'phone')}, mean regret {self.mean_regret:.2%}, worst"
+            f" {self.worst_regret:.2%}, {kind})"
+        )
+
+    def _repr_html_(self) -> str:
+        kind = notebook.kind_of(self.simulated, self.estimated)
+        rows = [
+            [
+                str(row["phone"]),
+                str(row["plan"]),
+                f"{row['predicted_ms']:.3f}",
+                f"{row['least_ms']:.3f}",
+                f"{row['regret']:.2%}",
+            ]
+            for row in self.frame().to_dict("records")
+        ]
+        curve = [
+            [str(row["k"]), f"{row['mean']:.2%}", f"{row['worst']:.2%}"]
+            for row in self.curve().to_dict("records")
+        ]
+        return (
+            notebook.table(
+                f"{self.model.name}: {count(len(self.plans), 'plan')} for the fleet",
+                ["phone", "plan", f"latency, {kind}", "with its own best plan", "regret"],
+                rows,
+                numbers=(2, 3, 4),
+            )
+            + notebook.table(
+                "Regret by the number of plans", ["plans", "mean", "worst"], curve, numbers=(1, 2)
+            )
+            + notebook.notes(self.notes)
+        )
+
+
+def _targets(plan: Plan) -> set[Target]:
+    """Those that regions are converted for."""
+    return {s.target for s in plan.segments if s.target.engine is not Engine.HOST}
+
+
+def is_cpu(plan: Plan) -> bool:
+    """Whether it asks for no accelerator."""
+    return all(segment.target.engine is not Engine.NNAPI for segment in plan.segments)
+
+
+def representative(plan_of: Sequence[int], share: Sequence[float], plan: int) -> int:
+    """The phone of the most weight of those that use a plan."""
+    users = [number for number, own in enumerate(plan_of) if own == plan]
+    return max(users, key=lambda number: share[number])

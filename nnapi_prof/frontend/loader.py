@@ -34,10 +34,10 @@ from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
 from nnapi_prof.frontend.torch_logging import essential_line, logged_errors, quiet_torch
 from nnapi_prof.frontend.torchscript import routes
 from nnapi_prof.frontend.torchscript.builtins import kept_attributes
+from nnapi_prof.graph import Quantisation
 from nnapi_prof.graph.dim_order import LIES_LAST
 from nnapi_prof.graph.grouping import unit_graph
 from nnapi_prof.graph.program import Program, verify
-from nnapi_prof.graph.types import Quantisation
 from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
 
 _ADVICE = (

@@ -22,9 +22,9 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from nnapi_prof.graph import DTYPE_BYTES, DimOrder, TensorType
 from nnapi_prof.graph.node import bound_args, makes_tensor, type_of
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE, is_weight
-from nnapi_prof.graph.types import DTYPE_BYTES, DimOrder, TensorType
 
 aten = torch.ops.aten
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph import DimOrder, TensorType
 
 TENSOR = "tensor"
 """Key in ``node.meta`` of the node's TensorType; absent on nodes that make several values."""

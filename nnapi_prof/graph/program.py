@@ -17,6 +17,7 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from nnapi_prof.errors import FrontendError, NnapiProfError
+from nnapi_prof.graph import DimOrder, Quantisation, TensorType
 from nnapi_prof.graph.dim_order import (
     LIES_LAST,
     Layout,
@@ -36,7 +37,6 @@ from nnapi_prof.graph.node import (
     type_of,
 )
 from nnapi_prof.graph.quantisation import is_weight
-from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
 from nnapi_prof.graph.unit import UnitGraph
 
 
@@ -46,7 +46,7 @@ class Program:
 
     ``module`` is an fx.GraphModule over ATen overloads whose placeholders are the model's inputs
     and whose constants are ``get_attr`` nodes. Every node that makes a tensor carries
-    ``node.meta["tensor"]``, its :class:`~nnapi_prof.graph.types.TensorType`. Calling ``module``
+    ``node.meta["tensor"]``, its :class:`~nnapi_prof.graph.TensorType`. Calling ``module``
     with tensors of the logical shapes gives the model's outputs, flattened to a tuple: dim orders
     change how values lie in memory, never what they are.
     """

@@ -15,6 +15,7 @@ import torch
 import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
 from torch import Tensor, fx
 
+from nnapi_prof.graph import Quantisation, TensorType
 from nnapi_prof.graph.node import (
     TENSOR,
     bound_args,
@@ -23,7 +24,6 @@ from nnapi_prof.graph.node import (
     makes_tensor,
     type_of,
 )
-from nnapi_prof.graph.types import Quantisation, TensorType
 
 aten = torch.ops.aten
 _decomposed = torch.ops.quantized_decomposed

@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Any
 
 from nnapi_prof.errors import SerializationError
-from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
+from nnapi_prof.graph import DimOrder, Quantisation, TensorType
 
 ELEMENT_BYTES = {
     "float32": 4,

@@ -28,8 +28,8 @@ from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.options import Listener, Progress
 from nnapi_prof.api.profiling import profile
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device import device_fingerprint
 from nnapi_prof.device.find import open_device
-from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.errors import DeviceError, ModelFileError, NnapiProfError, UsageError
 from nnapi_prof.lab.phones import LabPhone, PhoneBusy, held_here, held_there, listed, named
 

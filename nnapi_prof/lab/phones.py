@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nnapi_prof.device import device_fingerprint
 from nnapi_prof.device.find import SIMULATED, connected, list_devices, open_device
-from nnapi_prof.device.protocol.description import device_fingerprint
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.device.transport import LocalTransport, Transport
 from nnapi_prof.errors import DeviceError, DeviceNotFound, UsageError, escape_untrusted

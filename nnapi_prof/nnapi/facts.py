@@ -15,7 +15,6 @@ from typing import Any
 
 from nnapi_prof.errors import UsageError
 from nnapi_prof.nnapi.codes import FeatureLevel, OperandCode, OperationCode
-from nnapi_prof.nnapi.data_index import data_index
 
 DATA = Path(__file__).resolve().parent / "data" / "nnapi_ops.json"
 
@@ -222,3 +221,16 @@ def api_of(missing: Collection[str]) -> int:
             return highest
         highest = level
     return highest
+
+
+def data_index(op: dict[str, Any]) -> int:
+    """The first tensor input whose type is free: the types of all that follow it depend on it.
+
+    ``op`` is one entry of ``nnapi_ops.json``. 0 for operations whose tensors all have fixed types.
+    """
+    free = (
+        index
+        for index, entry in enumerate(op["signatures"][0]["inputs"])
+        if entry["kind"] == "tensor" and "tensor_types" not in entry
+    )
+    return next(free, 0)

@@ -11,6 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from torch import fx
 
+from nnapi_prof.graph import DimOrder
 from nnapi_prof.graph.dim_order import (
     LIES_LAST,
     Layout,
@@ -27,8 +28,7 @@ from nnapi_prof.graph.dim_order import (
 )
 from nnapi_prof.graph.node import calls, insert_call, makes_tensor, set_order, type_of
 from nnapi_prof.graph.quantisation import is_weight, set_quantisation
-from nnapi_prof.graph.types import DimOrder
-from nnapi_prof.passes.rewrite import Site, apply_rules, erase_unused
+from nnapi_prof.passes import Site, apply_rules, erase_unused
 
 aten = torch.ops.aten
 _INFINITE = 2**30

@@ -1,7 +1,7 @@
 """The passes that bring a graph to normal form, in their order, and what runs them.
 
 A pass is a function ``Graph -> int``, the changes it made. Adding one: its file in
-canonicalize/, decompose/, quantize/ or layout/, its line with the reason for its place in
+canonicalize/ or decompose/, its line with the reason for its place in
 DEFAULT_PASSES, and a case in tests/graph.
 """
 
@@ -21,14 +21,15 @@ from nnapi_prof.graph.quantisation import (
     is_fused_activation,
     quantised_unit,
 )
-from nnapi_prof.passes.canonicalize.aliases import canonicalize_overloads
+from nnapi_prof.passes import erase_unused
 from nnapi_prof.passes.canonicalize.arithmetic import canonicalize_arithmetic, matmul_to_linear
-from nnapi_prof.passes.canonicalize.layers import (
+from nnapi_prof.passes.canonicalize.movement import canonicalize_movement, drop_expands
+from nnapi_prof.passes.canonicalize.overloads import (
     canonicalize_layers,
+    canonicalize_overloads,
     drop_unread_getitems,
     fold_batch_norm,
 )
-from nnapi_prof.passes.canonicalize.movement import canonicalize_movement, drop_expands
 from nnapi_prof.passes.canonicalize.promotion import insert_type_promotion
 from nnapi_prof.passes.canonicalize.simplify import (
     drop_noops,
@@ -37,7 +38,7 @@ from nnapi_prof.passes.canonicalize.simplify import (
     simplify_constant_gather,
 )
 from nnapi_prof.passes.canonicalize.views import canonicalize_views, merge_views
-from nnapi_prof.passes.decompose.complex_pairs import decompose_complex
+from nnapi_prof.passes.decompose.complex import decompose_complex
 from nnapi_prof.passes.decompose.rank import decompose_high_rank
 from nnapi_prof.passes.decompose.scatter import decompose_scatter
 from nnapi_prof.passes.decompose.spatial_rank import conv1d_to_conv2d, decompose_conv3d
@@ -50,7 +51,6 @@ from nnapi_prof.passes.qdq import (
     propagate_qdq,
     qdq_to_uint8,
 )
-from nnapi_prof.passes.rewrite import erase_unused
 from nnapi_prof.passes.unsupported_qdq import decompose_dynamic_quant, widen_quant_ranges
 
 # Groups nodes into units.

@@ -30,7 +30,7 @@ from nnapi_prof.graph.quantisation import (
     scheme_of,
     weight_value,
 )
-from nnapi_prof.passes.rewrite import Rule, Site, apply_rules
+from nnapi_prof.passes import Rule, Site, apply_rules
 
 aten = torch.ops.aten
 _decomposed = torch.ops.quantized_decomposed

@@ -13,7 +13,7 @@ from torch import fx
 
 from nnapi_prof.graph.node import bound_args, calls, type_of
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE, RANGES, is_dequantize
-from nnapi_prof.passes.rewrite import Site
+from nnapi_prof.passes import Site
 
 aten = torch.ops.aten
 _decomposed = torch.ops.quantized_decomposed

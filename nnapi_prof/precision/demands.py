@@ -19,6 +19,7 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.quantize.rules import FIXED, FREE, SAME_AS_INPUT, composition
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.graph import Quantisation
 from nnapi_prof.graph.grouping import label
 from nnapi_prof.graph.node import (
     bound_args,
@@ -30,7 +31,6 @@ from nnapi_prof.graph.node import (
 )
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import CONVERSIONS, RANGES, Scheme, is_fused_activation
-from nnapi_prof.graph.types import Quantisation
 from nnapi_prof.graph.unit import Unit
 from nnapi_prof.nnapi.codes import OperationCode
 from nnapi_prof.precision.program import WEIGHTED, QuantisedProgram, is_move, quantise

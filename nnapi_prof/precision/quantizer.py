@@ -28,10 +28,10 @@ from torchao.quantization.pt2e.quantizer import (
 )
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
+from nnapi_prof.graph import Quantisation
 from nnapi_prof.graph.node import is_constant, makes_tensor, torch_dtype, type_of
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import RANGES
-from nnapi_prof.graph.types import Quantisation
 from nnapi_prof.precision.demands import Demand, Formats, ScaleGroups, WeightKind
 from nnapi_prof.precision.program import WEIGHT_RANGES, copied
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nnapi_prof.errors import SerializationError
+from nnapi_prof.graph import Quantisation
 from nnapi_prof.graph.quantisation import RANGES, Scheme
-from nnapi_prof.graph.types import Quantisation
 
 VERSION = 1
 MAX_CHANNELS = 1 << 20

@@ -19,9 +19,9 @@ from nnapi_prof.errors import InputSpecError, option_name
 from nnapi_prof.frontend.inputs import bundled_examples
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported, read_torchscript
 from nnapi_prof.frontend.quant import plain
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.node import describe, torch_dtype
 from nnapi_prof.graph.program import Program
-from nnapi_prof.graph.types import TensorType
 from nnapi_prof.precision.user_files import KINDS, is_function, read_samples, user_function
 
 LIMIT = 128

@@ -27,15 +27,15 @@ import torch
 from torch import Tensor, fx
 
 from nnapi_prof.errors import ConversionError
+from nnapi_prof.graph import DimOrder, TensorType
 from nnapi_prof.graph.advice import LEAST_GAIN
-from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.qnn.graphs import OPSET, Form, Sample, export_onnx, preprocess, rewritten
 from nnapi_prof.toolchain import cache_dir
 
 if TYPE_CHECKING:
     import onnx
 
-    from nnapi_prof.advice.rules import KnownRewrite
+    from nnapi_prof.advice.search import KnownRewrite
     from nnapi_prof.graph.plan import Plan
     from nnapi_prof.graph.program import Program
     from nnapi_prof.graph.unit import UnitGraph
@@ -337,8 +337,7 @@ class Obstacle:
 
 def obstacles_of(program: Program, costs: ChipCosts, plan: Plan) -> Iterator[Obstacle]:
     """Find the operations of a plan for a chip that a known rewrite could make faster."""
-    from nnapi_prof.advice.rules import rules_for
-    from nnapi_prof.advice.search import names_of
+    from nnapi_prof.advice.search import names_of, rules_for
 
     assert costs.npu is not None
     graph, leader = program.units, activation_groups(program.units)

@@ -18,7 +18,7 @@ import numpy as np
 
 from nnapi_prof.partition.arrays import WORD, Arrays, Floats, Ints
 from nnapi_prof.partition.problem import Placement, Problem
-from nnapi_prof.partition.search import native
+from nnapi_prof.partition.search import integers, library, pointers
 from nnapi_prof.partition.search.expansion import labelling_of_plan, plan_of_labelling
 from nnapi_prof.partition.search.result import Watch
 
@@ -200,10 +200,10 @@ def anneal(
 ) -> None:
     """Tries so many moves of a unit, and now and then of a segment, at a temperature that begins
     with ``hot_ns`` and falls by ``factor`` every :data:`STRETCH` moves."""
-    native.library().np_anneal(
+    library().np_anneal(
         ctypes.byref(sizes_of(tables, labelling)),
-        ctypes.byref(native.pointers(tables)),
-        ctypes.byref(native.pointers(labelling)),
+        ctypes.byref(pointers(tables)),
+        ctypes.byref(pointers(labelling)),
         ctypes.c_int64(moves),
         ctypes.c_double(hot_ns),
         ctypes.c_double(factor),
@@ -221,7 +221,7 @@ def typical_move(problem: Problem, plan_ns: float) -> float:
 
 def sizes_of(tables: MoveTables, labelling: Labelling, words: int = 0, lanes: int = 0) -> Any:
     """``struct np_move_sizes``."""
-    return native.integers(
+    return integers(
         *tables.unit_ns.shape,
         len(tables.phase_target),
         len(tables.region_key),

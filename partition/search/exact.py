@@ -44,7 +44,7 @@ import numpy as np
 from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8, WORD, Floats, Ints
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Region
-from nnapi_prof.partition.search import native
+from nnapi_prof.partition.search import integers, library, pointers
 from nnapi_prof.partition.search.result import Watch
 from nnapi_prof.partition.search.tables import (
     CLOSE,
@@ -215,10 +215,10 @@ class _Run:
         while True:
             before = int(self._search.at[WORK])
             # What ended paused or had to grow goes on where it stopped.
-            code = native.library().np_ideals_advance(
+            code = library().np_ideals_advance(
                 ctypes.byref(_sizes(self._tables, self._search)),
-                ctypes.byref(native.pointers(self._tables)),
-                ctypes.byref(native.pointers(self._search)),
+                ctypes.byref(pointers(self._tables)),
+                ctypes.byref(pointers(self._search)),
                 ctypes.c_int64(SLICE),
             )
             spent = int(self._search.at[WORK])
@@ -264,9 +264,9 @@ class _Run:
             changed[name] = larger
         self._search = self._search._replace(**changed)
         if code == GROW_IDEALS:
-            native.library().np_ideals_rehash(
+            library().np_ideals_rehash(
                 ctypes.byref(_sizes(self._tables, self._search)),
-                ctypes.byref(native.pointers(self._search)),
+                ctypes.byref(pointers(self._search)),
             )
         return True
 
@@ -330,7 +330,7 @@ class _Run:
 
 def _sizes(tables: Tables, search: SearchState) -> Any:
     """``struct np_ideal_sizes``."""
-    return native.integers(
+    return integers(
         *tables.unit_ns.shape,
         len(tables.slot),
         search.slot_value.shape[2],

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from nnapi_prof.bundle.runtime import runtime_bundle
+from nnapi_prof.bundle.deployment import runtime_bundle
 from nnapi_prof.device.transport.adb import connect_tcp
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.frontend import prepare

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from nnapi_prof.bisection.search import Halving, Region, Verdict
+from nnapi_prof.bisection import Halving, Region, Verdict
 
 
 class Driver:

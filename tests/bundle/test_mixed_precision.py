@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from nnapi_prof.bundle.bundle import FrontRow, MixedPrecision, Sensitivity
+from nnapi_prof.bundle import FrontRow, MixedPrecision, Sensitivity
 from nnapi_prof.errors import SerializationError
+from nnapi_prof.graph import Quantisation
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.graph.quantisation import Scheme
-from nnapi_prof.graph.types import Quantisation
 from nnapi_prof.precision.recipe import Recipe
 
 MIXED = MixedPrecision(

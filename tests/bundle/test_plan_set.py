@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.plan_set import (
     OTHERS,
     PhoneTraits,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.bundle.bundle import Bundle, needed_regions
+from nnapi_prof.bundle import Bundle, needed_regions
 from nnapi_prof.bundle.storage import VERSION, read_bundle, write_bundle
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import to_float16

@@ -13,7 +13,7 @@ import pytest
 from torch import nn
 
 from nnapi_prof.bundle.storage import VERSION
-from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.execution import RunOptions
 from tests.cli.common import INPUT, Profiled, Result, trace
 
 SIM = ("--device", "sim:npu-phone")

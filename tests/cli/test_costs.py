@@ -11,8 +11,7 @@ from typing import Any
 import pandas
 import pytest
 
-from nnapi_prof.costs.measurement import Kind, Measurement, Status
-from nnapi_prof.costs.samples import Round
+from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.execution.profile.threads import N_CALLS
 from nnapi_prof.graph.plan import CPU, Preference, Target

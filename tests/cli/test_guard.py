@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.device.protocol.results import HalfArithmetic

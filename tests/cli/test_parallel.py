@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import nnapi_prof as np_
-from nnapi_prof.bundle.runtime import runtime_bundle
+from nnapi_prof.bundle.deployment import runtime_bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.device.find import phone_file
 from nnapi_prof.errors import UsageError

@@ -17,7 +17,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.execution.report import RunReport, every
 from nnapi_prof.graph.plan import CPU
-from nnapi_prof.reports.files import ENDINGS, format_of
+from nnapi_prof.reports import ENDINGS, format_of
 from tests.cli.common import INPUT, Result
 from tests.documents.common import check
 

@@ -16,9 +16,8 @@ from nnapi_prof.bundle.plan_set import FramePlan, FrameSchedule, PlanChoice
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.device.protocol.results import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError, UsageError
-from nnapi_prof.execution.frame_runs import FrameScheduleRun
 from nnapi_prof.execution.frames import all_cores, choose_way, conditions_of, fastest
-from nnapi_prof.execution.report import RunReport
+from nnapi_prof.execution.report import FrameScheduleRun, RunReport
 from tests.cli.common import INPUT, Profiled, Result
 
 Cli = Callable[..., Result]

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from nnapi_prof.convert.region import Region
+from nnapi_prof.graph import DimOrder, TensorType
 from nnapi_prof.graph.node import describe, torch_dtype
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import annotate_quantisation
-from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from tests.convert.capi import run_model
 

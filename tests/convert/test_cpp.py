@@ -27,10 +27,10 @@ from nnapi_prof.convert.model import (
 )
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import SerializationError
+from nnapi_prof.graph import DimOrder, Quantisation, TensorType
 from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.program import Program
-from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from tests.convert.harness import FIRST, aten, from_memory, image, program_of, to_memory
 from tests.convert.region_reader import from_json

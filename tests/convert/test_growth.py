@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nnapi_prof.convert.region import MANY, VERY_MANY, growth_note
-from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
 

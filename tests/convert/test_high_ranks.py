@@ -9,7 +9,7 @@ from nnapi_prof.convert.export.json import RegionDescription, to_json
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph import TensorType
 from tests.convert.harness import Apply, aten, image, program_of
 from tests.convert.region_reader import from_json
 

@@ -8,7 +8,7 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.ops.activation import silu
 from nnapi_prof.convert.registry import ENTRIES, keeps_order, logical_axes, lowers, memory_axis
 from nnapi_prof.errors import UnsupportedOp
-from nnapi_prof.graph.types import DimOrder
+from nnapi_prof.graph import DimOrder
 from tests.convert.harness import aten, image, program_of
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.model.fit import RegionMatcher
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import Target
-from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
 FINGERPRINT = "device-1"

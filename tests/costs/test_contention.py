@@ -21,8 +21,7 @@ from nnapi_prof.costs.contention import (
     lanes_of,
     slowdowns,
 )
-from nnapi_prof.costs.measurement import Kind, Measurement
-from nnapi_prof.costs.samples import Round
+from nnapi_prof.costs.measurement import Kind, Measurement, Round
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.table import CostTable
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Target

@@ -7,8 +7,7 @@ import pytest
 
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.diff import CostDiff, DiffVerdict, compare
-from nnapi_prof.costs.measurement import Measurement, Status
-from nnapi_prof.costs.samples import Round
+from nnapi_prof.costs.measurement import Measurement, Round, Status
 from nnapi_prof.graph.plan import CPU
 from tests.costs.test_store import measurement
 

@@ -32,8 +32,8 @@ from nnapi_prof.costs.model.views import (
 )
 from nnapi_prof.costs.table import drop_dominated_targets, optimistic
 from nnapi_prof.errors import CostError
+from nnapi_prof.graph import Quantisation, TensorType
 from nnapi_prof.graph.plan import CPU, HOST, Precision, Preference, Target
-from nnapi_prof.graph.types import Quantisation, TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import make_problem
 from tests.costs.graphs import chain_graph, row

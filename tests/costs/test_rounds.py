@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from nnapi_prof.costs.samples import Round, log_ratios, medians, steady
+from nnapi_prof.costs.measurement import Round, log_ratios, medians, steady
 
 
 def test_medians_of_rounds() -> None:

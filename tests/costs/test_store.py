@@ -12,8 +12,7 @@ import pytest
 
 from nnapi_prof.costs import default_location
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
-from nnapi_prof.costs.measurement import FAILURES, Key, Kind, Measurement, Status
-from nnapi_prof.costs.samples import Round
+from nnapi_prof.costs.measurement import FAILURES, Key, Kind, Measurement, Round, Status
 from nnapi_prof.costs.store import CostStore, prune, rows
 from nnapi_prof.costs.store.files import frame as table_frame
 from nnapi_prof.costs.store.rows import SCHEMA_VERSION, utc_now

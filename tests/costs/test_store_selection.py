@@ -6,8 +6,7 @@ import pytest
 
 from nnapi_prof.costs.conditions import Conditions, Mode
 from nnapi_prof.costs.measurement import Kind, Status
-from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.devices import find, find_one, measured, named
+from nnapi_prof.costs.store import CostStore, find, find_one, measured, named
 from nnapi_prof.costs.store.selection import Selection, instant
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import CPU, Preference, Target

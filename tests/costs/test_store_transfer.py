@@ -17,8 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from nnapi_prof.costs.conditions import CONDITIONAL, Conditions, Mode
-from nnapi_prof.costs.measurement import Kind, Measurement, Status
-from nnapi_prof.costs.samples import Round
+from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.files import COLUMNS, Merged, encode, frame, merge
 from nnapi_prof.costs.store.rows import escape_texts, from_row

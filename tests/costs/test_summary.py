@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.costs.samples import Round, quality_flags, summarise
+from nnapi_prof.costs.measurement import Round, quality_flags, summarise
 from nnapi_prof.errors import CostError
 
 SAMPLES = st.lists(st.integers(1, 10**9), min_size=1, max_size=30)

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.costs.measurement import Status
-from nnapi_prof.costs.samples import Round
+from nnapi_prof.costs.measurement import Round, Status
+from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import _Reader
-from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.device.protocol.lines import parse_line
 from nnapi_prof.device.protocol.results import (
     Accelerator,

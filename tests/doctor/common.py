@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from nnapi_prof.doctor.checks import CheckResult, Severity
+from nnapi_prof.doctor import CheckResult, Severity
 
 NOBODY = 65534
 Found = CheckResult | Sequence[CheckResult] | None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.doctor.checks import Host
+from nnapi_prof.doctor import Host
 from tests.device.asking_phone import AskingPhone
 
 

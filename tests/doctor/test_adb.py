@@ -14,9 +14,8 @@ import pytest
 from adb_shell.auth.keygen import keygen
 
 from nnapi_prof.device.transport.adb import key_path
-from nnapi_prof.doctor import adb
+from nnapi_prof.doctor import Host, adb, run
 from nnapi_prof.doctor.adb import adb_key
-from nnapi_prof.doctor.checks import Host, run
 from tests.device.asking_phone import AskingPhone
 from tests.doctor.common import problem, warning, well, without_rights
 

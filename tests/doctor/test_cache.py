@@ -13,14 +13,13 @@ import pytest
 
 from nnapi_prof.device import xnnpack
 from nnapi_prof.device.build import HostBuild
-from nnapi_prof.doctor import host
-from nnapi_prof.doctor.checks import Host
+from nnapi_prof.doctor import Host, host
 from tests.conftest import rig
 from tests.doctor.common import problem, warning, well
 
 _CODE = (
     "import json, dataclasses; from nnapi_prof.doctor import host;"
-    "from nnapi_prof.doctor.checks import Host\n"
+    "from nnapi_prof.doctor import Host\n"
     "found = {'cache': host.folder(Host()), 'cost table': host.cost_table(Host())}\n"
     "print(json.dumps([[name, e.level.value, e.found, e.fix] for name, e in found.items()]))"
 )

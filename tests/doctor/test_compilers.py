@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.doctor import host
-from nnapi_prof.doctor.checks import Host
+from nnapi_prof.doctor import Host, host
 from tests.doctor.common import problem, warning, well
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import SCHEMA_VERSION
-from nnapi_prof.doctor.checks import Host, run
+from nnapi_prof.doctor import Host, run
 from nnapi_prof.doctor.host import COSTS, cost_table
 from tests.costs.conftest import postgres as postgres
 from tests.doctor.common import problem, warning, well, without_rights

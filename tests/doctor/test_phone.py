@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from nnapi_prof.device.transport import adb
+from nnapi_prof.doctor import CheckResult, Family, Host, Severity, joined, ok, run
+from nnapi_prof.doctor import problem as problem_
+from nnapi_prof.doctor import warning as warning_
 from nnapi_prof.doctor.adb import ADB
-from nnapi_prof.doctor.checks import CheckResult, Family, Host, Severity, joined, ok, run
-from nnapi_prof.doctor.checks import problem as problem_
-from nnapi_prof.doctor.checks import warning as warning_
 from nnapi_prof.doctor.examine import PHONE, examine
 from tests.device.asking_phone import AskingPhone
 from tests.doctor.common import only, problem, warning, well

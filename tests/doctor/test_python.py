@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.doctor import host
-from nnapi_prof.doctor.checks import Host
+from nnapi_prof.doctor import Host, host
 from tests.doctor.common import problem, well
 
 REPO = Path(__file__).resolve().parents[2]
@@ -54,7 +53,7 @@ def test_a_package_that_is_missing(tmp_path: Path) -> None:
         source = Path(str(module.__file__)).parent
         (tmp_path / source.name).symlink_to(source)
     code = (
-        "from nnapi_prof.doctor import host; from nnapi_prof.doctor.checks import Host\n"
+        "from nnapi_prof.doctor import host; from nnapi_prof.doctor import Host\n"
         "host.requirements = lambda: ['torch>=2.6', 'ziglang>=0.13', 'click>=8']\n"
         "each = host.packages(Host()); print(each.level.value, each.found, each.fix)"
     )

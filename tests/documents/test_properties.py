@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.documents.plans import CONDITIONS, TARGET
-from nnapi_prof.documents.schema import (
+from nnapi_prof.documents import (
     COUNT,
     NUMBER_OR_NULL,
     TEXT,
@@ -21,6 +20,7 @@ from nnapi_prof.documents.schema import (
     obj,
     properties,
 )
+from nnapi_prof.documents.plans import CONDITIONS, TARGET
 from nnapi_prof.graph.plan import CPU, Target
 
 

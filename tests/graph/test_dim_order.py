@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from nnapi_prof import frontend
 from nnapi_prof.errors import FrontendError
+from nnapi_prof.graph import DimOrder
 from nnapi_prof.graph.node import set_order, type_of
 from nnapi_prof.graph.program import verify
-from nnapi_prof.graph.types import DimOrder
 
 C = 4
 X = (1, C, 6, 6)

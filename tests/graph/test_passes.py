@@ -9,9 +9,9 @@ from torch import fx, nn
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.node import TENSOR, describe, insert_call, type_of
 from nnapi_prof.graph.program import verify
-from nnapi_prof.graph.types import TensorType
 from nnapi_prof.passes.dim_order import cancel_permutes
 from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
 

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from nnapi_prof.frontend import prepare
+from nnapi_prof.graph import Quantisation, TensorType
 from nnapi_prof.graph.node import op_name
 from nnapi_prof.graph.quantisation import (
     DEQUANTIZE,
@@ -14,7 +15,6 @@ from nnapi_prof.graph.quantisation import (
     is_dequantize,
     scheme_of,
 )
-from nnapi_prof.graph.types import Quantisation, TensorType
 from nnapi_prof.graph.unit import type_from_json, type_to_json
 
 aten, decomposed = torch.ops.aten, torch.ops.quantized_decomposed

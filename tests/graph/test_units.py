@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from nnapi_prof import frontend
-from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph, draw, region_signature
 
 

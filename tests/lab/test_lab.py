@@ -24,7 +24,7 @@ from nnapi_prof import profile
 from nnapi_prof.cli import main
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.lab import cluster, run
-from nnapi_prof.lab.documents import of_lab_profile
+from nnapi_prof.lab.command import of_lab_profile
 from nnapi_prof.lab.phones import LabPhone, held_here, shelf
 from nnapi_prof.lab.run import Coordinator, LabJob, LabOutcome, jobs_of
 from tests.conftest import PHONES

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nnapi_prof.bundle.bundle import Bundle, needed_regions
+from nnapi_prof.bundle import Bundle, needed_regions
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.program import Program

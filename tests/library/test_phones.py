@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from runtime_embedding import Built, Runtime, RuntimeFailure, Sample
 
-from nnapi_prof.bundle.bundle import accelerators_of
+from nnapi_prof.bundle import accelerators_of
+from nnapi_prof.bundle.deployment import runtime_bundle, runtime_plans
 from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule, phone_of
-from nnapi_prof.bundle.runtime import runtime_bundle, runtime_plans
 
 BY_PHONE = 2**32 - 2
 BUILDS, SOCS = ("maker/one:11", "maker/two:12", ""), ("sm1", "sm2", "")
@@ -98,7 +98,7 @@ def test_the_rule_is_that_of_plan_sets(
 def test_as_many_threads_as_names(
     built: Built, sample: Sample, emulator_library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nnapi_prof.bundle import runtime as writer
+    from nnapi_prof.bundle import deployment as writer
 
     choices = (
         PlanChoice(0, keys=("soc:a", "soc:b"), threads={"soc:b": 4}),
@@ -132,7 +132,7 @@ def test_a_damaged_section_is_refused(
     built: Built, sample: Sample, emulator_library: Path, word: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Version, the plan of others, number of names, a name, its plan, and what follows."""
-    from nnapi_prof.bundle import runtime as writer
+    from nnapi_prof.bundle import deployment as writer
 
     write = writer._Writer._phones
 

@@ -25,9 +25,9 @@ from runtime_embedding import (
     Sample,
 )
 
-from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle import Bundle
+from nnapi_prof.bundle.deployment import runtime_bundle, runtime_plans
 from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
-from nnapi_prof.bundle.runtime import runtime_bundle, runtime_plans
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import HOST, Plan, Segment
 

@@ -33,7 +33,7 @@ from runtime_embedding import (
 )
 from torch import nn
 
-from nnapi_prof.bundle.runtime import runtime_bundle
+from nnapi_prof.bundle.deployment import runtime_bundle
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.cli.convert import command
 from nnapi_prof.costs.conditions import Conditions

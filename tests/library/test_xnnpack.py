@@ -15,8 +15,8 @@ from elftools.elf.elffile import ELFFile
 from runtime_embedding import CPU_FALLBACK, Runtime, make_bundle
 from torch import nn
 
-from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.bundle.runtime import runtime_bundle
+from nnapi_prof.bundle import Bundle
+from nnapi_prof.bundle.deployment import runtime_bundle
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, CPU_ALONE, Plan, Segment, Target

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.program import Program
-from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph, unit_signature
 
 aten = torch.ops.aten

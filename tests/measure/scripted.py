@@ -6,8 +6,7 @@ import struct
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from nnapi_prof.costs.measurement import Status
-from nnapi_prof.costs.samples import Round
+from nnapi_prof.costs.measurement import Round, Status
 from nnapi_prof.device.protocol.actions import ActionFlag
 from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.device.protocol.results import (

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from nnapi_prof.costs.measurement import Round
 from nnapi_prof.costs.model.views import with_intervals
-from nnapi_prof.costs.samples import Round
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.table import drop_dominated_targets
 from nnapi_prof.device.protocol.request import Request

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from nnapi_prof.costs.model.region import TabulatedCosts
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Target
-from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import CostTable, Problem, make_problem, plan_problem
 

@@ -10,15 +10,15 @@ import pytest
 
 from nnapi_prof.errors import BuildError
 from nnapi_prof.partition import plan_problem
-from nnapi_prof.partition.search import native
+from nnapi_prof.partition.search import library, pointers
 from tests.partition.problems import stem_problem
 
 
 @pytest.fixture
 def no_library_yet() -> Iterator[None]:
-    native.library.cache_clear()
+    library.cache_clear()
     yield
-    native.library.cache_clear()
+    library.cache_clear()
 
 
 @pytest.mark.usefixtures("no_library_yet")
@@ -43,4 +43,4 @@ def test_a_cache_that_cannot_be_written_is_done_without(
 
 def test_arrays_that_c_would_misread_are_refused() -> None:
     with pytest.raises(ValueError, match="array 1 of 2 is not contiguous"):
-        native.pointers([np.zeros(4), np.zeros((4, 4))[:, ::2]])
+        pointers([np.zeros(4), np.zeros((4, 4))[:, ::2]])

@@ -21,7 +21,6 @@ from nnapi_prof.partition import (
 )
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.constraints import Budget
-from nnapi_prof.partition.search import bicriteria
 from tests.partition.cases import SETTINGS
 from tests.partition.mixed import mixed_network
 from tests.partition.precision_trial import complaints, drawn
@@ -39,7 +38,7 @@ def test_equal_to_brute_force(seed: int) -> None:
 
 def test_what_prices_and_limits_meet_is_right_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the whole front at once is out of reach."""
-    monkeypatch.setattr(bicriteria, "WHOLE_STEPS", 0)
+    monkeypatch.setattr(front, "WHOLE_STEPS", 0)
     for seed in range(14):
         assert list(complaints(seed)) == [], seed
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.partition.search import native
+from nnapi_prof.partition.search import FLAGS, SOURCES
 
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 
@@ -17,7 +17,7 @@ SCRIPT = """
 import math
 from nnapi_prof.partition import Constraints, ErrorLimit, SearchLimits, Watch, plan_problem
 from nnapi_prof.partition.parallel import plan_parallel
-from nnapi_prof.partition.search import native
+from nnapi_prof.partition.search import FLAGS, SOURCES, library
 from nnapi_prof.partition.search.exact import search_ideals
 from nnapi_prof.partition.search.tables import free_prices, unit_shares
 from tests.partition.families import heads_problem, wide_problem
@@ -25,8 +25,8 @@ from tests.partition.mixed import mixed_network
 from tests.partition.precisions import with_formats
 from tests.partition.problems import draw_problem
 
-native.FLAGS = (*native.FLAGS, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-assert native.library() is not None
+FLAGS = (*FLAGS, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+assert library() is not None
 limits = SearchLimits(seconds=20.0, effort=2e6)
 blocks, stem = wide_problem("blocks", 60, 3, 0), wide_problem("stem", 80, 2, 0)
 for problem in (heads_problem(2, 1), blocks, stem):
@@ -54,10 +54,10 @@ def gcc() -> str:
 
 
 def test_no_warnings(gcc: str, tmp_path: Path) -> None:
-    for source in sorted(native.SOURCES.glob("*.c")):
+    for source in sorted(SOURCES.glob("*.c")):
         command = [
             gcc,
-            *native.FLAGS,
+            *FLAGS,
             *WARNINGS,
             str(source),
             "-o",

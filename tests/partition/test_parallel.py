@@ -15,7 +15,7 @@ from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.blocks import best_targets, find_blocks, starts_of
 from nnapi_prof.partition.lanes import make_lanes
 from nnapi_prof.partition.overlap import lower_bound
-from nnapi_prof.partition.schedule import Scheduler, makespan, timeline
+from nnapi_prof.partition.parallel import Scheduler, makespan, timeline
 from tests.partition.cases import problem_of
 from tests.partition.families import wide_problem
 from tests.partition.problems import check_plan, draw_plan, draw_problem, stem_problem

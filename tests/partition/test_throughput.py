@@ -11,8 +11,7 @@ from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition import SearchLimits, Watch, evaluate, plan_throughput
-from nnapi_prof.partition.inflight_sim import FrameStrategy
-from nnapi_prof.partition.queues import Dispatch
+from nnapi_prof.partition.queues import Dispatch, FrameStrategy
 from tests.partition.cases import problem_of
 from tests.partition.families import cells_problem, heads_problem
 from tests.partition.problems import draw_problem

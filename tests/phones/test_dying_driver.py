@@ -23,10 +23,10 @@ from nnapi_prof.device.protocol.actions import TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.errors import DeviceError
+from nnapi_prof.execution import ActionOptions
 from nnapi_prof.execution.actions import build_action
-from nnapi_prof.execution.options import ActionOptions
+from nnapi_prof.graph import Quantisation, TensorType
 from nnapi_prof.graph.plan import Preference, Target
-from nnapi_prof.graph.types import Quantisation, TensorType
 from nnapi_prof.nnapi.codes import OperationCode
 from tests.cli.common import trace
 from tests.parts import again_but

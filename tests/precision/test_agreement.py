@@ -15,8 +15,8 @@ from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.device.protocol.actions import TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
+from nnapi_prof.execution import ActionOptions
 from nnapi_prof.execution.actions import build_action
-from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import CPU, Preference, Target

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from nnapi_prof.errors import SerializationError
+from nnapi_prof.graph import Quantisation
 from nnapi_prof.graph.quantisation import Scheme
-from nnapi_prof.graph.types import Quantisation
 from nnapi_prof.precision.recipe import Recipe
 
 RECIPE = Recipe(

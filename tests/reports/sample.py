@@ -6,13 +6,12 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
-from nnapi_prof.costs.measurement import Kind, Measurement, Status
+from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
 from nnapi_prof.costs.model.fit import RegionMatcher, chains, fit
 from nnapi_prof.costs.model.region import CostModel
-from nnapi_prof.costs.samples import Round
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
-from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import baselines, make_problem
 from nnapi_prof.reports.data import ReportData

@@ -16,8 +16,8 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import HOST
 from nnapi_prof.partition import baselines, make_problem
+from nnapi_prof.reports import write_report
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.files import write_report
 from nnapi_prof.reports.html import beside, render
 from tests.partition.cases import solve
 from tests.reports.sample import cnn, measure, measured_on_hardware, sample

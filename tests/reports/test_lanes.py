@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from nnapi_prof.bundle.bundle import FrontRow
+from nnapi_prof.bundle import FrontRow
 from nnapi_prof.bundle.plan_set import FrameSchedule, PlanChoice
 from nnapi_prof.device.protocol.results import FrameSample, Outcome
-from nnapi_prof.execution.frame_runs import FrameScheduleRun, LaneSpan
+from nnapi_prof.execution.report import FrameScheduleRun, LaneSpan
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.reports import drawings, figures_plan, frames, trace
 from nnapi_prof.reports.data import ReportData

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import pytest
 
 from nnapi_prof.costs.model.fit import fit
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Plan, Preference, Segment, Target
-from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph, Work
 from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nnapi_prof.costs.samples import Round
+from nnapi_prof.costs.measurement import Round
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.trace import render

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.bundle.bundle import Bundle, needed_regions
+from nnapi_prof.bundle import Bundle, needed_regions
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device
-from nnapi_prof.device.protocol.description import describe, device_fingerprint
 from nnapi_prof.errors import AgentError, SerializationError
+from nnapi_prof.execution import RunOptions
 from nnapi_prof.execution.actions import stages_of
-from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.execution.run import run_bundle
 from nnapi_prof.execution.timing import choose_measured

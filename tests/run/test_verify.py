@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.execution import timing
-from nnapi_prof.execution.options import RunOptions
+from nnapi_prof.bundle import Bundle
+from nnapi_prof.execution import RunOptions, timing
 from nnapi_prof.execution.report import PlanRun
 from nnapi_prof.execution.timing import (
     PlanKey,

@@ -13,15 +13,14 @@ from dataclasses import replace
 from functools import cached_property
 
 from nnapi_prof.convert.dynamic_shapes.derive import JUMPS, derive
-from nnapi_prof.convert.dynamic_shapes.probe import Converted, Sizes
-from nnapi_prof.convert.dynamic_shapes.template import OpenSize, Template
+from nnapi_prof.convert.dynamic_shapes.template import Converted, OpenSize, Sizes, Template
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import InputSpecError, UnsupportedOp, option_name
 from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.inputs import listed
+from nnapi_prof.graph import MAX_RANK
 from nnapi_prof.graph.node import constant_value, is_constant
 from nnapi_prof.graph.program import Program
-from nnapi_prof.graph.types import MAX_RANK
 
 FAR = 64
 """The largest jump where a model must run to show its shapes."""

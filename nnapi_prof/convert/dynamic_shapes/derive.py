@@ -22,11 +22,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from nnapi_prof.convert.dynamic_shapes.probe import Convert, NoTemplate, Prober
 from nnapi_prof.convert.dynamic_shapes.template import (
+    Convert,
     Expression,
     Floor,
+    NoTemplate,
     OpenSize,
+    Prober,
     Template,
     floors_through,
 )

@@ -30,8 +30,8 @@ from nnapi_prof.convert.export.json import (
 )
 from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand
 from nnapi_prof.errors import SerializationError
+from nnapi_prof.graph import MAX_RANK, DimOrder, TensorType
 from nnapi_prof.graph.plan import Preference
-from nnapi_prof.graph.types import MAX_RANK, DimOrder, TensorType
 from nnapi_prof.nnapi.codes import OperandCode
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ import numpy as np
 from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, OperandId
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import SerializationError
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import Preference
-from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import type_to_json
 from nnapi_prof.nnapi.codes import OperandCode
 from nnapi_prof.nnapi.facts import TENSOR_CODES

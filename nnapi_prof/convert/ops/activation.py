@@ -25,7 +25,7 @@ from nnapi_prof.convert.ops.formula import (
 from nnapi_prof.convert.ops.functions import normal_logit
 from nnapi_prof.convert.ops.slicing import slice_axis
 from nnapi_prof.convert.registry import Lowering, lowers, memory_axis
-from nnapi_prof.graph.types import DimOrder
+from nnapi_prof.graph import DimOrder
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 aten = torch.ops.aten

@@ -11,7 +11,7 @@ import torch
 from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.ops.slicing import concatenate, pad_constant, slice_axis, strided_slice
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
-from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph import TensorType
 from nnapi_prof.nnapi.codes import OperationCode
 
 aten = torch.ops.aten

@@ -15,6 +15,7 @@ from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
 from nnapi_prof.convert.ops.formula import CASTABLE, FLOATS, FormulaValue, constant, number, numbers
 from nnapi_prof.convert.registry import MEMORY_AXES, Lowerer, Lowering, logical_axes, lowers
 from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.graph import DEVICE_DTYPES, DimOrder, operand_shape
 from nnapi_prof.graph.node import constant_value, dtype_name, is_constant, torch_dtype, type_of
 from nnapi_prof.graph.quantisation import (
     DEQUANTIZE,
@@ -22,7 +23,6 @@ from nnapi_prof.graph.quantisation import (
     same_quantisation,
     stated_quantisation,
 )
-from nnapi_prof.graph.types import DEVICE_DTYPES, DimOrder, operand_shape
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 Formula = Callable[..., FormulaValue]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nnapi_prof.convert.model import ELEMENT_TYPES, OperandId
 from nnapi_prof.convert.registry import Lowering
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph import DimOrder, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 FLOATS = ("float32", "float16")

@@ -19,8 +19,8 @@ from nnapi_prof.convert.ops.element_types import moves_bools, moves_elements
 from nnapi_prof.convert.ops.formula import NONE, PLAIN, FormulaValue, constant, tensor, with_ones
 from nnapi_prof.convert.ops.slicing import take
 from nnapi_prof.convert.registry import Lowering, lowers, memory_axis
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.node import is_constant, results_of, type_of
-from nnapi_prof.graph.types import TensorType
 from nnapi_prof.nnapi.codes import OperationCode
 
 aten = torch.ops.aten

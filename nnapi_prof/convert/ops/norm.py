@@ -11,7 +11,7 @@ from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.ops.formula import PLAIN, FormulaValue, constant, floats, tensor
 from nnapi_prof.convert.ops.slicing import strided_slice
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
-from nnapi_prof.graph.types import DimOrder
+from nnapi_prof.graph import DimOrder
 from nnapi_prof.nnapi.codes import OperationCode
 
 aten = torch.ops.aten

@@ -16,8 +16,8 @@ from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.ops.formula import FormulaValue, fully_connected
 from nnapi_prof.convert.ops.slicing import concatenate, strided_slice
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
+from nnapi_prof.graph import DimOrder, TensorType
 from nnapi_prof.graph.node import results_of
-from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 aten = torch.ops.aten

@@ -28,7 +28,7 @@ from nnapi_prof.convert.ops.formula import (
 )
 from nnapi_prof.convert.ops.slicing import concatenate, strided_slice
 from nnapi_prof.convert.registry import Lowering, lies_as_it_reads, lowers, memory_axis
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph import DimOrder, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 aten = torch.ops.aten

@@ -12,7 +12,7 @@ from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.ops.element_types import moves_bools, moves_elements
 from nnapi_prof.convert.ops.slicing import concatenate, take
 from nnapi_prof.convert.registry import Lowering, logical_axes, lowers, memory_axis
-from nnapi_prof.graph.types import MAX_RANK, DimOrder
+from nnapi_prof.graph import MAX_RANK, DimOrder
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
 aten = torch.ops.aten

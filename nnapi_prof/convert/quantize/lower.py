@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import fx
 
-from nnapi_prof.convert.dispatch import lower_node, run_lowering
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
 from nnapi_prof.convert.quantize.rules import (
     CHOOSES,
@@ -32,8 +31,17 @@ from nnapi_prof.convert.quantize.rules import (
     limits,
 )
 from nnapi_prof.convert.region import alike, operand_of, quantised_operand
-from nnapi_prof.convert.registry import Dims, Lowering, Scalars, Tensors, Types
+from nnapi_prof.convert.registry import (
+    Dims,
+    Lowering,
+    Scalars,
+    Tensors,
+    Types,
+    lower_node,
+    run_lowering,
+)
 from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.graph import DimOrder, Quantisation
 from nnapi_prof.graph.node import makes_tensor, op_name, type_of
 from nnapi_prof.graph.quantisation import (
     MOVES,
@@ -45,7 +53,6 @@ from nnapi_prof.graph.quantisation import (
     stated_quantisation,
     value_type,
 )
-from nnapi_prof.graph.types import DimOrder, Quantisation
 from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
 from nnapi_prof.nnapi.facts import level_name
 

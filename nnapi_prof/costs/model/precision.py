@@ -23,8 +23,8 @@ from nnapi_prof.costs.model.region import CostModel, RegionCost, TabulatedCosts,
 from nnapi_prof.costs.model.regression import FitCache, TargetFit
 from nnapi_prof.costs.table import CompileTimes, Conversions, CostedRegion, CostTable
 from nnapi_prof.errors import CostError
+from nnapi_prof.graph import DTYPE_BYTES
 from nnapi_prof.graph.plan import CPU, Engine, Precision, Target
-from nnapi_prof.graph.types import DTYPE_BYTES
 from nnapi_prof.graph.unit import UnitGraph
 
 FLOAT_BYTES = DTYPE_BYTES["float32"]

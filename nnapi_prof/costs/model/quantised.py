@@ -18,8 +18,8 @@ import numpy as np
 
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
+from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import CPU
-from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph, digest
 
 CONVERSION_SIZES = 4

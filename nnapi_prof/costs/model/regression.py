@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from nnapi_prof.costs.samples import MAD_TO_SIGMA
+from nnapi_prof.costs.measurement import MAD_TO_SIGMA
 from nnapi_prof.graph.plan import Engine, Target
 
 HUBER_K = 1.345

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pandas
 from sqlalchemy import Connection, Select, select
 
-from nnapi_prof.costs.samples import summarise
+from nnapi_prof.costs.measurement import summarise
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import (
     CONTENT,

@@ -28,8 +28,7 @@ from sqlalchemy import (
 )
 
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.measurement import Kind, Measurement, Status
-from nnapi_prof.costs.samples import Round
+from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
 from nnapi_prof.errors import escape_untrusted
 from nnapi_prof.graph.plan import Engine, Target, is_target
 

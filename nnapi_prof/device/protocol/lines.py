@@ -13,8 +13,7 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from nnapi_prof.costs.measurement import Status
-from nnapi_prof.costs.samples import Round
+from nnapi_prof.costs.measurement import Round, Status
 from nnapi_prof.device.protocol.results import (
     MEMORY_KINDS,
     MOST_ROOM,

@@ -7,8 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nnapi_prof.costs.measurement import Status
-from nnapi_prof.costs.samples import Round, log_ratios, medians
+from nnapi_prof.costs.measurement import Round, Status, log_ratios, medians
 from nnapi_prof.graph.plan import Precision
 
 

@@ -22,8 +22,8 @@ from nnapi_prof.costs.model.views import shown_targets
 from nnapi_prof.device.protocol.actions import TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
+from nnapi_prof.execution import ActionOptions
 from nnapi_prof.execution.actions import build_action
-from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.execution.profile.jobs import INPUT_SEED, Job, TargetSpec, measured, refused
 from nnapi_prof.execution.profile.measurer import Measurer
 from nnapi_prof.execution.profile.options import SIMULATED_RUNS, ProfileOptions

@@ -29,6 +29,7 @@ from nnapi_prof.device.state import (
     read_state,
 )
 from nnapi_prof.device.transport import LocalTransport
+from nnapi_prof.execution import USUAL_COOLDOWN_S
 from nnapi_prof.execution.actions import (
     CHANNELS,
     SIDE,
@@ -37,7 +38,6 @@ from nnapi_prof.execution.actions import (
     one_a_processor,
     trial_request,
 )
-from nnapi_prof.execution.options import USUAL_COOLDOWN_S
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.execution.profile.options import ProfileOptions
 from nnapi_prof.graph.plan import AUTO, Target

@@ -27,8 +27,8 @@ from nnapi_prof.device.protocol.results import (
     SegmentSamples,
 )
 from nnapi_prof.errors import ConversionError, DeviceError, UnsupportedOp, UsageError
+from nnapi_prof.execution import ActionOptions
 from nnapi_prof.execution.actions import build_action
-from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.graph.plan import AUTO, CPU, CPU_ALONE, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.nnapi.facts import LAST_API_LEVEL, api_of, is_level

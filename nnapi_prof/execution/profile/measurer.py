@@ -35,6 +35,7 @@ from nnapi_prof.costs.measurement import (
     Key,
     Kind,
     Measurement,
+    clocks_are_unreadable,
 )
 from nnapi_prof.costs.model.forms import (
     MARK,
@@ -46,11 +47,10 @@ from nnapi_prof.costs.model.forms import (
     unit_forms,
 )
 from nnapi_prof.costs.model.quantised import EightBits
-from nnapi_prof.costs.samples import clocks_are_unreadable
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import utc_now
 from nnapi_prof.costs.store.selection import Selection
-from nnapi_prof.device.protocol.description import description_of, device_fingerprint
+from nnapi_prof.device import description_of, device_fingerprint
 from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.device.protocol.results import (
     SICK,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.protocol.actions import MAX_RUNS, Timing
 from nnapi_prof.device.state import Gates
-from nnapi_prof.execution.options import COOLDOWN, MEMORY, SPIN_NS, WARM_NS, cooldown_ms
+from nnapi_prof.execution import COOLDOWN, MEMORY, SPIN_NS, WARM_NS, cooldown_ms
 from nnapi_prof.graph.plan import Plan, Preference
 from nnapi_prof.options import names, option, validate
 

@@ -24,7 +24,7 @@ from nnapi_prof.graph.unit import UnitGraph, graph_from_json, graph_to_json
 from nnapi_prof.toolchain import cache_dir
 
 if TYPE_CHECKING:
-    from nnapi_prof.bundle.bundle import MixedPrecision
+    from nnapi_prof.bundle import MixedPrecision
     from nnapi_prof.graph.program import Program
 
 LOGGER = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from nnapi_prof.graph.node import (
     type_of,
 )
 from nnapi_prof.graph.quantisation import is_weight
-from nnapi_prof.passes.canonicalize.aliases import ALIAS_RULES
-from nnapi_prof.passes.rewrite import Rule, Site, apply_rules
+from nnapi_prof.passes import Rule, Site, apply_rules
+from nnapi_prof.passes.canonicalize.overloads import ALIAS_RULES
 
 aten = torch.ops.aten
 

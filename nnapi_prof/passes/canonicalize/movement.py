@@ -20,8 +20,7 @@ from nnapi_prof.graph.node import (
     torch_dtype,
     type_of,
 )
-from nnapi_prof.passes.decompose.scatter import PATCH_RULES
-from nnapi_prof.passes.rewrite import (
+from nnapi_prof.passes import (
     ManyRule,
     Rule,
     Site,
@@ -29,6 +28,7 @@ from nnapi_prof.passes.rewrite import (
     apply_rules,
     only_first_read,
 )
+from nnapi_prof.passes.decompose.scatter import PATCH_RULES
 
 aten = torch.ops.aten
 

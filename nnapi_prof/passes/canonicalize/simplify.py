@@ -23,7 +23,7 @@ from nnapi_prof.graph.node import (
     type_of,
 )
 from nnapi_prof.graph.quantisation import is_weight
-from nnapi_prof.passes.rewrite import Rule, Site, apply_rules
+from nnapi_prof.passes import Rule, Site, apply_rules
 
 aten = torch.ops.aten
 

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from nnapi_prof.graph.node import calls, positive_dim, type_of
-from nnapi_prof.passes.rewrite import ManyRule, Rule, Site, apply_many_rules, apply_rules
+from nnapi_prof.passes import ManyRule, Rule, Site, apply_many_rules, apply_rules
 
 aten = torch.ops.aten
 

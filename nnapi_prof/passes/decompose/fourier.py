@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, fx
 
 from nnapi_prof.graph.node import positive_dim, type_of
-from nnapi_prof.passes.rewrite import Site
+from nnapi_prof.passes import Site
 
 aten = torch.ops.aten
 

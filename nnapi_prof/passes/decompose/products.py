@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from nnapi_prof.graph.node import positive_dim, torch_dtype, type_of
-from nnapi_prof.passes.rewrite import Rule, Site
+from nnapi_prof.passes import Rule, Site
 
 aten = torch.ops.aten
 

@@ -1,30 +1,346 @@
-"""Ranks above 4, which NNAPI mostly lacks, brought down to 4 where only spelling made them high."""
+"""Bring ranks above 4, which NNAPI mostly lacks, down to 4 where only spelling made them high.
+
+Dimensions that an operation treats alike are merged: what is neither normalised, reduced, padded
+nor multiplied by matrices is dimensions side by side, and such are one.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 from torch import fx
 
+from nnapi_prof.graph import MAX_RANK
 from nnapi_prof.graph.node import calls, is_constant, makes_tensor, type_of
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE
-from nnapi_prof.graph.types import MAX_RANK
-from nnapi_prof.passes.decompose.rank_rules import (
-    ALONG,
-    BATCHED,
-    merged,
-    reshape,
-    sizes_of,
-    three,
-)
-from nnapi_prof.passes.rewrite import Rule, Site, apply_rules, erase_unused
+from nnapi_prof.passes import Rule, Site, apply_rules, erase_unused
 
 aten = torch.ops.aten
+
+
+def reshape(site: Site, source: fx.Node, shape: Sequence[int]) -> fx.Node:
+    """``reshape``, which unlike ``view`` eager PyTorch does on permuted memory too."""
+    if is_constant(source):
+        value = site.graph.owning_module.get_buffer(str(source.target))  # type: ignore[union-attr]
+        return site.add_constant(value.reshape(list(shape)), str(source.target))
+    return site.reshape(source, list(shape))
+
+
+def three(shape: Sequence[int], dim: int) -> list[int]:
+    """``shape`` as what is before, at and after ``dim``."""
+    return [math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])]
+
+
+def merged(marks: Sequence[object]) -> list[list[int]]:
+    """Dimensions in order, neighbours of one mark together; those marked None are left out."""
+    groups: list[list[int]] = []
+    last: object = None
+    for dim, mark in enumerate(marks):
+        if mark is None:
+            continue
+        if groups and mark == last:
+            groups[-1].append(dim)
+        else:
+            groups.append([dim])
+        last = mark
+    return groups
+
+
+def sizes_of(shape: Sequence[int], groups: Sequence[Sequence[int]]) -> list[int]:
+    """The sizes of merged dimensions."""
+    return [math.prod(shape[dim] for dim in group) for group in groups]
+
+
+def _is_high(shape: Sequence[int]) -> bool:
+    return len(shape) > MAX_RANK
+
+
+def _non_negative_dims(dims: int | Sequence[int] | None, rank: int) -> list[int]:
+    """Dimensions as non-negative numbers; None and an empty list are all of them."""
+    if isinstance(dims, int):
+        return [dims % rank]
+    return [dim % rank for dim in dims] if dims else list(range(rank))
+
+
+def _with_dims(site: Site, source: fx.Node, dims: int | list[int], shape: Sequence[int]) -> fx.Node:
+    """The site's call of another source along other dimensions, as ``shape``."""
+    first = next(iter(site.args))
+    return reshape(site, site.call_with({first: source, "dim": dims}), shape)
+
+
+def _along_one(site: Site) -> fx.Node | None:
+    """An operation along one dimension: those before and those after it are one each."""
+    shape = type_of(site.input()).shape
+    if not _is_high(shape) or not isinstance(site.args["dim"], int):
+        return None
+    flat = reshape(site, site.input(), three(shape, site.args["dim"] % len(shape)))
+    return _with_dims(site, flat, 1, site.type.shape)
+
+
+def _reduction(site: Site) -> fx.Node | None:
+    """Merges neighbouring axes that are reduced, and neighbouring ones that are not."""
+    shape = type_of(site.input()).shape
+    if not _is_high(shape):
+        return None
+    dims = set(_non_negative_dims(site.args["dim"], len(shape)))
+    groups = _groups(shape, dims)
+    if len(groups) > MAX_RANK:
+        return _reduced_in_turn(site, groups, dims)
+    flat = reshape(site, site.input(), sizes_of(shape, groups))
+    reduced = [i for i, group in enumerate(groups) if group[0] in dims]
+    dims_are_one = site.node.target in _OF_ONE_DIM
+    return _with_dims(site, flat, reduced[0] if dims_are_one else reduced, site.type.shape)
+
+
+def _reduced_in_turn(
+    site: Site, groups: Sequence[Sequence[int]], dims: Collection[int]
+) -> fx.Node | None:
+    """One merged dimension after the other, where that gives the same."""
+    target = site.node.target
+    if target not in _IN_TURN:
+        return None
+    assert isinstance(target, torch._ops.OpOverload)
+    value, sizes = site.input(), sizes_of(type_of(site.input()).shape, groups)
+    for place in reversed(range(len(groups))):
+        if groups[place][0] in dims:
+            value = site.call(target, reshape(site, value, three(sizes, place)), [1])
+            del sizes[place]
+    return reshape(site, value, site.type.shape)
+
+
+def _groups(shape: Sequence[int], dims: Collection[int]) -> list[list[int]]:
+    """Dimensions merged by whether ``dims`` has them; others of size 1 are left out."""
+    return merged(
+        [None if size == 1 and dim not in dims else dim in dims for dim, size in enumerate(shape)]
+    )
+
+
+def _one_by_one(
+    site: Site, steps: Sequence[tuple[int, int]], step: Callable[[fx.Node, int], fx.Node]
+) -> fx.Node | None:
+    """``step`` on the middle of three dimensions, for each (dimension, amount)."""
+    value, shape = site.input(), list(type_of(site.input()).shape)
+    for dim, amount in steps:
+        done = step(reshape(site, value, three(shape, dim)), amount)
+        shape[dim] = type_of(done).shape[1]
+        value = reshape(site, done, shape)
+    return value
+
+
+def _flip(site: Site) -> fx.Node | None:
+    shape, dims = site.type.shape, site.args["dims"]
+    if not _is_high(shape) or not dims:
+        return None
+    steps = [(dim, 0) for dim in _non_negative_dims(dims, len(shape))]
+    return _one_by_one(site, steps, lambda x, _: site.call(aten.flip.default, x, [1]))
+
+
+def _roll(site: Site) -> fx.Node | None:
+    shape, dims = site.type.shape, site.args["dims"]
+    if not _is_high(shape) or not dims:
+        return None
+    steps = list(zip(_non_negative_dims(dims, len(shape)), site.args["shifts"], strict=True))
+    return _one_by_one(site, steps, lambda x, shift: site.call(aten.roll.default, x, [shift], [1]))
+
+
+def _repeat(site: Site) -> fx.Node | None:
+    if not _is_high(site.type.shape):
+        return None
+    repeats = list(site.args["repeats"])
+    shape = type_of(site.input()).shape
+    filled = (1,) * (len(repeats) - len(shape)) + shape
+    value = reshape(site, site.input(), filled) if filled != shape else site.input()
+    sizes = list(filled)
+    for dim, times in enumerate(repeats):
+        if times != 1:
+            flat = reshape(site, value, three(sizes, dim))
+            sizes[dim] *= times
+            value = reshape(site, site.call(aten.repeat.default, flat, [1, times, 1]), sizes)
+    return value
+
+
+def _pad(site: Site) -> fx.Node | None:
+    shape = type_of(site.input()).shape
+    pad = list(site.args["pad"])
+    rank = len(shape)
+    if not _is_high(shape):
+        return None
+    pairs = [(0, 0)] * rank
+    for i in range(len(pad) // 2):  # pairs count from the last dimension
+        pairs[rank - 1 - i] = (pad[2 * i], pad[2 * i + 1])
+    marks: list[object] = [
+        (None if size == 1 else -1) if pair == (0, 0) else dim
+        for dim, (size, pair) in enumerate(zip(shape, pairs, strict=True))
+    ]
+    groups = merged(marks)
+    if len(groups) > MAX_RANK:
+        return None
+    flat = reshape(site, site.input(), sizes_of(shape, groups))
+    sides = [side for group in reversed(groups) for side in pairs[group[0]]]
+    padded = site.call(aten.constant_pad_nd.default, flat, sides, site.args["value"])
+    return reshape(site, padded, site.type.shape)
+
+
+def _index_select(site: Site) -> fx.Node | None:
+    shape = type_of(site.input()).shape
+    if not _is_high(shape):
+        return None
+    flat = reshape(site, site.input(), three(shape, site.args["dim"] % len(shape)))
+    taken = site.call(aten.index_select.default, flat, 1, site.input("index"))
+    return reshape(site, taken, site.type.shape)
+
+
+_IN_TURN = (aten.mean.dim, aten.sum.dim_IntList, aten.amax.default, aten.amin.default)
+_OF_ONE_DIM = (
+    aten.prod.dim_int,
+    aten.any.dim,
+    aten.all.dim,
+    aten.argmax.default,
+    aten.argmin.default,
+)
+_REDUCTIONS = (
+    *_OF_ONE_DIM,
+    *_IN_TURN,
+    aten.linalg_vector_norm.default,
+    aten.logsumexp.default,
+    aten.var.dim,
+    aten.var.correction,
+    aten.std.dim,
+    aten.std.correction,
+)
+_ALONG_ONE = (
+    aten.softmax.int,
+    aten.log_softmax.int,
+    aten.glu.default,
+    aten.cumsum.default,
+    aten.cumprod.default,
+)
+ALONG: dict[torch._ops.OpOverload, Rule] = {
+    **dict.fromkeys(_REDUCTIONS, _reduction),
+    **dict.fromkeys(_ALONG_ONE, _along_one),
+    aten.flip.default: _flip,
+    aten.roll.default: _roll,
+    aten.repeat.default: _repeat,
+    aten.constant_pad_nd.default: _pad,
+    aten.index_select.default: _index_select,
+}
+
+
+# Operations whose first dimensions are a batch: those are one dimension or two
+
+
+MAX_BATCHES = MAX_RANK - 2
+"""Dimensions that a batch of matrices may have."""
+
+
+def _last_dims(site: Site, name: str, n_last: int) -> fx.Node | None:
+    """The site's call with all but the last dimensions of an argument as one."""
+    source = site.input(name)
+    shape = type_of(source).shape
+    if len(shape) <= MAX_RANK or n_last >= MAX_RANK:
+        return None
+    split = len(shape) - n_last
+    flat = reshape(site, source, [math.prod(shape[:split]), *shape[split:]])
+    return _called_with(site, {name: flat})
+
+
+def _called_with(site: Site, changed: dict[str, fx.Node]) -> fx.Node:
+    """The site's call with other arguments, in the shape that the site's has."""
+    return reshape(site, site.call_with(changed), site.type.shape)
+
+
+def _linear(site: Site) -> fx.Node | None:
+    return _last_dims(site, "input", 1)
+
+
+def _norm_of_last(site: Site) -> fx.Node | None:
+    return _last_dims(site, "input", len(site.args["normalized_shape"]))
+
+
+def _norm_of_channels(site: Site) -> fx.Node | None:
+    """Norms, slopes for each channel: what follows the channels are two dimensions."""
+    name = "input" if "input" in site.args else "self"
+    shape = type_of(site.input(name)).shape
+    if len(shape) <= MAX_RANK:
+        return None
+    images = [*shape[:3], math.prod(shape[3:])]
+    return _called_with(site, {name: reshape(site, site.input(name), images)})
+
+
+def _matrices(site: Site, names: Sequence[str]) -> fx.Node | None:
+    """Batches of matrices that broadcast alike in neighbouring dimensions are one dimension."""
+    tensors = {name: site.input(name) for name in names if site.args[name] is not None}
+    shapes = {name: type_of(tensor).shape for name, tensor in tensors.items()}
+    rank = max(map(len, shapes.values()))
+    if rank <= MAX_RANK or min(map(len, shapes.values())) < 2:
+        return None
+    full = {name: (1,) * (rank - len(shape)) + shape for name, shape in shapes.items()}
+    marks: list[object] = []
+    for dim in range(rank - 2):
+        size = max(shape[dim] for shape in full.values())
+        sharing = tuple(shape[dim] == size for shape in full.values())
+        marks.append(None if size == 1 else sharing)
+    groups = merged(marks)
+    sizes = {name: sizes_of(shape, groups) for name, shape in full.items()}
+    whole = [max(size) for size in zip(*sizes.values(), strict=True)]
+    if len(groups) >= MAX_RANK:
+        return None
+    flat = {}
+    for name, tensor in tensors.items():
+        matrix = full[name][-2:]
+        if len(groups) <= MAX_BATCHES:
+            flat[name] = reshape(site, tensor, [*sizes[name], *matrix])
+        else:
+            flat[name] = reshape(
+                site,
+                _expand_matrices(site, tensor, sizes[name], whole, matrix),
+                [math.prod(whole), *matrix],
+            )
+    return _called_with(site, flat)
+
+
+def _expand_matrices(
+    site: Site, tensor: fx.Node, sizes: list[int], whole: list[int], matrix: Sequence[int]
+) -> fx.Node:
+    """A batch of matrices with the sizes of the ``whole`` one, each matrix as a row."""
+    row = math.prod(matrix)
+    batch = reshape(site, tensor, [*sizes, row])
+    return batch if sizes == whole else site.call(aten.expand.default, batch, [*whole, row])
+
+
+def _matmul(site: Site) -> fx.Node | None:
+    left, right = (type_of(site.input(name)).shape for name in ("self", "other"))
+    if len(right) <= 2:
+        return _last_dims(site, "self", 1)
+    if len(left) == 1:
+        return None
+    return _matrices(site, ("self", "other"))
+
+
+def _attention(site: Site) -> fx.Node | None:
+    if site.args["enable_gqa"]:  # heads that share keys are no broadcasting
+        return None
+    return _matrices(site, ("query", "key", "value", "attn_mask"))
+
+
+BATCHED: dict[torch._ops.OpOverload, Rule] = {
+    aten.linear.default: _linear,
+    aten.layer_norm.default: _norm_of_last,
+    aten.rms_norm.default: _norm_of_last,
+    aten.batch_norm.default: _norm_of_channels,
+    aten.instance_norm.default: _norm_of_channels,
+    aten.group_norm.default: _norm_of_channels,
+    aten.prelu.default: _norm_of_channels,
+    aten.matmul.default: _matmul,
+    aten.scaled_dot_product_attention.default: _attention,
+}
+"""Operators of one value."""
+
 
 MAX_STEPS = 4
 """Transpositions of rank 4 that may stand for one of a higher rank."""

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from nnapi_prof.graph.node import bound_args, constant_value, is_constant, type_of
-from nnapi_prof.passes.rewrite import Rule, Site, apply_rules, erase_unused
+from nnapi_prof.passes import Rule, Site, apply_rules, erase_unused
 
 aten = torch.ops.aten
 

@@ -1,4 +1,4 @@
-/* Schedules of a monotone labelling on lanes that work at once: partition/schedule.py says what
+/* Schedules of a monotone labelling on lanes that work at once: partition/parallel.py says what
  * they are, and has a timeline in Python. */
 #ifndef NP_SCHEDULE_H
 #define NP_SCHEDULE_H

@@ -1,4 +1,4 @@
-/* Every schedule of a few units: partition/schedule.py says what a schedule is. */
+/* Every schedule of a few units: partition/parallel.py says what a schedule is. */
 #ifndef NP_SCHEDULES_H
 #define NP_SCHEDULES_H
 
