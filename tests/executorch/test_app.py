@@ -92,6 +92,7 @@ def test_the_delegate_shares_no_library_with_executorch():
     }
 
 
+@pytest.mark.again("another processor")
 def test_the_delegate_compiles_for_android(tmp_path):
     compiler = cross_compiler("arm64-v8a", "android", tmp_path)
     build(

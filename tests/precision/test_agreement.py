@@ -43,6 +43,7 @@ def accelerators():
         return [accelerator.name for accelerator in opened.client.info().nnapi.accelerators]
 
 
+@cache
 def converted(name, level):
     """Each unit's region, the values that reach it in eager PyTorch, and those it should give."""
     result = quantise(program(name), recipe(name, level))
