@@ -151,8 +151,8 @@ static void check_warm_up(void) {
 
   warmth = warm_up(even, 1, (struct np_timing_plan){15, 1000, 0, 0});
   CHECK(warmth.runs == 15 && warmth.stable); /* as many as are wanted at the least */
-  /* Stretches of 2000 ns at least: one of 2000, one of 1900 and 1800, and so on. */
-  warmth = warm_up(falling, 11, (struct np_timing_plan){0, 11, 0, 20000});
+  /* Stretches of 1650 ns at least: one of 2000, and so on, the last whole one of 1200 and 1100. */
+  warmth = warm_up(falling, 11, (struct np_timing_plan){0, 11, 0, 16500});
   CHECK(warmth.runs == 11 && warmth.fastest_ns == 1150);
   warmth = warm_up(even, 1, (struct np_timing_plan){0, 7, UINT64_MAX, 0});
   CHECK(warmth.runs == 7 && !warmth.stable);

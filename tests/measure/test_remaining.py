@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nnapi_prof.execution.profile.jobs import REFINING, expected_later
+from nnapi_prof.execution.profile.unit_session import REFINING, expected_later
 from nnapi_prof.graph.plan import CPU, Preference, Target
 
 NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnapi_prof.device.protocol.results import End
-from nnapi_prof.execution.profile.device_monitor import Waits
+from nnapi_prof.execution.profile.drivers import Waits
 
 
 def test_waits_take_a_tenth_of_measuring() -> None:

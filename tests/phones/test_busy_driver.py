@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from nnapi_prof.execution.profile import device_monitor, measurer
+from nnapi_prof.execution.profile import drivers, measurer
 from tests.parts import again_but
 from tests.phones.conftest import CLEAN, Profiler, fault, service
 
@@ -31,8 +31,8 @@ def test_waiting_for_a_driver_ends(profiled: Profiler, monkeypatch: pytest.Monke
     twin = fault(CLEAN, kind="refuse", stage="compile", operation="DEPTHWISE_CONV_2D")
     clean = profiled(twin, "twin", timeout_s=2)
     with monkeypatch.context() as patched:
-        patched.setattr(device_monitor, "LEAST_LOST_S", 0.5)
-        patched.setattr(device_monitor, "LOST_SHARE", 0.0)
+        patched.setattr(drivers, "LEAST_LOST_S", 0.5)
+        patched.setattr(drivers, "LOST_SHARE", 0.0)
         patched.setattr(measurer, "MAX_ACTIONS", 12)
         first = profiled(hangs, timeout_s=2)
     outcome = first.costs.outcome

@@ -3,15 +3,13 @@
 A small reference model, the same for all models and devices, runs again and again, so that its rows
 tell of drift over days, too. A window lies between two runs of it. A window drifts where the
 reference took longer at either end, beyond noise, than when it was fastest in this profile:
-everything that was measured in it may have. Waits for a hot device have a limit; requests learn of
-clocks and drivers.
+everything that was measured in it may have.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -19,8 +17,8 @@ from typing import Generic, TypeVar
 
 from nnapi_prof.costs.diff import DiffVerdict, ratio_interval, verdict_of
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
-from nnapi_prof.device.protocol.request import Patience, Request
-from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, DriverFacts, End
+from nnapi_prof.device.protocol.request import Request
+from nnapi_prof.device.protocol.results import ActionResult, AgentInfo
 from nnapi_prof.device.state import (
     LOOK_SIMULATED_S,
     DeviceProbe,
@@ -32,15 +30,17 @@ from nnapi_prof.device.transport import LocalTransport
 from nnapi_prof.execution import USUAL_COOLDOWN_S
 from nnapi_prof.execution.actions import (
     CHANNELS,
+    LEVEL,
     SIDE,
     anchor_request,
     busy_request,
     one_a_processor,
     trial_request,
 )
+from nnapi_prof.execution.profile.drivers import Waits
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.execution.profile.options import ProfileOptions
-from nnapi_prof.graph.plan import AUTO, Target
+from nnapi_prof.graph.plan import Target
 
 USUAL_S = 120.0
 """Between two anchors on a phone: governors and heat act within a minute or two."""
@@ -150,93 +150,6 @@ class DriftMonitor(Generic[T]):
                 yield window, drift
 
 
-SHARE_OF_MEASURING = 0.1
-"""Of the time that measuring took so far, waits take this much at most, unless the user said how
-long to wait."""
-FIRST_ROOM = 4
-"""Compilations at once of a driver that was not asked for more, as the agent has it."""
-LEAST_LOST_S, LOST_SHARE = 60.0, 0.5
-"""Waiting for one driver that dies or hangs takes so many seconds at most, or this share of the
-time that measuring took so far if that is more."""
-SHORTEST_S = 5.0
-"""A phone that is too hot is not cool any earlier."""
-
-
-class Waits:
-    """The waits of one profile. ``spent_s`` is the time spent by purpose, "measure" among them;
-    ``bounded`` that nobody asked for more."""
-
-    def __init__(self, spent_s: Mapping[str, float], bounded: bool) -> None:
-        self._spent_s, self._bounded = spent_s, bounded
-        self._seen_khz: tuple[int | None, ...] = ()
-        self._drivers: dict[str | None, DriverFacts] = {}
-        self.waited_s = 0.0
-        self.fruitless = False
-        """A wait brought nothing: there is no other."""
-        self.lost_s: dict[str, float] = defaultdict(float)
-        """Accelerator -> waiting for its driver, which died or hung."""
-        self.simulated_s = 0.0
-        """That measuring took by the clock of a simulated phone."""
-
-    def remember(self, rows: Iterable[Measurement], versions: Mapping[str | None, str]) -> None:
-        """Take what earlier profiles learnt of drivers, where their versions are still these: the
-        memory that reached them, and their room; ``rows`` are the oldest first."""
-        for row in rows:
-            name = row.target.accelerator
-            if name in versions and row.driver_version == versions[name]:
-                earlier = self._drivers.get(name, DriverFacts(name, FIRST_ROOM, None))
-                room = row.room if row.room and 0 < row.room < FIRST_ROOM else earlier.room
-                memory = row.memory if row.usable else earlier.memory
-                self._drivers[name] = DriverFacts(name, room, memory or earlier.memory)
-
-    def left_s(self, most: float) -> float:
-        """How long it may wait now, ``most`` at the most."""
-        if self.fruitless:
-            return 0.0
-        if not self._bounded:
-            return most
-        measured_s = self._spent_s.get("measure", 0.0) - self.waited_s
-        left = SHARE_OF_MEASURING * measured_s - self.waited_s
-        return min(left, most) if left >= SHORTEST_S else 0.0
-
-    def too_slow(self) -> set[str]:
-        """Returns the accelerators with whose drivers too much time was lost."""
-        measured_s = self._spent_s.get("measure", 0.0) - self.waited_s - sum(self.lost_s.values())
-        most_s = max(LEAST_LOST_S, LOST_SHARE * measured_s)
-        return {name for name, lost_s in self.lost_s.items() if lost_s > most_s}
-
-    def rooms(self) -> dict[str, int]:
-        """Returns how many compilations the drivers hold at once that hold fewer than are tried."""
-        return {
-            name: facts.room
-            for name, facts in self._drivers.items()
-            if name is not None and facts.room < FIRST_ROOM
-        }
-
-    def patience(self, simulated: bool) -> Patience:
-        """Returns the patience for the next request. Simulated waits cost nobody's time: only one
-        that brought nothing ends them."""
-        drivers = tuple(d for d in self._drivers.values() if d.memory or d.room < FIRST_ROOM)
-        if self.fruitless or not (simulated or not self._bounded):
-            return Patience(round(1000 * self.left_s(3600.0)), self._seen_khz, drivers)
-        return Patience(None, self._seen_khz, drivers)
-
-    def rested(self, seconds: float, brought: bool) -> None:
-        """The device had a rest, and was as fast as before after it, or not."""
-        self.waited_s += seconds
-        self.fruitless |= not brought
-
-    def note(self, end: End, simulated: bool) -> None:
-        """A request has ended."""
-        self.fruitless |= end.fruitless
-        self.waited_s += 0.0 if simulated else end.waited_ms / 1000
-        self._seen_khz = end.allowed_khz or self._seen_khz
-        self._drivers |= {each.accelerator: each for each in end.drivers}
-        self.simulated_s += end.simulated_ms / 1000
-        for each in end.drivers:
-            self.lost_s[each.accelerator or AUTO] += each.lost_ms / 1000
-
-
 IDLE_S = 3.0
 """A device that rested for longer than this between two requests is kept busy again."""
 REST_S = 5.0
@@ -339,7 +252,9 @@ class DeviceMonitor:
 
     def try_small_models(self, target: Target) -> list[Status]:
         """Runs the small models on one target; how each of them fared."""
-        level = next(spec.level for spec in self._specs if spec.target == target)
+        name = target.accelerator
+        levels = [spec.level for spec in self._specs if spec.target.accelerator == name]
+        level = max(levels, default=LEVEL)
         with self._spending("anchor"):
             request = trial_request(target, level, self._options.conditions)
             return [result.status for result in self._ask(request)]

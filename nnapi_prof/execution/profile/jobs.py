@@ -4,38 +4,30 @@ a result becomes."""
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.measurement import FAILURES, Key, Kind, Measurement, Status, work_columns
+from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status, work_columns
 from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
 from nnapi_prof.costs.model.forms import ProductForm, UnitForms, signature_in
 from nnapi_prof.device.protocol.actions import ActionFlag, Groups, TensorSource, Timing
 from nnapi_prof.device.protocol.request import Patience, RequestBuilder
 from nnapi_prof.device.protocol.results import (
-    SICK,
-    SLOW,
-    Accelerator,
     ActionResult,
     AgentInfo,
-    End,
     NnapiEntryPoint,
     SegmentSamples,
 )
-from nnapi_prof.errors import ConversionError, DeviceError, UnsupportedOp, UsageError
+from nnapi_prof.errors import UsageError
 from nnapi_prof.execution import ActionOptions
 from nnapi_prof.execution.actions import build_action
+from nnapi_prof.execution.profile.unit_graph_cache import Converter
 from nnapi_prof.graph.plan import AUTO, CPU, CPU_ALONE, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.nnapi.facts import LAST_API_LEVEL, api_of, is_level
-
-if TYPE_CHECKING:
-    from nnapi_prof.graph.program import Program
-
 
 NEWEST_LEVEL = 30
 """The newest feature level the converter knows; also what the agent's CPU engine understands."""
@@ -192,82 +184,7 @@ def grid(
     return jobs
 
 
-REFINING = 0.2
-"""Measurements of refining by those before it: 0.19 (47 to 247) and 0.42 (74 to 175) in profiles of
-MobileNetV2 on two simulated phones."""
-
-
-def expected_later(
-    units: Sequence[Job],
-    chains: Sequence[Job],
-    leaders: Collection[Target],
-    have: Collection[Key],
-    refine: bool,
-) -> Mapping[str, int]:
-    """Phase -> measurements that are expected after it.
-
-    Chains are measured on targets that a plan may use, of which ``leaders`` are the most; refining
-    follows where anything before it was new. Under other preferences and in refining nobody can
-    know.
-    """
-
-    def new(jobs: Sequence[Job]) -> int:
-        return sum(job.key not in have and job.spec.target in leaders for job in jobs)
-
-    n_chains = new(chains)
-    last = round(REFINING * (new(units) + n_chains)) if refine else 0
-    n_units = new(units)
-    return {
-        "trial": n_units + n_chains + last,
-        "units": n_chains + last,
-        "preferences": n_chains + last,
-        "chains": last,
-    }
-
-
 # ---- models, actions, rows ----------------------------------------------------------------------
-
-
-class Converter:
-    """Converts each region once for each level, and remembers until :meth:`forget`.
-
-    ``load`` gives the program; it is asked at the first conversion, and torch comes with it.
-    """
-
-    def __init__(self, load: Callable[[], Program]) -> None:
-        self._load = load
-        self._models: dict[tuple[UnitSet, int, UnitForms, bool], Region | str] = {}
-
-    def convert(
-        self, region: UnitSet, level: int, forms: UnitForms = (), halved: bool = False
-    ) -> Region | str:
-        """The region's model with products in such ``forms`` (``halved``: in float16), or the
-        sentence with which it is refused."""
-        key = (region, level, forms, halved)
-        if key not in self._models:
-            try:
-                self._models[key] = self._convert(*key)
-            except UnsupportedOp as refusal:
-                self._models[key] = refusal.refusal.sentence  # for every model that has such a unit
-            except ConversionError as refusal:
-                self._models[key] = str(refusal)
-        return self._models[key]
-
-    def _convert(self, region: UnitSet, level: int, forms: UnitForms, halved: bool) -> Region:
-        program = self._load()  # which imports torch; the lowerings want it, too
-        from nnapi_prof.convert.lower import convert_region
-        from nnapi_prof.convert.region import to_float16
-
-        if not halved:
-            return convert_region(program, region, level, forms)
-        whole = self.convert(region, level, forms)
-        if isinstance(whole, str):
-            raise ConversionError(whole)
-        return to_float16(whole)
-
-    def forget(self) -> None:
-        """Lets go of the models, which hold their weights."""
-        self._models.clear()
 
 
 def refused(job: Job, graph: UnitGraph, fingerprint: str, simulated: bool, why: str) -> Measurement:
@@ -466,104 +383,3 @@ def prepare(
 def convert_job(converter: Converter, job: Job) -> Region | str:
     """A job's model, or the sentence with which it is refused."""
     return converter.convert(job.region, job.spec.level, job.forms or (), job.halved)
-
-
-# ---- drivers that are sick, and jobs that ask ----------------------------------------------------
-
-
-OPEN = "left open, because a driver fails what it ran before (restart the phone, then run again):"
-NEVER = "left open, because a driver runs no small model either (restart, then run again):"
-HANGS = "left open, because its driver died or hung for too long (run again to go on):"
-"""The flags, before the accelerator's name, of what was not measured for that."""
-
-
-def check_same(before: Sequence[Accelerator], now: Sequence[Accelerator] | None) -> None:
-    """Raise DeviceError where the accelerators are not those that a profile began with: its rows
-    name their versions, and what NNAPI chooses from."""
-    if now is None:
-        return
-    old, new = ({each.name: each.version for each in side} for side in (before, now))
-    words = [
-        f"{name} is {'gone' if name not in new else f'version {new[name]}'} now (it was {version})"
-        for name, version in old.items()
-        if new.get(name) != version
-    ]
-    words += [f"there is an accelerator {name} now" for name in new if name not in old]
-    if words:
-        raise DeviceError(
-            f"the phone's accelerators changed while it was measured: {'; '.join(words)}",
-            "profile again: what was measured so far stands",
-        )
-
-
-class DriverHealth:
-    """The health of the drivers in one profile. What is left open is counted in ``doubts``.
-
-    What a driver fails or refuses on which nothing ran before waits for the end of its request, and
-    so does then what NNAPI chose, which may be the CPU for that. If nothing else ran on the driver
-    by then, small models say whether it is at fault: it is if it runs none of them."""
-
-    def __init__(self, doubts: Counter[str]) -> None:
-        self._doubts = doubts
-        self._ill: dict[str, str] = {}
-        """Accelerators on which nothing is measured any more, and the flag that says why."""
-        self._proven: set[str] = set()
-        """Those that ran a small model: what they refuse they do not support."""
-        self._gauges: dict[str, tuple[float, Job]] = {}
-        self._failing: dict[str, Target] = {}
-        """Accelerators of which rows are held, and one of their targets."""
-
-    def note_gauge(self, job: Job, row: Measurement) -> None:
-        """Remembers a job that ran well; the shortest of an accelerator's is its gauge."""
-        name = row.target.accelerator
-        if not row.usable or name is None or name == AUTO:
-            return
-        if name not in self._gauges or row.latency_ns < self._gauges[name][0]:
-            self._gauges[name] = (row.latency_ns, job)
-
-    def holds(self, row: Measurement) -> bool:
-        """Whether a row is to wait until the request is over, and its driver asked."""
-        name = row.target.accelerator
-        if name == AUTO:
-            return bool(self._failing)
-        refused = row.status is Status.REFUSED and name not in self._proven
-        if name is None or name in self._gauges or not (refused or row.status in FAILURES):
-            return False
-        self._failing.setdefault(name, row.target)
-        return True
-
-    def unproven(self) -> dict[str, Target]:
-        """Accelerators of which rows are held, and nothing ran by now; holds nothing more."""
-        asked = {name: to for name, to in self._failing.items() if name not in self._gauges}
-        self._failing.clear()
-        return asked
-
-    def note_small_models(self, name: str, fared: Collection[Status]) -> None:
-        """Learns how the small models fared on an accelerator; none tells nothing."""
-        if Status.OK in fared:
-            self._proven.add(name)
-        elif fared:
-            self._ill[name] = NEVER
-
-    def gauges(self, jobs: Iterable[Job]) -> list[Job]:
-        """The gauges of the accelerators that jobs need: NNAPI's choice needs all."""
-        names = {job.spec.target.accelerator for job in jobs}
-        return [job for name, (_, job) in self._gauges.items() if name in names or AUTO in names]
-
-    def stop(self, job: Job) -> bool:
-        """Whether a job needs a driver that is ill; it is counted as open then."""
-        name = job.spec.target.accelerator
-        needed = [f"{flag} {ill}" for ill, flag in self._ill.items() if name in (ill, AUTO)]
-        self._doubts.update(needed)
-        return bool(needed)
-
-    def ended(self, end: End, unmeasured: Iterable[Job], too_slow: Collection[str]) -> None:
-        """Learns at the end of a request which drivers are ill, and what they left open."""
-        states = {each.accelerator or AUTO: each.state for each in end.drivers}
-        states |= dict.fromkeys(too_slow, SLOW)
-        flags = {SICK: OPEN, SLOW: HANGS}
-        for name, state in states.items():
-            if state in flags:
-                self._ill.setdefault(name, flags[state])
-        for job in unmeasured:
-            self.stop(job)

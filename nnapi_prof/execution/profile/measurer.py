@@ -6,22 +6,16 @@ Ctrl-C waits while rows are being stored.
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import (
     Callable,
-    Collection,
     Generator,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import contextmanager
 from dataclasses import replace
-from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.region import Region
@@ -32,23 +26,12 @@ from nnapi_prof.costs.measurement import (
     SILENT,
     UNREADABLE,
     UNWATCHED,
-    Key,
     Kind,
     Measurement,
     clocks_are_unreadable,
 )
-from nnapi_prof.costs.model.forms import (
-    MARK,
-    Forms,
-    chosen_forms,
-    place_of,
-    region_signature_in,
-    rows_in_forms,
-    unit_forms,
-)
 from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.rows import utc_now
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device import description_of, device_fingerprint
 from nnapi_prof.device.protocol.request import Request
@@ -68,56 +51,26 @@ from nnapi_prof.execution.profile.device_monitor import (
     AGAIN,
     DeviceMonitor,
     DriftMonitor,
-    Waits,
     Window,
 )
+from nnapi_prof.execution.profile.drivers import DriverHealth, Waits, check_same
 from nnapi_prof.execution.profile.jobs import (
     MAX_ACTIONS,
     WATCHED_ACTIONS,
-    Converter,
-    DriverHealth,
     Job,
     batches,
-    check_same,
     convert_job,
     measured,
     prepare,
     region_label,
 )
+from nnapi_prof.execution.profile.known_rows import KnownRows, defer_sigint
 from nnapi_prof.execution.profile.options import ProfileOptions, Progress, ProgressCallback
-from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
-from nnapi_prof.graph.plan import REFERENCE, Target
+from nnapi_prof.execution.profile.unit_graph_cache import Converter, UnitGraphCache
+from nnapi_prof.graph.plan import REFERENCE
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
-
-
-@contextmanager
-def defer_sigint() -> Iterator[None]:
-    """Runs a block to its end before a Ctrl-C that comes meanwhile raises KeyboardInterrupt.
-
-    For short blocks. Only Python's main thread gets interrupts; in others this does nothing, nor
-    where somebody handles or ignores SIGINT in another way.
-    """
-    if (
-        threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    ):
-        yield
-        return
-    came = False
-
-    def note(_: int, __: FrameType | None) -> None:
-        nonlocal came
-        came = True
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if came:
-        raise KeyboardInterrupt
 
 
 class Client(DeviceProbe, Protocol):
@@ -126,11 +79,10 @@ class Client(DeviceProbe, Protocol):
     def run(self, request: Request) -> Generator[Event, None, None]: ...
 
 
-class Measurer:
-    """Measures jobs on one device, and knows what is in the store under a profile's conditions.
+class Measurer(KnownRows):
+    """Measures jobs on one device, and stores their rows.
 
-    With ``eight_bits`` the unit_cache is of its quantised graph, and jobs, keys and rows are in
-    terms of ``eight_bits.canonical_graph``; those in the store are in terms of the graph itself.
+    With ``eight_bits`` the unit_cache is of its quantised graph.
     """
 
     def __init__(
@@ -142,11 +94,7 @@ class Measurer:
         progress: ProgressCallback | None,
         eight_bits: EightBits | None = None,
     ) -> None:
-        self._graph = unit_cache.units
-        self._eight_bits = eight_bits
         self._client = client
-        self._store = store
-        self._options = options
         self._progress = progress
         self._last_report = ("", 0, 0)
         self._load_program = unit_cache.load
@@ -160,21 +108,7 @@ class Measurer:
                 "restart the phone, then run again",
             )
         self.fingerprint = device_fingerprint(self.info)
-        # Read once.
-        rows = store.measurements(self.fingerprint, conditions=options.conditions)
-        if eight_bits is not None:
-            rows = eight_bits.shared_rows(rows)
-        self.rows: dict[tuple[str, Target], Measurement] = {
-            (row.signature, row.target): row for row in rows
-        }
-        """The last row of each region and target."""
-        self.have: set[Key] = set()
-        """What need not be measured any more."""
-        if not options.fresh:
-            shared = eight_bits is not None
-            own = (row.key for row in rows if row.conclusive(utc_now()))
-            self.have = set(own) if shared else store.have(self.fingerprint)
-        self._before = frozenset(self.have)
+        super().__init__(unit_cache.units, store, self.fingerprint, options, eight_bits)
         self.n_measured = 0
         self.n_failed = 0
         self.n_refused = 0
@@ -188,13 +122,7 @@ class Measurer:
             for driver in self.info.nnapi.accelerators
             if driver.name != REFERENCE
         }
-        self.waits.remember(rows, drivers)
-        self.forms: Forms = {}
-        """Of products of activations, where they were chosen (:meth:`choose_forms`), ..."""
-        self._chosen: set[str] = set()
-        """... and where that was."""
-        self.reused: set[Key] = set()
-        """Asked for, and known before this run."""
+        self.waits.remember(self.read, drivers)
         self.later: Mapping[str, int] = {}
         """Phase -> measurements that are expected behind it."""
         self._state = DeviceState()
@@ -288,9 +216,6 @@ class Measurer:
 
         self._measure_all(jobs, stored, window.again + 1)
         self._anchor(0)
-
-    def note_reused(self, jobs: Iterable[Job]) -> None:
-        self.reused.update(job.key for job in jobs if job.key in self._before)
 
     def _measure_batch(self, batch: Sequence[Job], stored: Callable[[Job], None]) -> None:
         """Converts, sends and stores one request's jobs, but for those that need a driver that is
@@ -388,59 +313,6 @@ class Measurer:
                 return
             began = began or isinstance(event, Start)
             yield event
-
-    def _stored_key(self, job: Job) -> Key:
-        """The key of a job's row in the store."""
-        if self._eight_bits is not None:
-            return job.key._replace(signature=self._eight_bits.matcher.signature(job.region))
-        if job.forms is not None:
-            return job.key
-        forms, plain = self._formed(job).forms or (), job.key.signature
-        signature = region_signature_in(self._graph, forms, job.region, plain)
-        return job.key._replace(signature=signature)
-
-    def _formed(self, job: Job) -> Job:
-        """The job with the forms of its products that are chosen on its target."""
-        if job.forms is not None or self._eight_bits is not None:
-            return job
-        return replace(job, forms=unit_forms(self.forms, job.region, job.spec.target))
-
-    def choose_forms(self, places: Collection[str]) -> None:
-        """Chooses the forms of products on these places (:func:`.place_of`) by what was measured
-        of them so far; from then on jobs, rows and keys without forms of their own are in these."""
-        rows = [row for row in self.rows.values() if place_of(row.target) in places]
-        chosen = chosen_forms(self._graph, rows)
-        self.forms = {**self.forms, **chosen}
-        self._chosen |= set(places)
-        before = set(self._before)
-        for row, own in rows_in_forms(self._graph, rows, chosen):
-            if own is row:
-                continue
-            if own is None:
-                if MARK in row.signature:
-                    continue  # in a form that was tried and not taken
-                self.rows.pop((row.signature, row.target))
-                self.have.discard(row.key)
-                continue
-            self.rows[own.signature, own.target] = own
-            for keys in (self.have, before):
-                if row.key in keys:
-                    keys.add(own.key)
-        self._before = frozenset(before)
-
-    def _add(self, *results: tuple[Job, Measurement]) -> None:
-        self._store.add(*(row for _, row in results))
-        for job, result in results:
-            own = self._eight_bits
-            row = result if own is None else own.shared(result, job.region)
-            if own is None and job.forms is None and MARK in row.signature:
-                members = tuple(self._graph.units[unit].signature for unit in job.region)
-                row = replace(row, signature=job.key.signature, members=members)
-            if job.forms is not None and place_of(row.target) in self._chosen:
-                continue  # a trial that was repeated after the choice
-            # Again as the last: readers of the store find it there, too.
-            self.rows.pop((row.signature, row.target), None)
-            self.rows[row.signature, row.target] = row
 
     def keep(self, results: Sequence[tuple[Job, Measurement]]) -> None:
         """Stores what was measured for some jobs, at once, whoever interrupts."""

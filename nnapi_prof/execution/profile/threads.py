@@ -34,7 +34,6 @@ from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.execution.profile.jobs import (
     NEWEST_LEVEL,
-    REFINING,
     Job,
     TargetSpec,
     device_targets,
@@ -43,6 +42,7 @@ from nnapi_prof.execution.profile.measurer import Client, Measurer
 from nnapi_prof.execution.profile.options import ProfileOptions, ProgressCallback
 from nnapi_prof.execution.profile.regions import MUCH, chain_regions, trial_units
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
+from nnapi_prof.execution.profile.unit_session import REFINING
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.graph.unit import Unit, UnitGraph, digest
 

@@ -1,4 +1,5 @@
-"""Remembers between runs what profiling needs of a model before anything must be converted.
+"""Remembers between runs what profiling needs of a model before anything must be converted, and
+then, what was converted.
 
 Reading a model means torch.export, which takes seconds. Where the cost table has everything
 already, its units are enough; they are kept in the cache folder, under a hash of the model's bytes,
@@ -19,12 +20,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nnapi_prof
-from nnapi_prof.errors import FrontendError, SerializationError, non_regular_kind
+from nnapi_prof.errors import (
+    ConversionError,
+    FrontendError,
+    SerializationError,
+    UnsupportedOp,
+    non_regular_kind,
+)
 from nnapi_prof.graph.unit import UnitGraph, graph_from_json, graph_to_json
 from nnapi_prof.toolchain import cache_dir
 
 if TYPE_CHECKING:
     from nnapi_prof.bundle import MixedPrecision
+    from nnapi_prof.convert.region import Region
+    from nnapi_prof.costs.model.fit import UnitSet
+    from nnapi_prof.costs.model.forms import UnitForms
     from nnapi_prof.graph.program import Program
 
 LOGGER = logging.getLogger(__name__)
@@ -148,3 +158,45 @@ def load_program(
             " model with operations to measure and to place"
         )
     return program if mixed is None else mixed.applied(program)
+
+
+class Converter:
+    """Converts each region once for each level, and remembers until :meth:`forget`.
+
+    ``load`` gives the program; it is asked at the first conversion, and torch comes with it.
+    """
+
+    def __init__(self, load: Callable[[], Program]) -> None:
+        self._load = load
+        self._models: dict[tuple[UnitSet, int, UnitForms, bool], Region | str] = {}
+
+    def convert(
+        self, region: UnitSet, level: int, forms: UnitForms = (), halved: bool = False
+    ) -> Region | str:
+        """The region's model with products in such ``forms`` (``halved``: in float16), or the
+        sentence with which it is refused."""
+        key = (region, level, forms, halved)
+        if key not in self._models:
+            try:
+                self._models[key] = self._convert(*key)
+            except UnsupportedOp as refusal:
+                self._models[key] = refusal.refusal.sentence  # for every model that has such a unit
+            except ConversionError as refusal:
+                self._models[key] = str(refusal)
+        return self._models[key]
+
+    def _convert(self, region: UnitSet, level: int, forms: UnitForms, halved: bool) -> Region:
+        program = self._load()  # which imports torch; the lowerings want it, too
+        from nnapi_prof.convert.lower import convert_region
+        from nnapi_prof.convert.region import to_float16
+
+        if not halved:
+            return convert_region(program, region, level, forms)
+        whole = self.convert(region, level, forms)
+        if isinstance(whole, str):
+            raise ConversionError(whole)
+        return to_float16(whole)
+
+    def forget(self) -> None:
+        """Lets go of the models, which hold their weights."""
+        self._models.clear()
