@@ -61,6 +61,7 @@ def run_the_agents_tests(
             "pytest",
             "-q",
             "--durations=5",
+            "-rP",
             "-p",
             "no:cacheprovider",
             "-k",
@@ -79,7 +80,9 @@ def run_the_agents_tests(
         timeout=600,
         check=False,
     )
-    print(done.stdout[-6000:])
+    lines = done.stdout.splitlines()
+    errors = [line for line in lines if "roundings off" in line]  # of float16 on ARM
+    print("\n".join(lines if done.returncode else [*errors, *lines[-8:]]))
     assert done.returncode == 0
 
 
