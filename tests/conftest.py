@@ -1,7 +1,5 @@
 """What tests share: a clean environment, the built agent, real adbd devices, a real adb server."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

@@ -5,8 +5,6 @@ emulator there with gcc's --coverage, runs the C tests and pytest, and prints tw
 gcc and ``pip install coverage``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -5,8 +5,6 @@ mutation, which must pass, and then runs them again with the mutation, where the
 parts of file names only the mutations of those files run. Exits with 1 if one is not found.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

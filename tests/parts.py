@@ -1,7 +1,5 @@
 """What a machine may lack: tests that need it are skipped, and the run ends with a table."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Iterable

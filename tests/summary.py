@@ -5,8 +5,6 @@ from the JUnit XML of a run. The files that take longest begin, and a test of mo
 :data:`LIMIT_S` must say why: ``@pytest.mark.slow("reason")``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """No module imports one that imports it, by whatever way: within functions and for types either."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A program that starts warm is one that starts cold, but for the time that its imports take."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

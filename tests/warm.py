@@ -10,8 +10,6 @@ starts ``sys.executable``.
 ``python -m tests.warm SOCKET`` is the server; it ends with its standard input.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc

@@ -9,8 +9,6 @@ With a root of tests/android/phone_root.py the device is an Android phone: nothi
 visible on it, and its executables are those of the phone's ABI.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -5,8 +5,6 @@
 ``make phone`` and ``make phone PHONE=gpu-phone`` run this.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from pathlib import Path

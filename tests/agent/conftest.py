@@ -5,8 +5,6 @@ both come from the repository's build cache. $NNAPI_PROF_TEST_CC names the compi
 that such an agent can load, where that is not this host's.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """``agent clean``, and what ``agent run`` itself does about the disk."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

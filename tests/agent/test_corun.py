@@ -1,7 +1,5 @@
 """Segments side by side: alone, then all at once, each on a processor of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """A grid with faults of every kind in some of its members: each becomes a line, and the rest of
 the grid is complete."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """What others do to the agent's files: closed, blocked, cut off, or not files at all."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

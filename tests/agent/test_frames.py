@@ -1,7 +1,5 @@
 """Frames at once: plans that take turns, each processor on a frame of its own."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

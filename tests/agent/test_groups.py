@@ -1,7 +1,5 @@
 """Actions that run interleaved: turns, rounds, warm-up, throttling, and their readings."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """The CPU engine in float16 (flag bit 1 of a segment) against eager PyTorch's float16."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """How tensors reach a segment: shared memory, pointers, asynchronous runs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from agent_packer import (

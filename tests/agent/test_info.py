@@ -1,7 +1,5 @@
 """``agent info``, ``agent version`` and the command line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What breaks in a driver costs one action; what breaks the agent costs no finished result."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

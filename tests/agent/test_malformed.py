@@ -1,7 +1,5 @@
 """Requests that break the protocol: one line of type error, exit code 1, and nothing is run."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """``agent run`` of a converted region whose filters have a scale for each channel."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

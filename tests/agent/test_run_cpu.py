@@ -1,7 +1,5 @@
 """``agent run`` on the CPU engine: blobs, tensors, samples, kept outputs."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

@@ -1,7 +1,5 @@
 """``agent run`` on NNAPI: the emulator in real time, and as a simulated phone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What tests of the Android agents share: phones to run them on."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

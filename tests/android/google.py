@@ -11,8 +11,6 @@ They are no part of the repository. The folder that has them, $NNAPI_PROF_ANDROI
 There are no drivers: the one device, of Android 10, is the runtime's own CPU code.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import dataclass

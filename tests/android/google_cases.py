@@ -4,8 +4,6 @@ A request's action is a process, and opening NNAPI costs it more than running a 
 has many cases, each a segment of its own; where one fails, its cases go one by one.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Android phones for tests: a root of phone_root.py, our emulator as NNAPI, Android's agent."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import dataclass

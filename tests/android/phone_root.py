@@ -13,8 +13,6 @@ The shell and the tools are native (Debian's mksh and toybox, which are Android'
 phone answers fast; foreign.c puts QEMU before what is not. Nothing of the host is visible inside.
 """
 
-from __future__ import annotations
-
 import importlib
 import shutil
 import subprocess

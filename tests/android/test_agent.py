@@ -1,7 +1,5 @@
 """The agents for Android as they are, without a device: QEMU, and musl in bionic's place."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The whole command line with Android phones: a real adbd, the agent for the phone's ABI."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

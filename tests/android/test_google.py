@@ -4,8 +4,6 @@ Google built for Android 9 and 10 (google.py has where they are).
 Where our emulator is kinder than they are, a phone is not.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from copy import copy

@@ -4,8 +4,6 @@ Which of XNNPACK's kernels run depends on what the core knows (half precision, d
 products), so each agent runs on several that QEMU has.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """examples/embed with the runtime library, built for Android without an NDK, on a phone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The phones of these tests are what they say: bionic's ways, Android's own tools, nothing else."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Costs of one's own: the plan is still the optimum, and says what it is the optimum of."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

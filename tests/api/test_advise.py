@@ -1,7 +1,5 @@
 """Advice: five models with a planted hindrance each, and what advice is made of."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Arguments of the Python interface that are none: one error each, of ours, before any work."""
 
-from __future__ import annotations
-
 import ast
 import math
 import re
@@ -16,7 +14,7 @@ import nnapi_prof as np_
 from nnapi_prof.api.end_to_end import _together
 from nnapi_prof.costs.table import Objective
 from nnapi_prof.errors import InputSpecError, NnapiProfError, UsageError
-from nnapi_prof.options import names, number
+from nnapi_prof.options import number
 from nnapi_prof.partition import is_optimum
 from nnapi_prof.partition.explain import as_latency
 from tests.api.conftest import PHONE, Way
@@ -188,12 +186,6 @@ def test_no_error_below_the_command_line_spells_a_flag() -> None:
         for flag in _flags_in(node)
     ]  # fmt: skip
     assert not result
-
-
-def test_one_text_is_one_pattern(way: Way) -> None:
-    alone = np_.partition(way.model, way.costs, np_.Latency(pin="*=cpu"))
-    assert alone.plan == np_.partition(way.model, way.costs, np_.Latency(pin=["*=cpu"])).plan
-    assert names("pin", "conv*=cpu") == ("conv*=cpu",)
 
 
 def test_numbers_in_range_pass() -> None:

@@ -1,7 +1,5 @@
 """The fastest plan and the curve beside the plan that one ships."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

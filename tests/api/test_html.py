@@ -1,7 +1,5 @@
 """What notebooks show: well-formed, escaped, labelled, readable without seeing it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from html.parser import HTMLParser
 

@@ -1,7 +1,5 @@
 """Models from files and from memory."""
 
-from __future__ import annotations
-
 import gc
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What ``import nnapi_prof`` offers: exported, documented, typed, and loaded when used."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import subprocess

@@ -1,7 +1,5 @@
 """Costs that another agent measured: told apart, and told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from nnapi_prof.api.cost_tables import note_other_agent

@@ -1,7 +1,5 @@
 """A float model on a phone whose DSP takes 8 bits only: the front, and a plan of it that runs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The steps as commands call them: a device and a table that are open, a listener, Ctrl-C."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sqlite3
@@ -15,7 +13,7 @@ from nnapi_prof.api.costs import Interrupted
 from nnapi_prof.api.options import Listener, open_client
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.errors import CostError, UsageError
+from nnapi_prof.errors import CostError
 from tests.api.conftest import PHONE, Way
 from tests.cli.common import TinyNet, trace
 
@@ -72,22 +70,6 @@ def test_ctrl_c_while_it_measures_says_what_is_kept(way: Way, tmp_path: Path) ->
     )
     assert rest.outcome is not None and rest.outcome.n_reused >= 4
     assert issubclass(Interrupted, KeyboardInterrupt), "what catches errors lets it through"
-
-
-def test_preferences(way: Way, tmp_path: Path) -> None:
-    costs = np_.profile(
-        way.model,
-        PHONE,
-        costs=tmp_path / "c.sqlite",
-        options=np_.MeasureOptions(preferences="fast", refine=False, runs=2),
-    )
-    assert {target.preference.short for target in costs.priced.targets if target.preference} == {
-        "fast"
-    }
-    with pytest.raises(UsageError, match="preferences is 'warp': one of low_power, fast,"):
-        np_.profile(
-            way.model, PHONE, costs=way.table, options=np_.MeasureOptions(preferences=["warp"])
-        )
 
 
 def test_a_listener_hears_the_notes_of_a_model_and_when_it_is_read(

@@ -1,7 +1,5 @@
 """The whole way from Python, and what each of its steps shows."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 from pathlib import Path
@@ -119,14 +117,6 @@ def test_a_plan_in_a_folder(way: Way, tmp_path: Path) -> None:
     assert list(compared.frame()["ratio"]) == [1.0]
     with pytest.raises(UsageError, match=r"is not a bundle|does not exist"):
         np_.read_plan(tmp_path)
-
-
-@pytest.mark.parametrize("ending", [".html", ".md", ".trace.json"])
-def test_reports(way: Way, tmp_path: Path, ending: str) -> None:
-    path = way.result.report(tmp_path / f"out{ending}")
-    assert path.stat().st_size > 500
-    assert "simulated" in path.read_text()
-    assert way.planned.report(tmp_path / f"planned{ending}").exists()
 
 
 def test_a_report_of_a_plan_from_a_folder_reads_the_cost_table(way: Way, tmp_path: Path) -> None:

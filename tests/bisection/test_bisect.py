@@ -1,7 +1,5 @@
 """The whole way: faults planted in simulated drivers are named, reproduced and avoided."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

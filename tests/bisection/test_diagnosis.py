@@ -1,7 +1,5 @@
 """What kind of fault values look like."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Halving against planted faults, without a device."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Modules for stock PyTorch: made from models in memory, saved, loaded, and run on the emulator."""
 
-from __future__ import annotations
-
 import io
 import warnings
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Architectures in small, from traced, scripted and exported models to modules of parts."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,8 +1,6 @@
 """Branches and loops on the values of tensors: they stay TorchScript, what is around them goes to
 NNAPI."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

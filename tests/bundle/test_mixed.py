@@ -1,7 +1,5 @@
 """Models in parts: NNAPI's and the CPU's in one module for stock PyTorch."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """What a bundle of mixed precision keeps, and that nothing else is taken for it."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

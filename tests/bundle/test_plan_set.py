@@ -1,7 +1,5 @@
 """Bundles with several plans of their own, and which of them a rule selects."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Bundles to disk and back, and what a damaged one says."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tiny models, how a command ended, and what is in a cost table."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import subprocess

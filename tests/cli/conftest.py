@@ -1,7 +1,5 @@
 """What the tests of the command line share: calling it, tiny models, and a profiled one."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``nnapi-prof agent``: build, push, info, clean."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

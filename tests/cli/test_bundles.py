@@ -2,8 +2,6 @@
 
 The words of other errors are provoked by tests/cli/messages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

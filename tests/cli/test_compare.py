@@ -1,7 +1,5 @@
 """``nnapi-prof compare``: a build fails where something became slower, and for no other reason."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Sequence

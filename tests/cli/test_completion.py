@@ -1,7 +1,5 @@
 """``nnapi-prof completion``: the scripts, and what bash makes of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

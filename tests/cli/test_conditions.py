@@ -1,7 +1,5 @@
 """Precision, mode, threads and cores: asked of profile and partition, kept to by run."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Models converted for stock PyTorch, run by stock PyTorch on the emulator library."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import warnings

@@ -1,7 +1,5 @@
 """``convert --format json`` and ``--format cpp``: which files there are and what they hold."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """``convert --level``: what devices report, also beyond API levels."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``convert`` of models that NNAPI cannot run whole, and of bundles, for stock PyTorch."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import warnings

@@ -1,7 +1,5 @@
 """``convert --float16`` and ``--relaxed``: what is written, and what is said of its accuracy."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``nnapi-prof costs``: list, show, merge, prune."""
 
-from __future__ import annotations
-
 import io
 import sqlite3
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`nnapi-prof partition`: latency by number of segments, and the fastest plan."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

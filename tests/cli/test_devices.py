@@ -1,7 +1,5 @@
 """Devices that are listed, that are not there, that refuse, and that cannot store anything."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

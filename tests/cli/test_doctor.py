@@ -1,7 +1,5 @@
 """``nnapi-prof doctor``: what it shows, its document, its exit code, its haste."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess

@@ -1,8 +1,6 @@
 """NNAPI through other doors: the emulator as a support library and as NeuronAdapter, by the command
 line, with the outputs of libneuralnetworks.so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Inputs are 64x64 here to keep the suite short; `make bench` takes the models at full size.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path

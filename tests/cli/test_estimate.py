@@ -1,7 +1,5 @@
 """``nnapi-prof estimate`` and ``calibrate``."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 import time

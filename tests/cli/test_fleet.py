@@ -1,7 +1,5 @@
 """``nnapi-prof fleet``: one bundle for several phones, each of which runs its own plan."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``nnapi-prof go``: everything in one, twice, and what is left when something fails."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -20,7 +18,7 @@ from nnapi_prof.cli import main
 from nnapi_prof.errors import AgentError, UsageError
 from nnapi_prof.execution.profile import measurer
 from tests import warm
-from tests.cli.common import INPUT, Profiled, Result, count_rows, trace
+from tests.cli.common import INPUT, Result, count_rows, trace
 
 Cli = Callable[..., Result]
 
@@ -279,16 +277,6 @@ def test_what_cannot_be_written_is_told_before_the_work(
     (tmp_path / "mine.nnprof").mkdir()
     assert "not a bundle" in go(output=tmp_path / "mine.html").error
     assert count_rows(tmp_path / "c.sqlite") == 0
-
-
-def test_a_model_that_is_none(cli: Cli, tmp_path: Path) -> None:
-    result = cli("go", "--device", "sim:npu-phone", tmp_path / "none.pt")
-    assert result.code == 2 and "does not exist" in result.error
-
-
-def test_a_device_that_is_none(go: Callable[..., Result], cli: Cli, profiled: Profiled) -> None:
-    result = cli("go", "--device", "sim:nothing", "--input", INPUT, profiled.model)
-    assert result.code != 0 and "nothing" in result.error
 
 
 def _fail(*_: object, **__: object) -> None:

@@ -1,7 +1,5 @@
 """`nnapi-prof partition --max-error`: what less than float32 moves too far stays off NNAPI."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """--help, --version, and what is said of a command line that is none."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -1,7 +1,5 @@
 """``--json``: one document on standard output, whatever happens."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -6,8 +6,6 @@ output, or under ``--json`` one document with the same words. Those with a famil
 for people, the others for programs.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal

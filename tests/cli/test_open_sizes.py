@@ -1,7 +1,5 @@
 """Sizes left open on the command line: converted for stock PyTorch, and filled in by `run`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``partition --parallel``: branches of one frame at once, where that runs faster."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """``nnapi-prof pareto``, and plans within an accuracy budget."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

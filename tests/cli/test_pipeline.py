@@ -1,7 +1,5 @@
 """A command's options are the arguments of the functions that it calls, with the same defaults."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`nnapi-prof partition` with constraints and a list of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

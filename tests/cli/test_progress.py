@@ -1,7 +1,5 @@
 """Progress: the time left, lines where nobody watches, bars on a terminal."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -1,7 +1,5 @@
 """Models whose inputs are quantised tensors to them, through every command."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A model with an operation that nobody can convert: it stays behind, and everybody says why."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

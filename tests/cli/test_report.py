@@ -1,7 +1,5 @@
 """``report``: formats, several bundles, runs and dates side by side, and what may be wrong."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

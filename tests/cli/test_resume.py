@@ -1,6 +1,4 @@
-"""What was measured is measured once: profiling again, --fresh, and every way to be interrupted."""
-
-from __future__ import annotations
+"""What was measured is measured once: profiling again, --fresh, and Ctrl-C."""
 
 import contextlib
 import re
@@ -11,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -73,8 +70,7 @@ def test_a_second_profile_measures_nothing_and_fresh_everything(
     assert count_rows(profiled.costs) == rows + counts(fresh)[0]
 
 
-# ---- the agent or the phone dies ---------------------------------------------------------------
-
+# ---- the user has had enough -------------------------------------------------------------------
 
 WAIT_S = 300
 """For what comes for certain, on a busy machine, too."""
@@ -92,24 +88,6 @@ def once_measured(costs: Path, n: int, act: Callable[[], None]) -> threading.Thr
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     return thread
-
-
-def test_a_phone_lost_midway(
-    cli: Cli, tiny: Path, tmp_path: Path, start_daemon: Callable[..., Any]
-) -> None:
-    costs, daemon = tmp_path / "costs.sqlite", start_daemon("")
-    killer = once_measured(costs, 4, daemon.kill)
-    result = profile(cli, daemon.serial, costs, tiny, *SLOW)
-    killer.join(WAIT_S)
-    rows = count_rows(costs)
-    assert result.code == 1 and rows >= 4
-    assert result.error.startswith(daemon.serial)
-    assert f"the {rows} measurements made before are kept in {costs}" in result.error
-    result = profile(cli, daemon.serial, costs, tiny, *QUICK)
-    assert result.code == 1 and "nothing listens there" in result.error
-
-
-# ---- the user has had enough -------------------------------------------------------------------
 
 
 def start_profile(costs: Path, model: Path, shape: str = INPUT) -> subprocess.Popen[str]:

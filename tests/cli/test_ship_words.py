@@ -1,7 +1,5 @@
 """What to type next, on terminals of any width."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

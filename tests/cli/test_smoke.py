@@ -1,7 +1,5 @@
 """Each command once, in this process, on a simulated phone: what ``make check`` runs of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``partition --objective throughput`` and ``run --frames``, and the functions behind them."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

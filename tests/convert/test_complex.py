@@ -1,7 +1,5 @@
 """Complex numbers and Fourier transforms, against eager PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """What is told of a model that grows when it is converted."""
 
-from __future__ import annotations
-
 import pytest
 
 from nnapi_prof.convert.region import MANY, VERY_MANY, growth_note

@@ -1,7 +1,5 @@
 """The databases that the cost store is tested on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

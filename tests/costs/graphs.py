@@ -1,7 +1,5 @@
 """Graphs and measurements made by hand for the tests of costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from nnapi_prof.costs.measurement import Kind, Measurement, Status

@@ -1,7 +1,5 @@
 """A PostgreSQL server of the tests' own: Debian's binaries, a temporary folder, a unix socket."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

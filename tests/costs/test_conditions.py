@@ -1,7 +1,5 @@
 """Conditions: which engine they concern, how they are said and spelt."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

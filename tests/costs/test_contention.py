@@ -1,7 +1,5 @@
 """Contention from rows of units that ran alone and side by side."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What differs between two sets of measurements beyond their noise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Intervals of plans, costs at their lower ends, preferences from a sample, compile times."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

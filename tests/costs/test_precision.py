@@ -1,7 +1,5 @@
 """Costs of several precisions put together: which units and regions are which, and conversions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

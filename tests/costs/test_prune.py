@@ -1,7 +1,5 @@
 """Deleting rows on both databases: what goes, what stays, and that nothing goes by chance."""
 
-from __future__ import annotations
-
 import pytest
 
 from nnapi_prof.costs.conditions import Conditions, Mode

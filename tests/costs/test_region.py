@@ -1,7 +1,5 @@
 """The cost model of a graph: sums, whole regions, refusals, and where regions are found."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Planted parameters come back from the latencies they make."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

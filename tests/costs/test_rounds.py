@@ -1,7 +1,5 @@
 """Rounds: their medians, and what two measurements that took turns say of each other."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Trees on what roofline and correction leave, and what they are stored as."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

@@ -2,8 +2,6 @@
 estimate's (nnapi_prof/costs/estimate/phones.py, nnapi_prof/execution/estimation.py) are one
 formula."""
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models that are fitted to sums: networks of which no operation was ever timed alone."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The store on real SQLite files: what goes in comes out, from several processes at once."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from dataclasses import replace

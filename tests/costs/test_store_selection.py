@@ -1,7 +1,5 @@
 """Filters on both databases, and the devices of a table."""
 
-from __future__ import annotations
-
 import pytest
 
 from nnapi_prof.costs.conditions import Conditions, Mode

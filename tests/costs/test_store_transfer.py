@@ -1,7 +1,5 @@
 """What a table can hold comes back, goes into another table, and into a frame and its files."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Several processes write to one cost table at once: nothing is lost, nothing is there twice."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What an Android device asks of an executable, read from ELF files and archives."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

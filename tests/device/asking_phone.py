@@ -4,8 +4,6 @@ Debian's adbd asks nobody for consent, so phones that do are played by a peer th
 protocol (AOSP, packages/modules/adb/protocol.txt) and checks signatures for real.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Small serialized NNAPI models, written here word by word from PROTOCOL.md, section 4."""
 
-from __future__ import annotations
-
 import struct
 
 FLOAT_TENSOR, INT_SCALAR = 3, 1

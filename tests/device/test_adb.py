@@ -1,7 +1,5 @@
 """Keys, consent and refusals of adb-shell connections."""
 
-from __future__ import annotations
-
 import socket
 import stat
 import threading

@@ -1,7 +1,5 @@
 """The agent client with the real agent: on this host, on adbd, behind an adb server."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import stat
@@ -192,39 +190,6 @@ def test_what_lies_on_a_phone_is_nobody_elses(start_daemon, built_host):
         assert transport.shell(["find", daemon.remote_dir, "-perm", "/077"]) == (0, "")
 
 
-def test_a_phone_without_nnapi_still_runs_on_its_cpu(start_daemon, built_host):
-    daemon = start_daemon()
-    transport = connect_tcp("127.0.0.1", daemon.port)
-    with AgentClient(transport, remote_dir=daemon.remote_dir) as client:
-        assert client.info().nnapi.accelerators == ()
-        assert client.info().nnapi.error
-        builder = RequestBuilder()
-        relu = builder.add_model(models.relu(8), [])
-        segment = SegmentSpec(Engine.CPU, relu, (0,), (1,))
-        tensors = (tensor(8, TensorSource.RANDOM, 9), tensor(8))
-        builder.add_action(ActionSpec(1, tensors, (segment,), Timing.once()))
-        assert list(client.run(builder.request()))[-1] == End(1, 1, 0)
-
-
-def test_two_phones_at_once(start_daemon, built_host):
-    daemons = [start_daemon("npu-phone"), start_daemon("gpu-phone")]
-    clients = [
-        AgentClient(connect_tcp("127.0.0.1", d.port), remote_dir=d.remote_dir) for d in daemons
-    ]
-    builder, expected = product(64)
-    runs = [client.run(builder.request()) for client in clients]
-    names = [client.info().phone for client in clients]
-    assert names == ["npu-phone", "gpu-phone"]
-    for events in zip(*runs, strict=True):
-        assert type(events[0]) is type(events[1])
-        if isinstance(events[0], ActionResult):
-            for client, event in zip(clients, events, strict=True):
-                actual = np.frombuffer(client.pull_output(event.outputs[0]), np.float32)
-                np.testing.assert_array_equal(actual, expected)
-    for client in clients:
-        client.close()
-
-
 def kill_agent(client: AgentClient, signal: str) -> None:
     script = 'kill -"$0" "$(cat "$1"/*/pid)"'
     done = client.transport.shell(["sh", "-c", script, signal, client.installed.work])
@@ -295,16 +260,6 @@ def test_full_storage_on_install_and_on_weights(start_daemon, built_host):
         # What did not fit is gone again, so that smaller things fit.
         builder, _ = product(1000)
         assert list(client.run(builder.request()))[-1] == End(1, 1, 0)
-
-
-def test_read_only_storage(start_daemon, built_host):
-    daemon = start_daemon(storage="ro")
-    transport = connect_tcp("127.0.0.1", daemon.port)
-    with (
-        AgentClient(transport) as client,
-        pytest.raises(DeviceStorageError, match=r"is read-only.*NNAPI_PROF_REMOTE_DIR"),
-    ):
-        client.info()
 
 
 def test_the_agent_is_pushed_once_and_mended(start_daemon, built_host):

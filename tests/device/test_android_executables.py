@@ -1,7 +1,5 @@
 """The agents for Android as the device's linker sees them, and the objects they are made of."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import struct

@@ -1,7 +1,5 @@
 """The list of Android's symbols, and objects that need what is not on it."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Building agent and emulator: the cache, both compilers, and what a failure says."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -1,7 +1,5 @@
 """Cleaning up on a phone behind a real adbd: what goes, and what stays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Which device is meant: said by --device, by the environment, or by what is connected."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Which actions share a group: one key, at most 32, and no more weights than fit."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Regions in this process, on the host's NNAPI library."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

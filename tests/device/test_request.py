@@ -1,7 +1,5 @@
 """Requests: round trip through a reader written here from PROTOCOL.md, and the rules."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from dataclasses import replace

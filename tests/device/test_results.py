@@ -1,7 +1,5 @@
 """Lines of the agent: written here from PROTOCOL.md, read by the module."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

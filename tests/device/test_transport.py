@@ -1,7 +1,5 @@
 """Every transport against its real peer: a child process, adbd over TCP, adbd behind a server."""
 
-from __future__ import annotations
-
 import os
 import select
 import struct

@@ -1,7 +1,5 @@
 """XNNPACK's sources and its build: what is pinned and refused, and where the build is found."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import re

@@ -18,8 +18,6 @@ A block without a language counts as ``sh`` if each of its commands begins with 
 :data:`PROGRAMS` (the READMEs beside the sources have such blocks).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

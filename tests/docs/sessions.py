@@ -1,7 +1,5 @@
 """Runs the blocks of a page, in order, in one folder, as a reader would."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """Running single checks, and losing the rights of root for a while."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Folders that other users may enter, and nothing of the developer's."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """adb's key and server, and phones on USB."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

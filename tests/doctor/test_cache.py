@@ -1,7 +1,5 @@
 """The cache: full, read-only, without XNNPACK, with agents of other sources."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Compilers that are missing, broken, or build what does not run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Cost tables of all kinds; none is changed by looking at it."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 from typing import Any

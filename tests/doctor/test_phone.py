@@ -1,7 +1,5 @@
 """Phones: real adbd devices with the storage, system and state that a phone may have."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Python and packages, as other environments have them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Holding a document against its schema."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jsonschema

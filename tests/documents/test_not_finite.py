@@ -1,7 +1,5 @@
 """Documents about outputs that are not finite: JSON has no word for them."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

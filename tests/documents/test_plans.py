@@ -1,7 +1,5 @@
 """Plans as documents: what is proven of them is a value."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

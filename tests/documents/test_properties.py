@@ -1,7 +1,5 @@
 """What a schema asks for, read from the result that has it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The nets that learn digits: repeatable, and the command line writes what commands take."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

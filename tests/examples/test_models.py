@@ -1,7 +1,5 @@
 """The example models: sizes as published, outputs that say something, a command line."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 from pathlib import Path

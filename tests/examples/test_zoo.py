@@ -1,7 +1,5 @@
 """The zoo: units as documented, sizes as published, outputs that say something, a command line."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Plans of small models on simulated phones; each run has a process, for that has one NNAPI."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A program of an app's own, with the delegate linked into it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Faults of a driver are found through the delegate, each region in a process of its own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

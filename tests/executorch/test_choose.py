@@ -1,7 +1,5 @@
 """Partitioners measured against each other, each region in ExecuTorch, and the file that wins."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

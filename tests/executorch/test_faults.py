@@ -1,7 +1,5 @@
 """A driver that crashes, hangs or fails: outputs are right, and the log says so in one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Plans as .pte files: what is in them, and that they compute what eager PyTorch does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A plan's file timed against those of rules: the fastest is written, and called so."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Sizes left open have no form in a delegated call, and the error says what to do."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What tests of files of models share."""
 
-from __future__ import annotations
-
 import torch
 
 from nnapi_prof import frontend

@@ -1,7 +1,5 @@
 """Models on disk for the tests of the front end."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """The check of the normalised graph against the model: what it lets pass and what it does not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Files that are no model, and what their readers are told."""
 
-from __future__ import annotations
-
 import pickle
 import zipfile
 from pathlib import Path

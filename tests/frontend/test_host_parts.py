@@ -1,7 +1,5 @@
 """Exported programs whose shapes or branches depend on data: those parts stay calls of PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

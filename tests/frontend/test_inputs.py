@@ -1,7 +1,5 @@
 """Where input shapes come from, and what is said when they do not fit."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from pathlib import Path

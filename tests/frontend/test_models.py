@@ -1,7 +1,5 @@
 """The four example models through every file format."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path

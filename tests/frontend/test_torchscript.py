@@ -1,7 +1,5 @@
 """Constructs of TorchScript on their way into a straight graph, and those that have none."""
 
-from __future__ import annotations
-
 import enum
 import logging
 import warnings

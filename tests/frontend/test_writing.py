@@ -1,7 +1,5 @@
 """TorchScript and exported programs that write in place."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Where dim orders change, and that results stay what they are."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

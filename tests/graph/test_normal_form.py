@@ -1,7 +1,5 @@
 """Each normalisation: the operations that remain, and numbers equal to eager PyTorch's."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Callable

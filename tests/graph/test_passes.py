@@ -1,7 +1,5 @@
 """The pass runner and the rules it checks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import fx, nn

@@ -1,7 +1,5 @@
 """Plans as JSON, with what is proven about them."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Units, their labels and their signatures."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 

@@ -1,7 +1,5 @@
 """Units know what they compute and move; nothing is read out of labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ It accepts every connection, opens every service, and answers shell commands and
 small agent would, until its ``Lie`` says otherwise.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """What tests of hostile input share: the command line in a process of its own, and its sentence."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bundles that a stranger made: names that lead out, links, pipes, nesting."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Cost tables that somebody else wrote into: they open, or are refused in one sentence."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Model files that would run, write, or fill the machine when they are loaded."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

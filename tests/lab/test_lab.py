@@ -3,8 +3,6 @@
 ``--everything`` takes eight phones.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Which phones a selector means, and that a phone has one user at a time."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

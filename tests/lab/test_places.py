@@ -1,7 +1,5 @@
 """A lab's other ends: PostgreSQL for its table, a real adbd, another host that has the phone."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path

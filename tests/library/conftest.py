@@ -4,8 +4,6 @@ $NNAPI_PROF_TEST_LIBRARY names a folder to build in; without it that is in the r
 cache, where the next run finds it.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The Android archive: what is in it, and its class and bundle run by a host's JVM."""
 
-from __future__ import annotations
-
 import subprocess
 import zipfile
 from collections.abc import Callable

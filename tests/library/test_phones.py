@@ -1,7 +1,5 @@
 """Bundles for several phones: the library knows the phone at hand as the rule of plan sets does."""
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import struct

@@ -1,7 +1,5 @@
 """Queues of the runtime library: frames give what a run gives, in order, by the set's rule."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from collections.abc import Sequence

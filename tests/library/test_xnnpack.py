@@ -1,7 +1,5 @@
 """The runtime library with XNNPACK: in which precision and with how many threads a segment runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Every convex region of a model on every target: what refinement saves, and is judged by."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from nnapi_prof.costs.measurement import Kind

@@ -1,7 +1,5 @@
 """Programs made by hand: chains and forks of elementwise operations, one unit a node."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

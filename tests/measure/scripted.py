@@ -1,7 +1,5 @@
 """A client of a device that does not exist: latencies by formula, faults on demand."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Generator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Contention measured by a profile, on the real agent and a simulated phone."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Products of two activations in the form that is cheapest on the device."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,8 +1,6 @@
 """What a device must be like before it is measured; anchors, drift and a busy phone, on simulated
 phones whose heat outlives a process."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -1,7 +1,5 @@
 """What is measured: targets of a device, regions of a graph, each job once."""
 
-from __future__ import annotations
-
 import pytest
 
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision

@@ -1,11 +1,6 @@
 """The session on the real agent and a simulated phone: a small CNN from module to plan."""
 
-from __future__ import annotations
-
-import itertools
 import json
-import os
-import signal
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +11,10 @@ from torch import nn
 
 from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.store.files import frame as table_frame
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device, phone_file
-from nnapi_prof.errors import AgentError
-from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome, Progress
+from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
@@ -78,22 +71,6 @@ def check(outcome: ProfileOutcome, program: Program, store: CostStore) -> None:
     assert all(row.hardware_ns for row in rows if row.usable and row.target == NPU)
 
 
-def test_profile_resume_and_profile_again(
-    program: Program, phone: AgentClient, store: CostStore
-) -> None:
-    def interrupt(progress: Progress) -> None:
-        if progress.done == 7:
-            raise KeyboardInterrupt
-
-    stopped = profile(program, phone, store, FAST, interrupt)
-    assert stopped.interrupted and len(table_frame(store)) == stopped.n_measured == 7
-    outcome = profile(program, phone, store, FAST)
-    assert outcome.n_reused >= 7
-    check(outcome, program, store)
-    again = profile(program, phone, store, FAST)
-    assert again.n_measured == 0 and again.plan == outcome.plan
-
-
 def test_a_target_far_behind_is_left_at_a_trial(
     program: Program, phone: AgentClient, store: CostStore
 ) -> None:
@@ -139,42 +116,6 @@ def test_the_fit_finds_what_the_phone_was_described_with(
     assert len(additive) == 4
     for target, residuals in additive.items():
         assert statistics.median(map(abs, residuals)) < 0.01, target
-
-
-@pytest.mark.slow
-def test_an_agent_that_is_killed_loses_nothing_that_was_measured(
-    program: Program, phone: AgentClient, store: CostStore
-) -> None:
-    calls = itertools.count(1)
-
-    def kill(progress: Progress) -> None:
-        """From the eighth call on, until it strikes: an agent that has said all is not hurt."""
-        if next(calls) >= 8:
-            for agent in agents():
-                os.kill(agent, signal.SIGKILL)
-
-    with pytest.raises(AgentError, match=r"are kept in .* goes on where"):
-        profile(program, phone, store, FAST, kill)
-    rows = len(table_frame(store))
-    assert rows >= 5
-    outcome = profile(program, phone, store, FAST)
-    check(outcome, program, store)
-    assert len(table_frame(store)) == rows + outcome.n_measured + outcome.n_refused
-
-
-def agents() -> list[int]:
-    """Those of the processes that this one started: others are other tests'."""
-    listed = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    children = [int(word) for path in listed for word in path.read_text().split()]
-    return [child for child in children if executable(child).endswith(b"/agent")]
-
-
-def executable(pid: int) -> bytes:
-    """Its path; nothing where it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
-    except OSError:
-        return b""
 
 
 def test_no_model_is_beyond_a_phones_api(tmp_path: Path, store: CostStore) -> None:

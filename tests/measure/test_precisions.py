@@ -1,7 +1,5 @@
 """Profiles in several precisions, on the real agent and simulated phones."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

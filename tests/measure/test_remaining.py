@@ -1,7 +1,5 @@
 """What a profile expects to measure after a phase."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from nnapi_prof.execution.profile.unit_session import REFINING, expected_later

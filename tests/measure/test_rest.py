@@ -1,7 +1,5 @@
 """Profiles of a noisy device come to rest: a second one measures nothing, luck is not chased."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from collections.abc import Generator, Iterator

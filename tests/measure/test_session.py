@@ -1,7 +1,5 @@
 """The session against a scripted device: what it measures, keeps, resumes and concludes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,12 +82,6 @@ def test_a_second_profile_measures_and_converts_nothing(
     assert client.requests == [] and again.n_measured == again.n_refused == 0
     assert again.n_reused == first.n_measured + first.n_refused
     assert again.plan == first.plan and again.stable
-
-
-def test_another_model_reuses_what_is_known(store: CostStore) -> None:
-    profile(chain("relu", "sigmoid", "tanh"), ScriptedClient(), store, FAST)
-    outcome = profile(chain("relu", "sigmoid", "floor"), ScriptedClient(), store, FAST)
-    assert outcome.n_reused >= 2 * 2 + 1  # relu, sigmoid on two targets; their chain on one
 
 
 def test_fresh_measures_again(store: CostStore) -> None:

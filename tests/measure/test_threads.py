@@ -1,7 +1,5 @@
 """How many threads the CPU engine gets: what is tried, and what a trial concludes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator
 from dataclasses import replace

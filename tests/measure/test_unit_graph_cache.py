@@ -1,7 +1,5 @@
 """Outlines: a model's units without the model."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

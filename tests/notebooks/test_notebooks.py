@@ -1,7 +1,5 @@
 """The notebooks run from a fresh start and give the outputs that are committed with them."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -5,8 +5,6 @@ refusals, ties, costs and values of nothing; regions measured cheaper and costli
 failed ones, and units that run only inside one; limits, pins and targets that are forbidden.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence

@@ -7,8 +7,6 @@ branches  inception-like, CPU and GPU, with transfers that hardly depend on size
 decoder   a language model's layers, 13 targets that each refuse a third of the operations
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Mapping

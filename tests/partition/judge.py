@@ -6,8 +6,6 @@ downward-closed set (ideal) from every smaller one, by the number of segments, o
 accelerators, and, under a limit of compile time, as a Pareto front. Up to 14 units.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

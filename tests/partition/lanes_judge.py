@@ -5,8 +5,6 @@ the ways to it that none betters on every lane), then one linear programme over 
 every schedule of segments is tried.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

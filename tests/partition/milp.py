@@ -6,8 +6,6 @@ follows from how far a known plan is above a lower bound: each segment on an acc
 overhead beyond that bound. Where overheads are small it is n slots, and n^2 x targets binaries.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

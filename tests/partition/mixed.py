@@ -1,7 +1,5 @@
 """Networks whose units run in several precisions, as targets of a float and of an 8-bit format."""
 
-from __future__ import annotations
-
 import math
 import random
 

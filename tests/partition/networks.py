@@ -3,8 +3,6 @@
 Latencies follow roofs (rate of the kind of operation, bytes moved, a fixed part) with noise.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Collection, Mapping

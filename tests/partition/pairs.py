@@ -4,8 +4,6 @@
 cost asked of :meth:`Problem.segment_ns`. It shares nothing with the search but the definition.
 """
 
-from __future__ import annotations
-
 import math
 
 from nnapi_prof.partition.blocks import members

@@ -8,8 +8,6 @@ one accelerator, with each value paid where it enters or leaves a region, at the
 and a region's overhead of half the median latency of a CPU node that takes any time.
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 import random

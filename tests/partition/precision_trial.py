@@ -7,8 +7,6 @@ judges NNAPI_PROF_PRECISION_EXAMPLES graphs in two processes, and prints what is
 NNAPI_PROF_JUDGE_SEED draws other graphs.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

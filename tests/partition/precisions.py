@@ -5,8 +5,6 @@ It goes by the definition in the docstring of :class:`Problem`: for every way of
 formats, what conversions cost is a number; the rest are chains of ideals.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

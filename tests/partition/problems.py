@@ -1,7 +1,5 @@
 """Random problems as arrays, for tests of the partitioner's parts, and what a plan must be."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

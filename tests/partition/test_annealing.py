@@ -1,7 +1,5 @@
 """Annealing: legal plans, true costs, never worse than the start."""
 
-from __future__ import annotations
-
 import math
 import random
 

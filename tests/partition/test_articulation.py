@@ -1,7 +1,5 @@
 """Stretches between articulation units, against brute force."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

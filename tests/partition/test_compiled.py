@@ -1,7 +1,5 @@
 """The search's loops in C: compiled on first use, wherever that is possible."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Plans within a limit of compile time, as a user asks for them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Plans within budgets, against every plan of small graphs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Constraints on plans, and the baselines that keep to rules of others."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

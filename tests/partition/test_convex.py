@@ -1,7 +1,5 @@
 """Convex sets, counted."""
 
-from __future__ import annotations
-
 import itertools
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The partitioner and the fitted cost model agree on what every region costs."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from dataclasses import replace

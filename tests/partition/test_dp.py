@@ -1,7 +1,5 @@
 """Plans against a brute force by the definitions, a MILP and every baseline."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The exact programme over ideals: optimal, and honest about what it leaves out."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Expansion moves: minimum cuts that are the best of all 2^n moves to a phase."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """Causes and baselines, read as a user reads them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

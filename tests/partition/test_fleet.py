@@ -1,7 +1,5 @@
 """Few plans for many phones: the choice against brute force, and candidates of groups."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Minimum cuts against all cuts, and what a cut says about plans."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

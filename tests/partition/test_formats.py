@@ -1,7 +1,5 @@
 """Targets that differ in format: conversions are once each way, in every step of the search."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterable

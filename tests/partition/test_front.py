@@ -1,7 +1,5 @@
 """The front of latency against noise, and the rules that it is to better."""
 
-from __future__ import annotations
-
 import math
 import random
 

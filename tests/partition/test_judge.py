@@ -1,7 +1,5 @@
 """Plans of random graphs against the truth; the truth against the definition; liars are caught."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The solver's C without a warning, and under address and undefined-behaviour sanitizers."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

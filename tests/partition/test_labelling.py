@@ -1,7 +1,5 @@
 """Plans as labellings, plans with segments joined, and parts of a problem on their own."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -1,7 +1,5 @@
 """Lanes: what plans load them with, prices of their time, and how long they are busy."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

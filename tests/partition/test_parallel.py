@@ -1,7 +1,5 @@
 """Schedules of one frame against every schedule, the bound against the truth, and serial plans."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

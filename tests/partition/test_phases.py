@@ -1,7 +1,5 @@
 """Programmes over phases, against every plan of small graphs."""
 
-from __future__ import annotations
-
 import pytest
 
 from nnapi_prof.partition.baselines import total_ns

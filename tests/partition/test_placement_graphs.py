@@ -1,7 +1,5 @@
 """Real graphs of up to 604 nodes: the search against the MILP and the minimum cut."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One call of the partitioner: best plan, plan to ship, curve, warm starts, limits and Ctrl-C."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Simulated queues of frames against what can be worked out by hand, and against bounds."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

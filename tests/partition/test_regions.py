@@ -1,7 +1,5 @@
 """Regions measured whole as arrays, held against the problem's own dictionaries."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The linear relaxation bounds every plan, and its prices what remains of one."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The whole search against all pairs of ideals, and its proofs."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Fewest segments and the curve, against all plans by their number of segments."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

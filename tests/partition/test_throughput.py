@@ -1,7 +1,5 @@
 """Plans of most frames per second against every mixture of every plan, and against their rivals."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

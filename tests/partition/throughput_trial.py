@@ -7,8 +7,6 @@ judges NNAPI_PROF_THROUGHPUT_EXAMPLES graphs of each kind in two processes, and 
 with which. NNAPI_PROF_JUDGE_SEED draws other graphs.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

@@ -1,7 +1,5 @@
 """What is said of a plan, against the truth."""
 
-from __future__ import annotations
-
 import math
 import time
 import traceback

@@ -1,8 +1,6 @@
 """(e) A driver that goes on with the run of a client that was killed; (g) one that keeps the
 parameters of one model; one that holds few compilations."""
 
-from __future__ import annotations
-
 import pytest
 
 from nnapi_prof.execution.profile import drivers, measurer

@@ -1,7 +1,5 @@
 """(d) A driver whose service dies on one of ten units, and returns after a moment."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import sqlite3

@@ -6,8 +6,6 @@ the units of the network below that take the CPU 0.05 to 1 ms were measured 2.40
 long on such a phone, in the median 2.44 times; the test measures that, too (UnpacedOptions).
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Mapping

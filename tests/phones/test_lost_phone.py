@@ -1,7 +1,5 @@
 """A phone that reboots in the middle of a profile."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

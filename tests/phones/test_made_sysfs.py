@@ -2,8 +2,6 @@
 temperatures in whole degrees, a core that is offline or goes so. Each profile is the host's own:
 nothing is waited for, nothing counts as hot, and the cores are those that are there."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,8 +1,6 @@
 """(f) Shared memory of some kinds is refused to a driver, as SELinux does it: its runs fail, and
 nothing says why."""
 
-from __future__ import annotations
-
 import pytest
 
 from nnapi_prof.device.protocol.request import Patience

@@ -1,7 +1,5 @@
 """A phone behind 5 MB/s and 20 ms: what is sent takes a small part of the time."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import threading

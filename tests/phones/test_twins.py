@@ -2,8 +2,6 @@
 failed and the time that measuring takes. A twin of a driver that never runs an operation refuses
 it."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

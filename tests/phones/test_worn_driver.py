@@ -1,8 +1,6 @@
 """A driver that fails or refuses everything after so many compilations, until its service begins
 another life."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

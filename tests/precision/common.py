@@ -1,7 +1,5 @@
 """Small float programs to quantise, and what samples of theirs look like."""
 
-from __future__ import annotations
-
 import importlib.util
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Nets trained on the digits of scikit-learn, and what NNAPI on this host makes of them."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import sys

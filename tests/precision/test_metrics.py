@@ -1,7 +1,5 @@
 """Errors, and the intervals in which those of other data lie."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sums that are rounded to float16 at every step: how far off the model says they are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast

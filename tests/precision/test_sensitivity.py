@@ -1,7 +1,5 @@
 """The noise of single units on a trained net: it adds up, and a whole run corrects it."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

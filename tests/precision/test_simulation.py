@@ -1,7 +1,5 @@
 """Plans in several precisions on this host: unit by unit, and the same as in whole regions."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 

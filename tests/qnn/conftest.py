@@ -1,7 +1,5 @@
 """Graphs of a few nodes, and a compiler with a cache of its own."""
 
-from __future__ import annotations
-
 import pytest
 
 from nnapi_prof.errors import UsageError

@@ -1,7 +1,5 @@
 """What is published, and how well a chip's calibration tells it from the simulation."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Graphs of a few nodes through Qualcomm's compiler: estimates, refusals, faults, and the traps of
 its options."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

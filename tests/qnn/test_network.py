@@ -1,7 +1,5 @@
 """A whole model for chips: in Python, on the command line, and as a file to ship."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Plans for a chip: in a folder, in a report, with advice, and what is refused."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Regions cut from one export, what their units cost, and a small network's plan for a chip."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

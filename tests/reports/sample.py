@@ -1,7 +1,5 @@
 """A profiled model for the tests of reports: real data objects, costs of a made-up phone."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A comparison of two sides: what changed, as values, in words, as Markdown, page and JSON."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Figures from real frames: what they draw, and their words."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

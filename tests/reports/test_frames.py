@@ -1,7 +1,5 @@
 """Numbers of the frames against the objects they come from."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The first lines of a report, from frames with known latencies."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

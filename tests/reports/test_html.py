@@ -1,7 +1,5 @@
 """The report as a browser sees it: parsed, self-contained, escaped; and in a real browser."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace

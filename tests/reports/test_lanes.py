@@ -1,8 +1,6 @@
 """Many frames at once in reports: lanes in time, frames per second, the trace; and the figures that
 a plan is chosen by."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Layouts of any graph: all stands once, nothing overlaps, wires go down, frames hold theirs."""
 
-from __future__ import annotations
-
 import time
 from itertools import pairwise
 

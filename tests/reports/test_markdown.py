@@ -1,7 +1,5 @@
 """The Markdown report as a Markdown parser sees it; and a golden file."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace

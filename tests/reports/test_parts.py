@@ -1,7 +1,5 @@
 """The frames and words behind the sections of a report."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection

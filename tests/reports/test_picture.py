@@ -1,7 +1,5 @@
 """The picture of a model: complete, linked to its text, escaped; and in a real browser."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace

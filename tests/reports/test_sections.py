@@ -1,7 +1,5 @@
 """Sections that are one table or one list of facts, in both forms of a report."""
 
-from __future__ import annotations
-
 import pytest
 
 from nnapi_prof.reports import html, markdown, sections

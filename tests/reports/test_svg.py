@@ -1,7 +1,5 @@
 """A figure as SVG: in the page's colours, small, escaped, the same each time."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace

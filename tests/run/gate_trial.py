@@ -8,8 +8,6 @@ machine that others used at the same time, 300 samples each, one run after the o
 one recording of a pair with its samples made longer.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import tempfile

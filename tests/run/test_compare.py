@@ -1,7 +1,5 @@
 """What counts as agreement with eager PyTorch."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The runs that a bundle keeps."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the host adds to a run, by the command line: its own units, and constants as outputs."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path

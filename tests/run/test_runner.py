@@ -1,7 +1,5 @@
 """Bundles run on the real agent over the emulator: host segments, failures, results as data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

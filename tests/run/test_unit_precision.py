@@ -1,7 +1,5 @@
 """What float16 costs single units, computed on the emulator."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

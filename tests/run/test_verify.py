@@ -1,7 +1,5 @@
 """Choosing among plans that ran whole, under simulated noise: what is chosen, what is predicted."""
 
-from __future__ import annotations
-
 import random
 import statistics
 from collections.abc import Mapping, Sequence

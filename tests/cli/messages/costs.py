@@ -1,7 +1,5 @@
 """Cost tables: opening, reading, importing, exporting; estimating and calibrating from them."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 
@@ -27,20 +25,6 @@ def change(path: Path, statement: str) -> Path:
 )
 def a_cost_table_that_is_no_database(at: Place) -> Arguments:
     return profile_into(at, at.file("junk.sqlite", "hello " * 200))
-
-
-@provoked(1, "cost table {tmp}: it is a folder: name a file, or a PostgreSQL URL")
-def a_folder_for_a_cost_table(at: Place) -> Arguments:
-    return profile_into(at, at.tmp)
-
-
-@provoked(
-    1,
-    "cost table {tmp}/songs.sqlite: this database belongs to something else (it has the table "
-    "songs); name another file with --costs or $NNAPI_PROF_COSTS",
-)
-def a_database_of_another_program(at: Place) -> Arguments:
-    return profile_into(at, change(at.tmp / "songs.sqlite", "create table songs (title)"))
 
 
 @provoked(

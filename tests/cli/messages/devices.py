@@ -1,7 +1,5 @@
 """Devices, their descriptions and their storage; what agents are built with."""
 
-from __future__ import annotations
-
 import json
 
 from nnapi_prof.device.find import phone_file
@@ -49,15 +47,6 @@ def a_description_with_a_wrong_value(at: Place) -> Arguments:
     return profile_on(at, f"sim:{at.file('mine.json', json.dumps(described))}")
 
 
-@provoked(
-    1,
-    "no device at 127.0.0.1:1: nothing listens there; run `adb tcpip 5555` while the phone "
-    "is on USB, or `adb connect` to its wireless debugging",
-)
-def a_port_where_nothing_listens(at: Place) -> Arguments:
-    return profile_on(at, "127.0.0.1:1")
-
-
 @provoked(1, facts=("{serial}", "no answer for 0.3 s"))
 def an_offline_phone(at: Place) -> Arguments:
     at.env.setattr(adb, "LINK_TIMEOUT_S", 0.3)
@@ -74,16 +63,6 @@ def several_phones(at: Place) -> Arguments:
     for _ in range(2):
         at.fixture("adb_server").connect(at.fixture("start_daemon")().serial)
     return ["agent", "info"]
-
-
-@provoked(
-    2,
-    "ADB_SERVER_SOCKET is 'carrier-pigeon': write tcp:PORT, tcp:HOST:PORT or "
-    "localfilesystem:PATH, or unset it",
-)
-def an_adb_server_named_wrongly(at: Place) -> Arguments:
-    at.env.setenv("ADB_SERVER_SOCKET", "carrier-pigeon")
-    return ["devices"]
 
 
 @provoked(1, facts=("/proc/absent/adbkey", "No such file", "ADB_VENDOR_KEYS"))

@@ -1,8 +1,5 @@
 """Model files and inputs."""
 
-from __future__ import annotations
-
-import zipfile
 from pathlib import Path
 
 import torch
@@ -38,23 +35,6 @@ def a_state_dict(at: Place) -> Arguments:
 )
 def a_truncated_model(at: Place) -> Arguments:
     return ["estimate", *PIXEL, *SHAPE, at.file("cut.pt", at.model.read_bytes()[:2000])]
-
-
-@provoked(2, facts=("{tmp}/model.pt", "not a PyTorch model"))
-def a_text_file(at: Place) -> Arguments:
-    return ["partition", *SIM, at.file("model.pt", "hello")]
-
-
-@provoked(2, facts=("{tmp}", "folder", ".pt or .pt2"))
-def a_folder(at: Place) -> Arguments:
-    return ["profile", *SIM, at.tmp]
-
-
-@provoked(2, facts=("{tmp}/model.pt", "zip archive"))
-def another_archive(at: Place) -> Arguments:
-    with zipfile.ZipFile(at.tmp / "model.pt", "w") as archive:
-        archive.writestr("readme.txt", "hello")
-    return ["convert", at.tmp / "model.pt"]
 
 
 class Nothing(nn.Module):

@@ -1,7 +1,5 @@
 """Partitions, bundles, runs, conversions, reports; options themselves."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -72,11 +70,6 @@ def a_bundle_that_is_missing(at: Place) -> Arguments:
     return ["run", *SIM, at.tmp / "absent.nnprof"]
 
 
-@provoked(2, facts=("{tmp}", "not a bundle", "nnapi-prof partition"))
-def a_folder_that_is_no_bundle(at: Place) -> Arguments:
-    return ["report", at.tmp]
-
-
 def edited(at: Place, **changes: object) -> Path:
     manifest = at.profiled.bundle / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **changes}))
@@ -96,15 +89,6 @@ def damaged(at: Place, pattern: str, change: Callable[[bytes], bytes]) -> Path:
 )
 def a_bundle_of_a_newer_version(at: Place) -> Arguments:
     return ["run", *SIM, edited(at, version=VERSION + 1)]
-
-
-@provoked(
-    1,
-    "{tmp}/profiled/tiny.nnprof: the bundle is damaged ({tmp}/profiled/tiny.nnprof/blobs/{*}: "
-    "its bytes have another hash): make it again with `nnapi-prof partition`",
-)
-def weights_that_changed(at: Place) -> Arguments:
-    return ["run", *SIM, damaged(at, "blobs/*", lambda b: bytes([b[0] ^ 1]) + b[1:])]
 
 
 @provoked(

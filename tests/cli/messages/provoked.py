@@ -3,8 +3,6 @@
 One case of each family of errors has its very words; the others have the facts that their words
 must hold: which file, option, number or name it is about."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

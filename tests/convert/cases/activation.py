@@ -28,11 +28,6 @@ ACTIVATIONS = {
     "neg of integers": unary(aten.neg.default, INTEGERS, {29: "NEG"}, first=3),
     "sqrt": unary(aten.sqrt.default, X.abs(), first=3),
     "rsqrt": unary(aten.rsqrt.default, X.abs() + 0.1, first=3),
-    "relu of rank 5": Case(
-        lambda x: aten.relu.default(x),
-        (image(1, 1, 1, 2, 3),),
-        refused=all_levels("a tensor of rank 5", 31),
-    ),
     "relu6": Case(lambda x: aten.hardtanh.default(x, 0.0, 6.0), (X * 5,), operations={27: "RELU6"}),
     "relu1": Case(lambda x: aten.hardtanh.default(x), (X,), operations={27: "RELU1"}),
     "hardtanh of other bounds": Case(
@@ -120,13 +115,6 @@ ACTIVATIONS = {
         (X,),
         refused={27: "DIV exists"},
         operations={30: "ELU MUL"},
-    ),
-    "elu of half precision": Case(
-        lambda x: aten.elu.default(x, 1.5),
-        (X.half(),),
-        refused=all_levels("TENSOR_FLOAT16 from level 3", 29),
-        rtol=2e-3,
-        atol=2e-3,
     ),
     "selu": Case(lambda x: aten.selu.default(x), (X,), refused={27: "DIV exists"}),
     "celu": Case(lambda x: aten.celu.default(x, 0.7), (X,), refused={27: "DIV exists"}),

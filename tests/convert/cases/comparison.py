@@ -55,11 +55,6 @@ COMPARISON = {
         refused=all_levels(r"the constant \[1099511627776\] is not int32", 31),
     ),
     "eq of rank 0": from_3(lambda x: aten.eq.Scalar(x, 1.0), torch.tensor(1.0)),
-    "eq of rank 5": Case(
-        lambda x: aten.eq.Scalar(x, 1.0),
-        (torch.ones(1, 2, 1, 2, 2),),
-        refused=all_levels("a tensor of rank 5", 31),
-    ),
     "logical and": from_3(
         lambda a, b: aten.logical_and.default(a, b), MASK, OTHER, operations={29: "LOGICAL_AND"}
     ),

@@ -144,9 +144,4 @@ LINEAR = {
     "linear of rank 4": Case(
         lambda x: aten.linear.default(x, W["linear"]), (image(2, 3, 2, 7),), FIRST
     ),
-    "linear of rank 5": Case(
-        lambda x: aten.linear.default(x, W["linear"]),
-        (image(1, 2, 3, 2, 7),),
-        refused=all_levels("a tensor of rank 5", 31),
-    ),
 }

@@ -74,11 +74,6 @@ MEANS = {
     "mean over all of an image": mean(X, [0, 1, 2, 3]),
     "mean over all, without a list": Case(lambda x: aten.mean.default(x), (X,)),
     "mean of one element": mean(image(), None),
-    "mean of rank 5": mean(
-        image(1, 2, 1, 2, 3),
-        [4],
-        refused=all_levels("a tensor of rank 5", 31),
-    ),
 }
 
 SUMS = {
