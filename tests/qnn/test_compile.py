@@ -41,6 +41,14 @@ def test_an_estimate_is_remembered_and_the_same_for_other_names_and_weights(pool
     assert pool.n_compiled == 1
 
 
+def test_weights_of_zeros_have_another_hash():
+    """The compiler leaves out what adds them."""
+    model, zeros = graphs.convolutions(), graphs.convolutions()
+    (first, *_) = zeros.graph.initializer
+    first.CopyFrom(onnx.numpy_helper.from_array(np.zeros(first.dims, np.float32), first.name))
+    assert Form(zeros).hash != Form(model).hash
+
+
 def test_a_graph_of_another_shape_has_another_hash():
     hashes = {
         Form(graphs.convolutions(**options)).hash
