@@ -32,13 +32,17 @@ static int64_t read_clock(struct np_pace_watch *watch, int *cpu, int64_t *most) 
     watch->level_khz = 0;
     return -1;
   }
+  if (khz > 0) {
+    watch->first_khz = watch->first_khz == 0 ? khz : watch->first_khz;
+    watch->moves |= is_below(khz, watch->first_khz) || is_below(watch->first_khz, khz);
+  }
   return khz;
 }
 
 int np_pace_tells(struct np_pace_watch *watch) {
   int cpu;
   int64_t most;
-  return read_clock(watch, &cpu, &most) > 0;
+  return read_clock(watch, &cpu, &most) > 0 && watch->moves;
 }
 
 void np_pace_begin(struct np_pace_watch *watch) {

@@ -26,10 +26,13 @@ struct np_pace_watch {
   int64_t goal_khz;    /* what that was at np_pace_begin */
   int64_t highest_khz; /* since np_pace_begin, and when it rose last, in ns of being busy */
   uint64_t risen_ns;
+  int64_t first_khz; /* that was read, and whether another was since */
+  int moves;
   struct np_pace_facts *facts;
 };
 
-/* Whether the clock can be read at all. */
+/* Whether the clock can be read, and was seen to move: one that always tells the same may be stuck.
+ */
 int np_pace_tells(struct np_pace_watch *watch);
 
 /* Before runs that are waited for to settle. */

@@ -41,8 +41,8 @@ enum np_status np_rounds_warm_up(struct np_rounds *rounds, const struct np_run *
 
 /* The runs of a round that are not recorded: where models take turns on an accelerator two at
  * least, for the first may load its parameters again, and the second still find them on their way.
- * The CPU's clock says when they are as fast as they will be; where it cannot be read, or the time
- * is somebody else's, the times themselves do. */
+ * The CPU's clock says when they are as fast as they will be; where it cannot be read or never
+ * moves, or the time is somebody else's, the times themselves do. */
 static enum np_status spin(struct np_rounds *rounds, const struct np_run *run,
                            const struct np_pace *pace, const struct np_samples *samples) {
   const uint32_t least = 1u + (rounds->view->record->shares != 0);
