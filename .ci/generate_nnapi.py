@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.nnapi.facts import data_index
+from nnapi_prof.nnapi import data_index
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "nnapi_prof" / "nnapi" / "data"

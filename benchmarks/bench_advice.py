@@ -30,9 +30,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import nnapi_prof as nnp
+from nnapi_prof.advice import Advice
 from nnapi_prof.api.advise import NONE_SAVES
 from nnapi_prof.device_agent import SOURCE_DIR
-from nnapi_prof.graph.advice import Advice
 
 DEVICES = ("sim:npu-phone", "sim:gpu-phone", "sim:dsp-phone")
 SIZES = {"small": (32, 64), "large": (64, 192)}

@@ -45,8 +45,10 @@ from torch import nn  # noqa: E402
 
 import nnapi_prof as nnp  # noqa: E402
 from nnapi_prof.costs.store import CostStore  # noqa: E402
-from nnapi_prof.lab import cluster  # noqa: E402
-from nnapi_prof.lab.phones import LabPhone  # noqa: E402
+from nnapi_prof.lab import (  # noqa: E402
+    LabPhone,
+    cluster,
+)
 from nnapi_prof.lab.run import Coordinator, LabJob, LabOutcome, jobs_of  # noqa: E402
 from tests.costs.postgres import Server, binaries  # noqa: E402
 

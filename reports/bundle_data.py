@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from nnapi_prof.advice import Advice
 from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.deployment import deploy_steps
 from nnapi_prof.bundle.storage import kept_advice, kept_faults, read_bundle
@@ -21,7 +22,6 @@ from nnapi_prof.costs.store.selection import Selection, instant, stated_instant
 from nnapi_prof.device import description_parts
 from nnapi_prof.errors import CostError, UsageError, option_name
 from nnapi_prof.execution.report import RunReport, choose, every, last
-from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.qnn.calibration import ChipOrigin

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof import __version__
+from nnapi_prof.advice import Advice
 from nnapi_prof.bundle import MixedPrecision
 from nnapi_prof.bundle.deployment import DeployStep
 from nnapi_prof.bundle.storage import Fault
@@ -23,7 +24,6 @@ from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import shown_targets
 from nnapi_prof.execution.report import PlanRun, RunReport
-from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.qnn.calibration import ChipOrigin

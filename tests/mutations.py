@@ -117,7 +117,7 @@ MUTATIONS = (
         ("tests/convert/test_ops.py", "-k", "group and norm"),
     ),
     Mutation(
-        "nnapi_prof/convert/quantize/rules.py",
+        "nnapi_prof/convert/quantize_rules.py",
         "slope = 2 * math.sqrt(2 / math.pi)",
         "slope = 2 * math.sqrt(3 / math.pi)",
         ("tests/convert/test_composed.py",),

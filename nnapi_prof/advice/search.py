@@ -16,13 +16,12 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from nnapi_prof.advice import forms
+from nnapi_prof.advice import GOOD_ENOUGH, LEAST_GAIN, Advice, Hindrance, Rewrite, forms
 from nnapi_prof.advice.forms import left_out
 from nnapi_prof.advice.hindrances import HindranceFinding, find_hindrances
 from nnapi_prof.advice.whatif import Basis, SupportDoubt, WhatIf
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend.loader import prepare
-from nnapi_prof.graph.advice import GOOD_ENOUGH, LEAST_GAIN, Advice, Hindrance, Rewrite
 from nnapi_prof.graph.program import Program
 from nnapi_prof.passes import Rule, Site, erase_unused
 

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from nnapi_prof.advice import Hindrance
 from nnapi_prof.advice.hindrances import HindranceFinding, WorkPrices, fit_prices
 from nnapi_prof.costs.estimate.costs import EstimatedCosts, fill
 from nnapi_prof.costs.measurement import Kind, Measurement
@@ -17,7 +18,6 @@ from nnapi_prof.costs.model.region import PHONE_CPU, CostModel
 from nnapi_prof.costs.model.views import half_interval_ns
 from nnapi_prof.costs.table import CostTable, Estimate, Price, drop_dominated_targets
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.advice import Hindrance
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import Work

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from nnapi_prof.advice import GOOD_ENOUGH, LEAST_GAIN, Advice, Hindrance, Verified
 from nnapi_prof.api.chips import profile_on_chip
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, load
@@ -32,7 +33,6 @@ from nnapi_prof.execution.estimation import unit_works
 from nnapi_prof.execution.objectives import AdviseOptions, Latency
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, device_targets
 from nnapi_prof.execution.profile.options import MeasureOptions
-from nnapi_prof.graph.advice import GOOD_ENOUGH, LEAST_GAIN, Advice, Hindrance, Verified
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.qnn.chips import is_qnn, one_chip
 from nnapi_prof.qnn.costs import ChipCosts

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnapi_prof.advice import Advice
 from nnapi_prof.api.costs import CalibrationOptions, Costs
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.api.options import SILENT, Listener
@@ -39,7 +40,6 @@ from nnapi_prof.execution.build import input_specs
 from nnapi_prof.execution.estimation import estimated_costs, read_phone
 from nnapi_prof.execution.objectives import Latency
 from nnapi_prof.execution.profile.unit_graph_cache import load_program
-from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition.solver import PlanSearch, find_plans
 from nnapi_prof.qnn.calibration import ChipCalibration, ChipOrigin, calibrate

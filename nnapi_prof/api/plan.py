@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnapi_prof.advice import Advice
 from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, load
@@ -26,7 +27,6 @@ from nnapi_prof.device import device_name
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.build import bundle_of, save_bundle, with_open_sizes
-from nnapi_prof.graph.advice import Advice
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import CurvePoint, ParallelPlan, ThroughputPlan
 from nnapi_prof.partition.solver import PlanSearch

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from nnapi_prof.advice import Rewrite
 from nnapi_prof.advice.search import as_program, moved, names_of, rewritten, rules_for
 from nnapi_prof.bisection import (
     FIRST_REPEATS,
@@ -31,7 +32,6 @@ from nnapi_prof.bisection.diagnosis import (
 from nnapi_prof.bisection.probe import Execution, RegionProbe, reference_values
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.costs.measurement import Status
-from nnapi_prof.graph.advice import Rewrite
 from nnapi_prof.graph.node import source_of
 from nnapi_prof.graph.program import Program, run_units
 

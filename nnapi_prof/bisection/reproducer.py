@@ -6,7 +6,7 @@
     region.pt2           the units in PyTorch, where they are a plain graph
     input_0.bin ...      what the region reads, as it lies in the device's memory
     expected_0.bin ...   what it should write
-    region.h region.cpp region.weights   the NNAPI model (:mod:`nnapi_prof.convert.export.cpp`)
+    region.h region.cpp region.weights   the NNAPI model (:mod:`nnapi_prof.convert.export_cpp`)
     main.cpp             runs it on the accelerator, compares, and exits with 1 where it differs
 """
 
@@ -34,8 +34,8 @@ from nnapi_prof.bisection.deviation import (
     SYSTEMATIC_SHARE,
 )
 from nnapi_prof.bisection.diagnosis import MANY_RUNS, Culprit, FaultKind
-from nnapi_prof.convert.export.cpp import DATA, class_name, to_cpp
-from nnapi_prof.convert.export.json import RegionDescription, lay_out
+from nnapi_prof.convert.export_cpp import DATA, class_name, to_cpp
+from nnapi_prof.convert.export_json import RegionDescription, lay_out
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.graph import DimOrder, TensorType

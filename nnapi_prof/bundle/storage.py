@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from nnapi_prof.advice import Advice, advice_from_json, advice_to_json
 from nnapi_prof.bundle import Bundle, MixedPrecision, RegionKey
 from nnapi_prof.bundle.plan_set import VERSION as PLAN_SET_VERSION
 from nnapi_prof.bundle.plan_set import FramePlan, PlanSet
@@ -27,7 +28,6 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.model.forms import ProductForm, UnitForms, forms_from_json, forms_to_json
 from nnapi_prof.costs.model.regression import fits_from_json, fits_to_json
 from nnapi_prof.errors import SerializationError, UsageError, escape_untrusted, option_name
-from nnapi_prof.graph.advice import Advice, advice_from_json, advice_to_json
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.unit import graph_from_json, graph_to_json, type_from_json, type_to_json
 from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container

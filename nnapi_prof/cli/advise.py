@@ -20,10 +20,10 @@ from nnapi_prof.qnn.chips import is_qnn
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nnapi_prof.advice import Advice
     from nnapi_prof.api.advise import Advised
     from nnapi_prof.api.options import Listener
     from nnapi_prof.api.plan import ModelPlan
-    from nnapi_prof.graph.advice import Advice
 
 SHORT = 3
 """Pieces of advice that other commands end with."""

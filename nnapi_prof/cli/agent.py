@@ -188,7 +188,7 @@ def clean(device_spec: str | None, older_than_days: int | None, everything: bool
 
     Later commands push again what they need.
     """
-    from nnapi_prof.device import clean as cleaning
+    from nnapi_prof.device import agent as cleaning
     from nnapi_prof.errors import UsageError
 
     if everything and older_than_days is not None:

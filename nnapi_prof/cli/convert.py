@@ -273,7 +273,7 @@ def _convert_tensors(
     """Writes a model that takes tensors."""
     from nnapi_prof.bundle.torchscript import why_not_said, why_uncarried
     from nnapi_prof.convert.dynamic_shapes import flexible_region
-    from nnapi_prof.convert.export.json import RegionDescription
+    from nnapi_prof.convert.export_json import RegionDescription
     from nnapi_prof.convert.lower import convert_region
     from nnapi_prof.convert.region import to_float16
     from nnapi_prof.frontend.flexible import FlexibleModel

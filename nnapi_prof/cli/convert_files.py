@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nnapi_prof.bundle import Bundle, MixedPrecision
     from nnapi_prof.bundle.parts import Parts
     from nnapi_prof.convert.dynamic_shapes import Template
-    from nnapi_prof.convert.export.json import RegionDescription
+    from nnapi_prof.convert.export_json import RegionDescription
     from nnapi_prof.convert.region import Region
     from nnapi_prof.frontend.structure import Structure
     from nnapi_prof.graph.plan import Preference
@@ -88,8 +88,8 @@ def write_region(
 ) -> None:
     """Writes a region as ``base``.json, as ``base``.h and .cpp, or both, and its weights to
     ``base``.weights; says which files there are."""
-    from nnapi_prof.convert.export.cpp import to_cpp
-    from nnapi_prof.convert.export.json import to_json
+    from nnapi_prof.convert.export_cpp import to_cpp
+    from nnapi_prof.convert.export_json import to_json
 
     weights_file = base.with_name(f"{base.name}.weights")
     text, weights = to_json(described, weights_file.name)
@@ -129,7 +129,7 @@ def load_program(
 
 def bundle_regions(bundle: Bundle) -> Iterator[tuple[int, RegionDescription]]:
     """The segments of a bundle's plan that NNAPI runs: the number of each and what it is."""
-    from nnapi_prof.convert.export.json import RegionDescription
+    from nnapi_prof.convert.export_json import RegionDescription
     from nnapi_prof.costs.conditions import Precision
     from nnapi_prof.graph.plan import AUTO, Engine
 

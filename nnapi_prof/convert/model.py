@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.costs.model.forms import FIRST_LEVELS, ProductForm
+from nnapi_prof.nnapi import TENSOR_CODES, all_facts, level_number, why_not_at
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
-from nnapi_prof.nnapi.facts import TENSOR_CODES, all_facts, level_number, why_not_at
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -30,8 +30,8 @@ from nnapi_prof.convert.model import (
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.graph import DTYPE_BYTES, Quantisation, TensorType
 from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.nnapi import level_number, why_not_at
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
-from nnapi_prof.nnapi.facts import level_number, why_not_at
 
 FORMAT_VERSION = 1
 CHANNEL_VERSION = 2

@@ -37,8 +37,8 @@ from nnapi_prof.graph.quantisation import (
     reads_integers,
     weight_value,
 )
+from nnapi_prof.nnapi import level_name
 from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
-from nnapi_prof.nnapi.facts import level_name
 
 Lowerer = Callable[["Lowering"], OperandId | tuple[OperandId, ...]]
 """Gives the operand of the node's result; for a node of several values one for each, in order."""

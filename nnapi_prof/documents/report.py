@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof import documents as s
+from nnapi_prof.advice import Hindrance
 from nnapi_prof.costs.diff import CONFIDENCE, DiffVerdict
 from nnapi_prof.documents import Document, document, properties
 from nnapi_prof.documents.plans import (
@@ -25,12 +26,11 @@ from nnapi_prof.documents.plans import (
     of_units,
     run_document,
 )
-from nnapi_prof.graph.advice import Hindrance
 
 if TYPE_CHECKING:
+    from nnapi_prof.advice import Advice
     from nnapi_prof.api.advise import Advised
     from nnapi_prof.api.end_to_end import PipelineResult
-    from nnapi_prof.graph.advice import Advice
     from nnapi_prof.graph.unit import Unit
     from nnapi_prof.reports.comparison import Compared
     from nnapi_prof.reports.data import ReportData

@@ -38,7 +38,7 @@ from nnapi_prof.errors import UnsupportedOp, UsageError, did_you_mean, option_na
 from nnapi_prof.execution.profile.threads import COUNTS, counts_up_to, least_number
 from nnapi_prof.graph.plan import CPU, HOST, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
-from nnapi_prof.nnapi.facts import level_number
+from nnapi_prof.nnapi import level_number
 
 if TYPE_CHECKING:
     from nnapi_prof.convert.model import NnapiModel, Operand

@@ -21,7 +21,7 @@ hardtanh, clamp(-1, 1)         hardtanh.default(x, -1.0, 1.0)
 other clamps and hardtanhs     clamp.default(x, min | None, max | None)
 activations                    sigmoid, hardsigmoid, hardswish, silu, tanh: .default(x)
 a & b, greater, absolute, ...  bitwise_and.Tensor, gt.Tensor, abs.default, ...: one name each, see
-                               passes/canonicalize/overloads.py
+                               passes/overloads.py
 zeros_like, new_full, ...      constants
 x[mask] = one value            where.self(mask, value, x)
 scatters at constant places    index_select of cat([x, values]); sums by a product; one_hot: eq

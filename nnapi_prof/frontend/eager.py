@@ -22,7 +22,7 @@ from nnapi_prof.frontend.torch_logging import essential_line, run_once
 from nnapi_prof.frontend.tracer import IN_FLOATS
 from nnapi_prof.graph.node import TENSOR, bound_args, calls, drawing_in_order, dtype_name
 from nnapi_prof.graph.quantisation import is_quantize
-from nnapi_prof.passes.canonicalize.promotion import is_in_doubles, narrow_doubles, widen_halves
+from nnapi_prof.passes.promotion import is_in_doubles, narrow_doubles, widen_halves
 
 aten = torch.ops.aten
 TOLERANCE = 1e-3

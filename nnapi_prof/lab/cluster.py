@@ -31,10 +31,10 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device import device_fingerprint
 from nnapi_prof.device.find import open_device
 from nnapi_prof.errors import DeviceError, ModelFileError, NnapiProfError, UsageError
-from nnapi_prof.lab.phones import LabPhone, PhoneBusy, held_here, held_there, listed, named
+from nnapi_prof.lab import LabPhone, PhoneBusy, held_here, held_there, listed, named
 
 PHONES = "NNAPI_PROF_LAB_PHONES"
-"""A worker's phones, as :func:`nnapi_prof.lab.phones.listed` writes them."""
+"""A worker's phones, as :func:`nnapi_prof.lab.listed` writes them."""
 ASK_S = 2.0
 """Between two questions whether a run was cancelled."""
 _LOADING = threading.Lock()

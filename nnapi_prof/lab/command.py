@@ -35,8 +35,8 @@ from nnapi_prof.documents import Document, document, properties
 from nnapi_prof.execution.profile.options import MeasureOptions
 
 if TYPE_CHECKING:
+    from nnapi_prof.lab import LabPhone
     from nnapi_prof.lab.cluster import LabRun
-    from nnapi_prof.lab.phones import LabPhone
     from nnapi_prof.lab.run import LabJob, LabOutcome
 
 
@@ -215,7 +215,7 @@ def worker(scheduler: str, serials: tuple[str, ...], slots: int | None) -> int:
 
 def _shelf(serials: Sequence[str]) -> list[LabPhone]:
     from nnapi_prof.errors import DeviceNotFound
-    from nnapi_prof.lab.phones import shelf
+    from nnapi_prof.lab import shelf
 
     phones, silent = shelf(serials, say)
     for serial, reason in silent:
@@ -314,8 +314,7 @@ def profile(
 @contextmanager
 def _lab(scheduler: str | None, selectors: Sequence[str]) -> Iterator[tuple[str, list[LabPhone]]]:
     """A lab's address, and the phones that are meant."""
-    from nnapi_prof.lab import cluster
-    from nnapi_prof.lab.phones import select
+    from nnapi_prof.lab import cluster, select
 
     if scheduler is None:
         phones = _shelf(selectors)

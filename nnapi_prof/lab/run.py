@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.lab import cluster
+from nnapi_prof.lab import LabPhone, cluster
 from nnapi_prof.lab.cluster import PREFIX, Answer, Cancelled, LabError, Task, digest, measure
-from nnapi_prof.lab.phones import LabPhone
 
 MOST_TRIES = 3
 """Of a phone that drops, before it is set aside."""

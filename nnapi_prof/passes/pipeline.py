@@ -1,7 +1,7 @@
 """The passes that bring a graph to normal form, in their order, and what runs them.
 
-A pass is a function ``Graph -> int``, the changes it made. Adding one: its file in
-canonicalize/ or decompose/, its line with the reason for its place in
+A pass is a function ``Graph -> int``, the changes it made. Adding one: its file,
+its line with the reason for its place in
 DEFAULT_PASSES, and a case in tests/graph.
 """
 
@@ -22,28 +22,17 @@ from nnapi_prof.graph.quantisation import (
     quantised_unit,
 )
 from nnapi_prof.passes import erase_unused
-from nnapi_prof.passes.canonicalize.arithmetic import canonicalize_arithmetic, matmul_to_linear
-from nnapi_prof.passes.canonicalize.movement import canonicalize_movement, drop_expands
-from nnapi_prof.passes.canonicalize.overloads import (
+from nnapi_prof.passes.arithmetic import canonicalize_arithmetic, matmul_to_linear
+from nnapi_prof.passes.complex import decompose_complex
+from nnapi_prof.passes.dim_order import assign_dim_order, cancel_permutes, lift_permutes
+from nnapi_prof.passes.movement import canonicalize_movement, drop_expands
+from nnapi_prof.passes.overloads import (
     canonicalize_layers,
     canonicalize_overloads,
     drop_unread_getitems,
     fold_batch_norm,
 )
-from nnapi_prof.passes.canonicalize.promotion import insert_type_promotion
-from nnapi_prof.passes.canonicalize.simplify import (
-    drop_noops,
-    fold_constants,
-    share_constants,
-    simplify_constant_gather,
-)
-from nnapi_prof.passes.canonicalize.views import canonicalize_views, merge_views
-from nnapi_prof.passes.decompose.complex import decompose_complex
-from nnapi_prof.passes.decompose.rank import decompose_high_rank
-from nnapi_prof.passes.decompose.scatter import decompose_scatter
-from nnapi_prof.passes.decompose.spatial_rank import conv1d_to_conv2d, decompose_conv3d
-from nnapi_prof.passes.decompose.sums import check_terms_for_infinity, sum_of_stack_to_adds
-from nnapi_prof.passes.dim_order import assign_dim_order, cancel_permutes, lift_permutes
+from nnapi_prof.passes.promotion import insert_type_promotion
 from nnapi_prof.passes.qdq import (
     canonicalize_qdq,
     duplicate_dequantize,
@@ -51,7 +40,18 @@ from nnapi_prof.passes.qdq import (
     propagate_qdq,
     qdq_to_uint8,
 )
+from nnapi_prof.passes.rank import decompose_high_rank
+from nnapi_prof.passes.scatter import decompose_scatter
+from nnapi_prof.passes.simplify import (
+    drop_noops,
+    fold_constants,
+    share_constants,
+    simplify_constant_gather,
+)
+from nnapi_prof.passes.spatial_rank import conv1d_to_conv2d, decompose_conv3d
+from nnapi_prof.passes.sums import check_terms_for_infinity, sum_of_stack_to_adds
 from nnapi_prof.passes.unsupported_qdq import decompose_dynamic_quant, widen_quant_ranges
+from nnapi_prof.passes.views import canonicalize_views, merge_views
 
 # Groups nodes into units.
 

@@ -21,14 +21,14 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from nnapi_prof.convert.quantize.rules import composition, error_on_the_way
+from nnapi_prof.convert.quantize_rules import composition, error_on_the_way
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph import Quantisation
 from nnapi_prof.graph.node import bound_args, constant_value, describe, is_constant
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE, RANGES, Scheme
-from nnapi_prof.nnapi.facts import level_number
+from nnapi_prof.nnapi import level_number
 from nnapi_prof.precision.demands import (
     CHANNELS_LEVEL,
     Demand,

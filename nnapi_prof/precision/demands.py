@@ -2,7 +2,7 @@
 bits.
 
 A unit is lowered in floats; the operations it becomes say what NNAPI's 8-bit ones of the same names
-demand (:mod:`nnapi_prof.convert.quantize.rules`). Whether all of its rules hold is asked of the
+demand (:mod:`nnapi_prof.convert.quantize_rules`). Whether all of its rules hold is asked of the
 converter itself, with scales that break none by chance.
 """
 
@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.quantize.rules import FIXED, FREE, SAME_AS_INPUT, composition
+from nnapi_prof.convert.quantize_rules import FIXED, FREE, SAME_AS_INPUT, composition
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph import Quantisation

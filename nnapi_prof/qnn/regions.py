@@ -26,9 +26,9 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
+from nnapi_prof.advice import LEAST_GAIN
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.graph import DimOrder, TensorType
-from nnapi_prof.graph.advice import LEAST_GAIN
 from nnapi_prof.qnn.graphs import OPSET, Form, Sample, export_onnx, preprocess, rewritten
 from nnapi_prof.toolchain import cache_dir
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import nnapi_prof as nnp
+from nnapi_prof.advice import Advice, Hindrance, Verified, advice_from_json, advice_to_json
 from nnapi_prof.advice.forms import left_out
 from nnapi_prof.advice.hindrances import ERROR, fit_prices
 from nnapi_prof.advice.search import rewritten
@@ -18,7 +19,6 @@ from nnapi_prof.api.advise import _rank
 from nnapi_prof.device.find import phone_file
 from nnapi_prof.errors import UsageError
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.advice import Advice, Hindrance, Verified, advice_from_json, advice_to_json
 from nnapi_prof.graph.unit import Work
 from tests.parts import again_but
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
-from nnapi_prof.convert.export.json import RegionDescription
+from nnapi_prof.convert.export_json import RegionDescription
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import load
 from nnapi_prof.frontend.inputs import parse_input_spec

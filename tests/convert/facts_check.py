@@ -1,6 +1,6 @@
 """An independent reading of the facts: does a serialized model hold at a level?
 
-Works on nnapi_ops.json directly, not through nnapi_prof.nnapi.facts, and on parsed bytes.
+Works on nnapi_ops.json directly, not through nnapi_prof.nnapi, and on parsed bytes.
 """
 
 import json

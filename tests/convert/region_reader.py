@@ -1,4 +1,4 @@
-"""Read the JSON description of a region back, to judge what :mod:`nnapi_prof.convert.export.json`
+"""Read the JSON description of a region back, to judge what :mod:`nnapi_prof.convert.export_json`
 writes: against its schema, and value by value."""
 
 import hashlib
@@ -7,7 +7,7 @@ import json
 import numpy as np
 from jsonschema import Draft202012Validator
 
-from nnapi_prof.convert.export.json import (
+from nnapi_prof.convert.export_json import (
     ELEMENTS,
     FORMAT,
     HEADER_BYTES,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.quantize.rules import error_on_the_way
+from nnapi_prof.convert.quantize_rules import error_on_the_way
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.errors import UnsupportedOp

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nnapi_prof.convert.export.cpp import class_name, to_cpp
-from nnapi_prof.convert.export.json import RegionDescription, lay_out, to_json
+from nnapi_prof.convert.export_cpp import class_name, to_cpp
+from nnapi_prof.convert.export_json import RegionDescription, lay_out, to_json
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.model import (
     Blob,

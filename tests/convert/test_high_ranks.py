@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import nnapi_prof
-from nnapi_prof.convert.export.json import RegionDescription, to_json
+from nnapi_prof.convert.export_json import RegionDescription, to_json
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend.torch_logging import quiet_torch

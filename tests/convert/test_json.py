@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from nnapi_prof.convert.export.json import (
+from nnapi_prof.convert.export_json import (
     ELEMENTS,
     SCHEMA,
     RegionDescription,

@@ -3,7 +3,7 @@
 import pytest
 
 from nnapi_prof.bundle.torchscript import stock_module
-from nnapi_prof.convert.export.json import RegionDescription, to_json
+from nnapi_prof.convert.export_json import RegionDescription, to_json
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.graph.grouping import macs

@@ -10,7 +10,7 @@ from torch import nn
 
 from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.quantize.rules import FIXED, FREE, SAME_AS_INPUT
+from nnapi_prof.convert.quantize_rules import FIXED, FREE, SAME_AS_INPUT
 from nnapi_prof.errors import NnapiProfError, UnsupportedOp
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch

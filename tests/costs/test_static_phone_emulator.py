@@ -25,7 +25,7 @@ from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import AUTO, Engine
 from nnapi_prof.graph.program import Program
-from nnapi_prof.nnapi.facts import level_number
+from nnapi_prof.nnapi import level_number
 from tests.convert.quantised_models import ExportedNet
 from tests.parts import slow_but
 

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.agent import AgentClient, clean, clean_all
 from nnapi_prof.device.build import HostBuild
-from nnapi_prof.device.clean import clean, clean_all
 from nnapi_prof.device.find import open_simulated
 from nnapi_prof.device.install import install_agent, remote_dir
 from nnapi_prof.device.protocol.results import End

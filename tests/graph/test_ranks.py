@@ -12,8 +12,8 @@ from torch import nn
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.node import calls, type_of
-from nnapi_prof.passes.canonicalize.movement import adaptive_windows, equal_windows
-from nnapi_prof.passes.decompose.rank import _merged, _steps
+from nnapi_prof.passes.movement import adaptive_windows, equal_windows
+from nnapi_prof.passes.rank import _merged, _steps
 
 
 class Rearranged(nn.Module):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from nnapi_prof import frontend
 from nnapi_prof.graph.node import op_name
 from nnapi_prof.graph.program import verify
-from nnapi_prof.passes.canonicalize.overloads import ALIASES
+from nnapi_prof.passes.overloads import ALIASES
 
 FIRST = torch.tensor([[-2.5, -0.5, 0.0], [0.5, 1.5, 3.0]])
 SECOND = torch.tensor([[-2.5, 0.5, 1.0], [0.5, -1.5, 2.0]])

@@ -21,9 +21,8 @@ import nnapi_prof as nnp
 from nnapi_prof import profile
 from nnapi_prof.cli import main
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.lab import cluster, run
+from nnapi_prof.lab import LabPhone, cluster, held_here, run, shelf
 from nnapi_prof.lab.command import of_lab_profile
-from nnapi_prof.lab.phones import LabPhone, held_here, shelf
 from nnapi_prof.lab.run import Coordinator, LabJob, LabOutcome, jobs_of
 from tests.conftest import PHONES
 from tests.documents.common import check

@@ -9,7 +9,7 @@ import pytest
 
 from nnapi_prof.device.transport import LocalTransport
 from nnapi_prof.errors import DeviceNotFound, UsageError
-from nnapi_prof.lab.phones import (
+from nnapi_prof.lab import (
     LabPhone,
     PhoneBusy,
     held_here,
@@ -81,7 +81,7 @@ def test_devices_by_a_pattern_of_their_serials() -> None:
 
 HOLDER = """
 import sys, time
-from nnapi_prof.lab.phones import held_here
+from nnapi_prof.lab import held_here
 with held_here(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)

@@ -9,8 +9,7 @@ import torch
 
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.find import open_device
-from nnapi_prof.lab import cluster, run
-from nnapi_prof.lab.phones import held_there, shelf
+from nnapi_prof.lab import cluster, held_there, run, shelf
 from nnapi_prof.lab.run import Coordinator, LabJob, jobs_of
 from tests.costs.postgres import Server
 from tests.lab.test_lab import OPTIONS, Small

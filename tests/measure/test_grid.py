@@ -9,7 +9,7 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.jobs import device_targets, grid
 from nnapi_prof.execution.profile.regions import unit_regions
 from nnapi_prof.graph.plan import Preference
-from nnapi_prof.nnapi.facts import functions_by_api
+from nnapi_prof.nnapi import functions_by_api
 from tests.measure.programs import chain
 from tests.measure.scripted import NPU, info
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from nnapi_prof.nnapi import all_facts, level_name, level_number, why_not_at
 from nnapi_prof.nnapi.codes import MIN_FEATURE_LEVEL, OperandCode, OperationCode
-from nnapi_prof.nnapi.facts import all_facts, level_name, level_number, why_not_at
 
 T, I, F, B = (  # noqa: E741
     OperandCode.TENSOR_FLOAT32,

@@ -18,7 +18,7 @@ from nnapi_prof.convert.ops.slicing import concatenate, pad_constant, slice_axis
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
 from nnapi_prof.graph import DimOrder, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
-from nnapi_prof.passes.canonicalize.movement import equal_windows
+from nnapi_prof.passes.movement import equal_windows
 
 aten = torch.ops.aten
 

@@ -27,7 +27,7 @@ from nnapi_prof.execution.actions import build_action
 from nnapi_prof.execution.profile.unit_graph_cache import Converter
 from nnapi_prof.graph.plan import AUTO, CPU, CPU_ALONE, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.nnapi.facts import LAST_API_LEVEL, api_of, is_level
+from nnapi_prof.nnapi import LAST_API_LEVEL, api_of, is_level
 
 NEWEST_LEVEL = 30
 """The newest feature level the converter knows; also what the agent's CPU engine understands."""

@@ -36,7 +36,7 @@ from nnapi_prof.execution.profile.regions import (
 )
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import AUTO, REFERENCE, Engine, Target
-from nnapi_prof.nnapi.facts import level_number
+from nnapi_prof.nnapi import level_number
 
 REFINING = 0.2
 """Measurements of refining by those before it: 0.19 (47 to 247) and 0.42 (74 to 175) in profiles of

@@ -38,8 +38,7 @@ from nnapi_prof.frontend.torchscript.builtins import (
     overload_of,
     source,
 )
-from nnapi_prof.frontend.torchscript.control_flow import Outliner
-from nnapi_prof.frontend.torchscript.deferred import DeferredValue
+from nnapi_prof.frontend.torchscript.control_flow import DeferredValue, Outliner
 from nnapi_prof.frontend.tracer import IN_FLOATS, GraphTracer, branch_refusal, is_traced
 from nnapi_prof.graph.node import bind, script_source
 

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from nnapi_prof.nnapi import all_facts
 from nnapi_prof.nnapi.codes import OperationCode
-from nnapi_prof.nnapi.facts import all_facts
 from tests.emulator.vectors import aosp
 from tests.emulator.vectors.aosp import VectorRunner, in_form
 

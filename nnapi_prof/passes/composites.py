@@ -14,7 +14,7 @@ from torch import fx
 
 from nnapi_prof.graph.node import constant_value, is_constant, type_of
 from nnapi_prof.passes import ManyRule, Rule, Site, first_of, only_first_read
-from nnapi_prof.passes.decompose.products import ALGEBRA, einsum, tensordot
+from nnapi_prof.passes.products import ALGEBRA, einsum, tensordot
 
 aten = torch.ops.aten
 

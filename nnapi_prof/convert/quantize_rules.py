@@ -25,9 +25,9 @@ from nnapi_prof.convert.region import quantised_operand
 from nnapi_prof.convert.registry import Lowering, Scalars, Tensors
 from nnapi_prof.graph import Quantisation
 from nnapi_prof.graph.quantisation import Scheme
+from nnapi_prof.nnapi import level_name
 from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
 from nnapi_prof.nnapi.codes import OperationCode as Op
-from nnapi_prof.nnapi.facts import level_name
 
 SAME_AS_INPUT = frozenset(
     {

@@ -27,9 +27,8 @@ from nnapi_prof.graph.node import (
     makes_tensor,
     type_of,
 )
-from nnapi_prof.passes import Site
-from nnapi_prof.passes.decompose import fourier
-from nnapi_prof.passes.decompose.fourier import ComplexPair, Transform
+from nnapi_prof.passes import Site, fourier
+from nnapi_prof.passes.fourier import ComplexPair, Transform
 
 aten = torch.ops.aten
 

@@ -11,7 +11,7 @@ from torch import fx
 from nnapi_prof.graph.node import calls, constant_value, is_constant, makes_tensor, type_of
 from nnapi_prof.graph.quantisation import is_weight
 from nnapi_prof.passes import ManyRule, Rule, Site, apply_many_rules, apply_rules, first_of
-from nnapi_prof.passes.canonicalize.overloads import full
+from nnapi_prof.passes.overloads import full
 
 aten = torch.ops.aten
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import fx
 
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
-from nnapi_prof.convert.quantize.rules import (
+from nnapi_prof.convert.quantize_rules import (
     CHOOSES,
     FIXED,
     FREE,
@@ -53,8 +53,8 @@ from nnapi_prof.graph.quantisation import (
     stated_quantisation,
     value_type,
 )
+from nnapi_prof.nnapi import level_name
 from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
-from nnapi_prof.nnapi.facts import level_name
 
 Pads = tuple[int, int, int, int]
 FLOATS = Operand(OperandCode.TENSOR_FLOAT32)

@@ -31,8 +31,8 @@ from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.unit import type_to_json
+from nnapi_prof.nnapi import TENSOR_CODES
 from nnapi_prof.nnapi.codes import OperandCode
-from nnapi_prof.nnapi.facts import TENSOR_CODES
 
 ELEMENTS: dict[OperandCode, np.dtype[Any]] = {
     code: np.dtype(name)
@@ -196,7 +196,7 @@ def _body(buffers: Sequence[bytes], offsets: Sequence[int]) -> Iterator[bytes]:
 
 FORMAT = "nnapi-prof-region"
 VERSION = 1
-SCHEMA = Path(__file__).resolve().parents[1] / "data" / "region.schema.json"
+SCHEMA = Path(__file__).resolve().parent / "data" / "region.schema.json"
 
 
 @dataclass(frozen=True)

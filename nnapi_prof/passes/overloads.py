@@ -22,11 +22,7 @@ from nnapi_prof.graph.node import (
     type_of,
 )
 from nnapi_prof.passes import ManyRule, Rule, Site, apply_many_rules, apply_rules, first_of
-from nnapi_prof.passes.decompose.composites import (
-    COMPOSITES,
-    COMPOSITES_OF_SEVERAL,
-    stored_statistics,
-)
+from nnapi_prof.passes.composites import COMPOSITES, COMPOSITES_OF_SEVERAL, stored_statistics
 
 aten = torch.ops.aten
 

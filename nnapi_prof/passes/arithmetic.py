@@ -18,7 +18,7 @@ from nnapi_prof.graph.node import (
 )
 from nnapi_prof.graph.quantisation import is_weight
 from nnapi_prof.passes import Rule, Site, apply_rules
-from nnapi_prof.passes.canonicalize.overloads import ALIAS_RULES
+from nnapi_prof.passes.overloads import ALIAS_RULES
 
 aten = torch.ops.aten
 

@@ -20,15 +20,8 @@ from nnapi_prof.graph.node import (
     torch_dtype,
     type_of,
 )
-from nnapi_prof.passes import (
-    ManyRule,
-    Rule,
-    Site,
-    apply_many_rules,
-    apply_rules,
-    only_first_read,
-)
-from nnapi_prof.passes.decompose.scatter import PATCH_RULES
+from nnapi_prof.passes import ManyRule, Rule, Site, apply_many_rules, apply_rules, only_first_read
+from nnapi_prof.passes.scatter import PATCH_RULES
 
 aten = torch.ops.aten
 

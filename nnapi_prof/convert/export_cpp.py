@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nnapi_prof.convert.export.json import (
+from nnapi_prof.convert.export_json import (
     ELEMENTS,
     RegionDescription,
     Weights,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-DATA = Path(__file__).resolve().parents[1] / "data"
+DATA = Path(__file__).resolve().parent / "data"
 WIDTH = 100
 """Columns of the generated code."""
 
@@ -127,7 +127,7 @@ def class_name(words: str) -> str:
 def to_cpp(described: RegionDescription, stem: str, weights: Weights) -> CppClass:
     """The class of a region, for files ``stem``.h and ``stem``.cpp.
 
-    ``weights`` is the region's weights file (:func:`nnapi_prof.convert.export.json.lay_out`),
+    ``weights`` is the region's weights file (:func:`nnapi_prof.convert.export_json.lay_out`),
     which the class is given at run time. The text depends on nothing else. Raises
     SerializationError where the class cannot be: a size that is not known, a value that NNAPI would
     refuse.

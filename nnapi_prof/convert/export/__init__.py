@@ -1,1 +1,0 @@
-"""An NNAPI model for programs without nnapi-prof: as JSON, and as a C++ class."""

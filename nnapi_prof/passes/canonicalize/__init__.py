@@ -1,1 +1,0 @@
-"""Many spellings of one thing become one."""

@@ -1,1 +1,0 @@
-"""Decomposes operations that NNAPI lacks into several that it has."""
