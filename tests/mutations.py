@@ -53,13 +53,13 @@ MUTATIONS = (
         f"{SEARCH}/kernels/ideals.c",
         "double ahead = lv->ideals[ideal].rest + label->saved + label->formats;",
         "double ahead = 1.5 * lv->ideals[ideal].rest + label->saved + label->formats;",
-        ("tests/partition/test_exact.py",),
+        ("tests/partition/test_exact.py", "-k", "upper_bound or proves"),
     ),
     Mutation(
         f"{SEARCH}/kernels/ideals.c",
         "cost += lv->tb->alone_ns[la->unit * t + k];",
         "cost += 0 * lv->tb->alone_ns[la->unit * t + k];",
-        ("tests/partition/test_exact.py",),
+        ("tests/partition/test_exact.py", "-k", "watched or watching"),
     ),
     Mutation(
         f"{SEARCH}/kernels/ideals.c",
@@ -71,25 +71,25 @@ MUTATIONS = (
         f"{SEARCH}/kernels/formats.c",
         "step->cost += tb->format[k] ? tb->to_int8_ns[value] : tb->to_float_ns[value];",
         "step->cost += tb->format[k] ? tb->to_float_ns[value] : tb->to_int8_ns[value];",
-        ("tests/partition/test_formats.py",),
+        ("tests/partition/test_formats.py::test_the_exact_programme_finds_the_optimum",),
     ),
     Mutation(
         f"{SEARCH}/kernels/anneal.c",
         "ns += np_region_ns(r, st->key[b] ^ own, kb);",
         "ns -= np_region_ns(r, st->key[b] ^ own, kb);",
-        ("tests/partition/test_annealing.py",),
+        ("tests/partition/test_annealing.py", "-k", "adds_up"),
     ),
     Mutation(
         f"{SEARCH}/kernels/anneal.c",
         "ns += converting_ns(r, value, (int64_t)1 << format, n_int8[value]);",
         "ns += converting_ns(r, value, (int64_t)1 << (1 - format), n_int8[value]);",
-        ("tests/partition/test_formats.py",),
+        ("tests/partition/test_formats.py::test_what_annealing_moves_cost_adds_up",),
     ),
     Mutation(
         f"{SEARCH}/kernels/schedules.c",
         "last = fmax(last, end[u]);",
         "last = fmax(last, 2 * end[u]);",
-        ("tests/partition/test_parallel.py",),
+        ("tests/partition/test_parallel.py", "-k", "best_of_all"),
     ),
     # ---- the converter ---------------------------------------------------------------------------
     Mutation(
@@ -169,12 +169,12 @@ MUTATIONS = (
         "device_agent/src/schedule.c",
         ".attempt = attempt,",
         ".attempt = attempt + 1,",
-        ("tests/agent/test_groups.py", "-k", "member"),
+        ("tests/phones/test_worn_driver.py",),
     ),
     Mutation(
         "device_agent/src/schedule.c",
         "*n_ok += alone.n_ok;",
-        "*n_ok += wave->n_ok;",
+        "*n_ok += 1 + alone.n_ok;",
         ("tests/agent/test_groups.py", "-k", "member"),
     ),
     Mutation(
