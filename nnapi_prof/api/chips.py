@@ -200,6 +200,10 @@ def _estimate(
         precision = QnnPrecision.INT8
         with listener.working("quantising to int8"):
             form, rival = quantise_form(form, samples_for(form.model, drawn)), form
+    else:
+        from nnapi_prof.qnn.graphs import float_form
+
+        form = float_form(form)
     with (
         CompilerPool() as pool,
         listener.working("compiling for " + ", ".join(map(_chip_name, chips))),
@@ -276,7 +280,10 @@ def convert_for_chip(
         with listener.working("quantising to int8"):
             form = quantise_form(form, samples_for(form.model, drawn))
     else:
+        from nnapi_prof.qnn.graphs import float_form
+
         (samples or CalibrationOptions()).refuse("/int8")
+        form = float_form(form)
     target = Path(output) if output is not None else path.with_suffix(f".{chip.name}{SUFFIX}")
     with CompilerPool(1) as pool, listener.working(f"compiling for {chip.name}"):
         return write_context(form, chip, precision, target, pool)
@@ -479,13 +486,13 @@ def profile_on_chip(
 def _cutter(
     model: Model, precision: QnnPrecision, options: CalibrationOptions, listener: Listener
 ) -> Callable[[Iterable[int]], Form]:
+    from nnapi_prof.qnn.graphs import float_form, quantise_form
     from nnapi_prof.qnn.regions import RegionCutter
 
     cutter = RegionCutter(model.program)
     if precision is QnnPrecision.FP16:
         options.refuse("/int8")
-        return cutter.cut
-    from nnapi_prof.qnn.graphs import quantise_form
+        return lambda region: float_form(cutter.cut(region))
 
     drawn = calibration_inputs(model.program, model.path, options, listener)
     values = cutter.run(drawn)

@@ -17,7 +17,7 @@ onnx = pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="no onnxruntime: pip install -e '.[qnn]'")
 
 from nnapi_prof.qnn.compiler import MODE, Compiled, CompileRequest  # noqa: E402
-from nnapi_prof.qnn.graphs import Form, count_macs, random_sample, rewritten  # noqa: E402
+from nnapi_prof.qnn.graphs import Form, count_macs, float_form, random_sample, rewritten  # noqa: E402
 from tests.qnn import graphs  # noqa: E402
 
 V73 = NpuGeneration.V73.soc_model
@@ -190,7 +190,7 @@ FORMS = {
 def test_a_form_that_the_compiler_handles_better_computes_the_same(model, changes):
     better = onnx.ModelProto()
     better.CopyFrom(model)
-    rewritten(better)
+    better = float_form(rewritten(better)).model
     onnx.checker.check_model(better, full_check=True)
     assert (better != model) is changes
     feeds = random_sample(model)
@@ -212,6 +212,6 @@ def test_a_form_that_the_compiler_handles_better_computes_the_same(model, change
 def test_that_form_is_simulated_to_be_faster(pool, tmp_path, plain, soc_model):
     better = onnx.ModelProto()
     better.CopyFrom(plain)
-    rewritten(better)
+    better = float_form(rewritten(better)).model
     before, after = (compiled(pool, tmp_path, one, soc_model) for one in (plain, better))
     assert after.us < 0.9 * before.us
