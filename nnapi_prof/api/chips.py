@@ -3,40 +3,23 @@
 ``profile(model, device="qnn:SM8750")`` estimates costs of units and regions. Nothing of it goes
 into a cost table: what was compiled is remembered in the cache folder, and the same call gives the
 same costs. A plan that follows from them is estimated, and its folder says so; no device runs it,
-``nnapi-prof report`` shows it, and ``advise`` starts from it:
-
-    manifest.json         the plan, the costs behind it and their origin, with its own SHA-256
-    model.pt | model.pt2  the original
+``nnapi-prof report`` shows it, and ``advise`` starts from it.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.advice import Advice
 from nnapi_prof.api.costs import CalibrationOptions, Costs
-from nnapi_prof.api.model import Model, load
+from nnapi_prof.api.model import Model
 from nnapi_prof.api.options import SILENT, Listener
 from nnapi_prof.api.plan import ModelPlan
-from nnapi_prof.bundle.storage import (
-    CHIP_FORMAT,
-    check_model,
-    file_checksum,
-    kept_advice,
-    read_manifest,
-    replace_folder,
-    write_manifest,
-)
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.errors import SerializationError, escape_untrusted
-from nnapi_prof.execution.build import input_specs
 from nnapi_prof.execution.estimation import estimated_costs, read_phone
 from nnapi_prof.execution.objectives import Latency
 from nnapi_prof.execution.profile.unit_graph_cache import load_program
@@ -59,8 +42,6 @@ from nnapi_prof.qnn.network import FORMS_APART, other_form, times_as_slow
 from nnapi_prof.reports.words import calibration_words
 
 LOGGER = logging.getLogger(__name__)
-VERSION = 1
-"""Of the manifest of a plan's folder."""
 MOST_SAMPLES = 16
 """Inputs that ranges are taken from: every value of the model is kept for each."""
 PHONE = "sm8750"
@@ -287,81 +268,6 @@ def convert_for_chip(
     target = Path(output) if output is not None else path.with_suffix(f".{chip.name}{SUFFIX}")
     with CompilerPool(1) as pool, listener.working(f"compiling for {chip.name}"):
         return write_context(form, chip, precision, target, pool)
-
-
-@dataclass(frozen=True)
-class ChipPlan:
-    """The content of such a folder."""
-
-    model: Model
-    plans: tuple[Plan, ...]
-    """The plan, then its rivals."""
-    costs: Costs
-    advice: tuple[Advice, ...] = ()
-
-
-def write_chip_bundle(folder: Path, model: Model, plans: Sequence[Plan], costs: Costs) -> None:
-    """Writes a plan made from a chip's costs. A bundle that stands there is replaced.
-
-    Raises UsageError where something else stands there.
-    """
-    priced, origin = _chip_costs(costs)
-    model_file = f"model{model.path.suffix}"
-
-    def write(target: Path) -> None:
-        target.mkdir(parents=True)
-        shutil.copyfile(model.path, target / model_file)
-        manifest = {
-            "format": CHIP_FORMAT,
-            "version": VERSION,
-            "estimated": True,
-            "model": model.name,
-            "model_file": model_file,
-            "model_sha256": file_checksum(target / model_file),
-            "inputs": list(input_specs(model.program)),
-            "device": costs.device,
-            "plans": [json.loads(plan.to_json()) for plan in plans],
-            "costs": priced.to_json(),
-            "origin": origin.to_json(),
-            "notes": list(costs.notes),
-        }
-        write_manifest(target, manifest)
-
-    replace_folder(folder, write)
-
-
-def read_chip_bundle(folder: Path) -> ChipPlan:
-    """Reads what :func:`write_chip_bundle` wrote. SerializationError where it is damaged."""
-    try:
-        data = read_manifest(folder / "manifest.json", CHIP_FORMAT, VERSION)
-        check_model(folder, data)
-        model = load(folder / data["model_file"], data["inputs"])
-        model = replace(model, unit_cache=replace(model.unit_cache, name=data["model"]))
-        plans = tuple(Plan.from_json(json.dumps(plan)) for plan in data["plans"])
-        costs = Costs(
-            model=model,
-            device=data["device"],
-            conditions=Conditions(),
-            priced=ChipCosts.from_json(model.graph, data["costs"]),
-            estimated=True,
-            origin=ChipOrigin.from_json(data["origin"]),
-            notes=tuple(data["notes"]),
-        )
-        placed = {unit for segment in plans[0].segments for unit in segment.units}
-        if placed != set(range(len(model.graph.units))):
-            raise SerializationError("the plan is not of the model beside it")
-        return ChipPlan(model, plans, costs, kept_advice(folder))
-    except (KeyError, TypeError, ValueError, IndexError, SerializationError, OSError) as error:
-        raise SerializationError(
-            f"{folder}: the bundle is damaged ({escape_untrusted(str(error), 300)})",
-            "make it again with `nnapi-prof partition`",
-        ) from error
-
-
-def _chip_costs(costs: Costs) -> tuple[ChipCosts, ChipOrigin]:
-    assert isinstance(costs.priced, ChipCosts)
-    assert costs.origin is not None
-    return costs.priced, costs.origin
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.advice import Advice
 from nnapi_prof.api import options as arguments
+from nnapi_prof.api.chip_bundle import read_chip_bundle, write_chip_bundle
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, load
 from nnapi_prof.bundle import Bundle
@@ -178,8 +179,6 @@ class ModelPlan:
         """
         folder = Path(path)
         if self.costs is not None and self.costs.origin is not None:
-            from nnapi_prof.api.chips import write_chip_bundle
-
             write_chip_bundle(folder, self.model, self.plans, self.costs)
             if self.advice:
                 keep_advice(folder, self.advice)
@@ -353,8 +352,6 @@ def read_plan(path: str | os.PathLike[str]) -> ModelPlan:
     """
     folder = Path(path)
     if is_chip_plan(folder):
-        from nnapi_prof.api.chips import read_chip_bundle
-
         chip = read_chip_bundle(folder)
         return ModelPlan(
             model=chip.model,

@@ -53,8 +53,6 @@ from nnapi_prof.passes.sums import check_terms_for_infinity, sum_of_stack_to_add
 from nnapi_prof.passes.unsupported_qdq import decompose_dynamic_quant, widen_quant_ranges
 from nnapi_prof.passes.views import canonicalize_views, merge_views
 
-# Groups nodes into units.
-
 aten = torch.ops.aten
 
 FUSES = frozenset(
