@@ -43,7 +43,7 @@ NOT_ON_THESE_PAGES = {
     r"(AUTO|AgentClient|CostStore|CostTable|Input|Listener|Precision|Program)": _INNER,
     r"(Conditions|RegionProbe|Source)": _INNER,
     r"(RunReport|Bundle|ReportData|Comparison)(\..*)?": _INNER,
-    r"nnapi_prof\.(bundle|convert|costs|device|frontend|graph|passes)\..*": _INNER,
+    r"nnapi_prof\.(advice|bundle|convert|costs|device|frontend|graph|passes)\..*": _INNER,
     r"nnapi_prof\.(api|bisection|execution|partition|qnn|reports)\..*": _INNER,
 }
 nitpicky = True

@@ -271,6 +271,14 @@ def no_devices(monkeypatch: pytest.MonkeyPatch, _nowhere: Path) -> None:
     monkeypatch.setenv("ADB_SERVER_SOCKET", f"localfilesystem:{_nowhere}/no-adb-server")
 
 
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """What a test draws without a seed of its own is the same in each run, for example never six
+    negative numbers where a ReLU's zeros would be divided by each other."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def built_host() -> HostBuild:
     """Agent and emulator for this host, in the repository's build cache."""

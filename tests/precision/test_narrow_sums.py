@@ -119,17 +119,19 @@ def test_the_floats_of_a_plan_run_in_one_precision(
 def test_float_units_on_the_cpu_run_in_the_precision_of_the_accelerators(
     cpu: HalfArithmetic, precision: Precision, narrow: set[int]
 ) -> None:
-    """Relaxed; unit 1 cannot be in float16."""
+    """Relaxed; unit 1 cannot be in float16, and unit 2 is kept in float32."""
 
     def refusal(unit: int, _precision: Precision) -> str | None:
         return "no" if unit == 1 else None
 
     judge = SimpleNamespace(simulation=SimpleNamespace(refusal=refusal))
-    stubs = cast(Any, (SimpleNamespace(n=3), None, judge, None, print))
+    noise = SimpleNamespace(in_float32=frozenset({2}))
+    stubs = cast(Any, (SimpleNamespace(n=4), noise, judge, None, print))
     search = FrontSearch(*stubs, cpu)
     segments = (
-        Segment((0, 1), CPU, 1.0, "a test"),
-        Segment((2,), NPU.at(Precision.RELAXED), 1.0, "a test"),
+        Segment((0, 1, 2), CPU, 1.0, "a test"),
+        Segment((3,), NPU.at(Precision.RELAXED), 1.0, "a test"),
     )
     chosen, own = search._as_run(Plan("a test", segments, True), Precision.RELAXED)
-    assert chosen == (precision, Precision.FLOAT32, Precision.RELAXED) and own == narrow
+    wide = Precision.FLOAT32
+    assert chosen == (precision, wide, wide, Precision.RELAXED) and own == narrow
