@@ -114,14 +114,19 @@ def draw_fleet(seed: int, phones: int, most_units: int = 6) -> list[Problem]:
 
 
 def runnable(fleet: list[Problem]) -> bool:
-    return all(np.isfinite(problem.unit_ns).any(axis=1).all() for problem in fleet)
+    """Each unit runs alone somewhere on each phone: that region did not fail there."""
+    return all(
+        any(math.isfinite(problem.segment_ns((unit,), k)) for k in range(len(problem.targets)))
+        for problem in fleet
+        for unit in range(problem.n)
+    )
 
 
 @pytest.mark.slow
-@settings(SETTINGS, max_examples=40)
+@settings(SETTINGS, max_examples=80)
 @given(st.integers(0, 100_000), st.integers(1, 4))
 def test_one_plan_for_all_is_the_best_of_all_plans(seed: int, phones: int) -> None:
-    fleet = draw_fleet(seed, phones)
+    fleet = draw_fleet(seed, phones, 5)
     assume(runnable(fleet))
     weights = np.random.default_rng(seed).choice([0.5, 1.0, 4.0], phones)
     search = plan_fleet(fleet, 3, weights=weights.tolist())

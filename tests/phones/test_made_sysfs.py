@@ -243,7 +243,7 @@ def test_a_simulated_phones_plan_is_its_twins_without_the_prime_core(
     assert ALL & ~LAST in masks and masks <= {ALL, LAST, ALL & ~LAST}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("profiles at the rates of this host's clock, with a core and without")
 @pytest.mark.skipif(len(CPUS) < 2, reason="a core to go offline")
 def test_a_prime_core_that_goes_offline_meanwhile(
     built_host: HostBuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
