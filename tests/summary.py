@@ -79,17 +79,18 @@ def _read(path: str) -> bytes:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Records the CPU seconds of a test, without its fixtures: they hold on a busy machine."""
+    """Fails a test that takes long without a reason; records its CPU seconds, without those of
+    its fixtures: they hold on a busy machine."""
+    seconds = recorded_seconds().get(item.nodeid, 0.0)
+    if seconds > LIMIT_S and reason_of(item) is None:
+        words = f"took {seconds:.0f} s when recorded: give the reason, @pytest.mark.slow(REASON)"
+        pytest.fail(words, pytrace=False)
     return (yield from _measured(item, CPU))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """Fails a test that takes long without a reason; records the CPU seconds of its fixtures."""
-    seconds = recorded_seconds().get(item.nodeid, 0.0)
-    if seconds > LIMIT_S and reason_of(item) is None:
-        words = f"took {seconds:.0f} s when recorded: give the reason, @pytest.mark.slow(REASON)"
-        pytest.fail(words, pytrace=False)
+    """Records the CPU seconds of a test's fixtures."""
     return (yield from _measured(item, FIXTURES))
 
 
