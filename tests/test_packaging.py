@@ -65,6 +65,23 @@ def test_help_loads_neither_torch_nor_pandas():
     assert done.returncode == 0, done.stderr
 
 
+def test_the_core_has_no_executorch_without_its_entry_point():
+    code = (
+        "import sys\n"
+        "from nnapi_prof import documents\n"
+        "documents.plugins = lambda group: {}\n"
+        "from nnapi_prof.cli import bisect, convert, run\n"
+        "formats = next(p for p in convert.command.params if p.name == 'formats').type.choices\n"
+        "assert list(formats) == ['stock', 'json', 'cpp', 'runtime', 'qnn'], formats\n"
+        "assert not any('--executorch' in p.opts for p in bisect.command.params)\n"
+        "sys.exit(any(name.startswith('nnapi_prof.executorch') for name in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_partitioner_loads_neither_torch_nor_adb():
     code = (
         "import sys, nnapi_prof.partition\n"

@@ -12,10 +12,40 @@ like, :mod:`.reproducer` writes the smallest case that shows it.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 Region = tuple[int, ...]
+
+
+class FaultKind(enum.Enum):
+    """The likely kind of a fault, by what its values look like."""
+
+    DOES_NOT_RUN = "does not run"
+    RACE = "race"
+    """Two executions with the same inputs differ."""
+    STATE = "state"
+    """The second execution of a compilation differs from the first."""
+    NOT_FINITE = "not finite"
+    """NaN or infinity where the reference is finite."""
+    SATURATION = "saturation"
+    """Values end at a limit that the reference passes."""
+    LAYOUT = "layout"
+    """The right values at other places."""
+    SCALE = "scale"
+    """Multiples of the right values, or all off by the same."""
+    PADDING = "padding"
+    """Only values at the borders of images are off, or images moved by one row or column."""
+    CHANNELS = "channels"
+    """Only values of some channels are off."""
+    PRECISION = "precision"
+    """No further off than float16 rounding explains."""
+    FUSION = "fusion"
+    """Several units differ together, none alone."""
+    KERNEL = "kernel"
+    """Something else."""
+
 
 FIRST_REPEATS, LAST_REPEATS = 2, 8
 """Executions of a region: usually, and where a difference was seen once and then no more."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -10,38 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
+from nnapi_prof.bisection import FaultKind
 from nnapi_prof.bisection.deviation import Deviation, difference
 from nnapi_prof.costs.conditions import Mode
 from nnapi_prof.graph.node import Source
 from nnapi_prof.graph.plan import Target
-
-
-class FaultKind(enum.Enum):
-    """The likely kind of a fault, by what its values look like."""
-
-    DOES_NOT_RUN = "does not run"
-    RACE = "race"
-    """Two executions with the same inputs differ."""
-    STATE = "state"
-    """The second execution of a compilation differs from the first."""
-    NOT_FINITE = "not finite"
-    """NaN or infinity where the reference is finite."""
-    SATURATION = "saturation"
-    """Values end at a limit that the reference passes."""
-    LAYOUT = "layout"
-    """The right values at other places."""
-    SCALE = "scale"
-    """Multiples of the right values, or all off by the same."""
-    PADDING = "padding"
-    """Only values at the borders of images are off, or images moved by one row or column."""
-    CHANNELS = "channels"
-    """Only values of some channels are off."""
-    PRECISION = "precision"
-    """No further off than float16 rounding explains."""
-    FUSION = "fusion"
-    """Several units differ together, none alone."""
-    KERNEL = "kernel"
-    """Something else."""
 
 
 @dataclass(frozen=True, slots=True)

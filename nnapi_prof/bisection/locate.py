@@ -14,6 +14,7 @@ from nnapi_prof.advice.search import as_program, moved, names_of, rewritten, rul
 from nnapi_prof.bisection import (
     FIRST_REPEATS,
     LAST_REPEATS,
+    FaultKind,
     Finding,
     Halving,
     Region,
@@ -23,7 +24,6 @@ from nnapi_prof.bisection.deviation import Deviation, difference, movement, wors
 from nnapi_prof.bisection.diagnosis import (
     MANY_RUNS,
     Culprit,
-    FaultKind,
     Way,
     WayCheck,
     facts_of,

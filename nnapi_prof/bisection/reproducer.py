@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from nnapi_prof.bisection import FaultKind
 from nnapi_prof.bisection.deviation import (
     BUDGETS,
     CHANNEL_ELEMENTS,
@@ -33,7 +34,7 @@ from nnapi_prof.bisection.deviation import (
     SYSTEMATIC,
     SYSTEMATIC_SHARE,
 )
-from nnapi_prof.bisection.diagnosis import MANY_RUNS, Culprit, FaultKind
+from nnapi_prof.bisection.diagnosis import MANY_RUNS, Culprit
 from nnapi_prof.convert.export_cpp import DATA, class_name, to_cpp
 from nnapi_prof.convert.export_json import RegionDescription, lay_out
 from nnapi_prof.convert.region import Region

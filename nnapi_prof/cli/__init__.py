@@ -23,7 +23,7 @@ import click
 from nnapi_prof import __version__
 from nnapi_prof.cli.command import HELP, Group, common_options
 from nnapi_prof.cli.output import Output, asks_for_json
-from nnapi_prof.documents import error_document, plugins
+from nnapi_prof.documents import COMMANDS, error_document, plugins
 from nnapi_prof.errors import NnapiProfError, command_line, escape_untrusted
 
 _ORDER = ("go", "devices", "profile", "partition", "pareto", "advise", "run", "compare",
@@ -47,7 +47,7 @@ def _own_commands() -> dict[str, tuple[str, str]]:
 def _plugin_commands() -> dict[str, tuple[str, str]]:
     """The same of modules that installed packages name as entry points of this group."""
     commands = {}
-    for name, module in plugins().items():
+    for name, module in plugins(COMMANDS).items():
         package, *parts = module.split(".")
         spec = importlib.util.find_spec(package)  # of a part, it would import the packages above
         folders = () if spec is None else spec.submodule_search_locations or ()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nnapi_prof.cli import options as opt
-from nnapi_prof.cli.command import define
+from nnapi_prof.cli.command import define, file_formats, option_group
 from nnapi_prof.cli.output import as_json, line, ms, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import ConditionOptions
@@ -39,10 +39,11 @@ MOST_CHANNELS = 8
     " of a model every accelerator in turn.",
 )
 @opt.declared(BisectOptions, "budget", budget={"type": click.FloatRange(min=0, min_open=True)})
-@click.option(
-    "--executorch",
-    is_flag=True,
-    help="Run the regions by ExecuTorch's delegate, on this host: local or sim:NAME.",
+@option_group(
+    *(
+        click.option(f"--{name}", "through", flag_value=name, help=each.BISECT_HELP)
+        for name, each in file_formats().items()
+    )
 )
 @click.option("--all", "find_all", is_flag=True, help="Go on after the first unit that differs.")
 @opt.declared(BisectOptions, "samples")
@@ -66,7 +67,7 @@ def command(
     device_spec: str | None,
     target: str | None,
     budget: float | None,
-    executorch: bool,
+    through: str | None,
     find_all: bool,
     samples: int,
     reproducer: Path | None,
@@ -88,7 +89,7 @@ def command(
 
     with listening() as listener:
         with listener.working("loading PyTorch"):
-            bisect = _through_delegate() if executorch else _on_device()
+            bisect = file_formats()[through].bisect if through else _on_device()
         outcome = bisect(
             model,
             device_spec,
@@ -120,16 +121,6 @@ def command(
 
 def _on_device() -> Callable[..., Bisection]:
     from nnapi_prof.api.bisect import bisect
-
-    return bisect
-
-
-def _through_delegate() -> Callable[..., Bisection]:
-    """Raises UsageError without ExecuTorch."""
-    from nnapi_prof.executorch.host import require
-
-    require()
-    from nnapi_prof.executorch.bisection import bisect
 
     return bisect
 

@@ -4,15 +4,23 @@ numbers' units."""
 from __future__ import annotations
 
 import difflib
+import functools
+import importlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import click
 
 from nnapi_prof.cli.output import LOGGER, Output
 from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.documents import FORMATS, plugins
 from nnapi_prof.options import options_of
+
+if TYPE_CHECKING:
+    from nnapi_prof.bisection.diagnosis import Bisection
+    from nnapi_prof.cli.convert_files import OutputFiles
 
 # Map options and commands of earlier versions to the nearest way to do the same today.
 #
@@ -241,3 +249,36 @@ def define(
     make = click.command if of is None else of.command
     command = make(name, cls=Command, context_settings=HELP, examples=examples)
     return lambda function: command(common_options(function))
+
+
+class FileFormat(Protocol):
+    """A module that adds a format to ``convert --to``; an entry point of the group
+    :data:`nnapi_prof.documents.FORMATS` names it by the name of the format."""
+
+    ENDING: str
+    """Of the format's files, which ``run`` hands over to it."""
+    BISECT_HELP: str
+    """Help of ``bisect --NAME``."""
+
+    def convert_options(self, function: F, /) -> F:
+        """Decorate ``convert`` with the format's own options."""
+
+    def convert(self, context: click.Context, path: Path, output: Path | None) -> bool:
+        """Convert a model by these options alone; return False where they do not ask for that.
+        Raise UsageError where they make no sense."""
+
+    def write_plan(self, context: click.Context, written: OutputFiles, path: Path) -> None:
+        """Write the plan of the bundle ``written.source``, and add to ``written``."""
+
+    def run(self, context: click.Context, path: Path) -> None:
+        """Run a file by the options of ``run``, and show the result."""
+
+    def bisect(self, model: Path, device: str | None, **options: Any) -> Bisection:
+        """Do what :func:`nnapi_prof.bisect` does, but with the format's way of running."""
+
+
+@functools.cache
+def file_formats() -> Mapping[str, FileFormat]:
+    """Import the formats of installed packages."""
+    modules = {name: importlib.import_module(path) for name, path in plugins(FORMATS).items()}
+    return {name: cast("FileFormat", module) for name, module in modules.items()}

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.chips import write_for_chip
-from nnapi_prof.cli.command import define
+from nnapi_prof.cli.command import define, file_formats, option_group
 from nnapi_prof.cli.convert_files import (
     OutputFiles,
     base_path,
@@ -26,12 +26,6 @@ from nnapi_prof.cli.convert_files import (
     write_region,
     write_runtime,
     write_stock,
-)
-from nnapi_prof.cli.executorch import (
-    OR_PARTITIONERS,
-    choose_pte,
-    partitioner_options,
-    refuse_measuring,
 )
 from nnapi_prof.cli.options import calibration_options
 from nnapi_prof.cli.output import LOGGER, as_json, print_document
@@ -124,14 +118,15 @@ def known_levels() -> list[int]:
     "--format",
     "--to",
     "formats",
-    type=click.Choice(["stock", "json", "cpp", "runtime", "executorch", "qnn"]),
+    type=click.Choice(["stock", "json", "cpp", "runtime", *file_formats(), "qnn"]),
     multiple=True,
     default=("stock",),
     show_default=True,
     help="Format to write; repeatable.",
 )
 @opt.costs
-@partitioner_options
+@opt.device
+@option_group(*(each.convert_options for each in file_formats().values()))
 @calibration_options
 @click.option(
     "-o",
@@ -144,6 +139,7 @@ def known_levels() -> list[int]:
 @click.pass_context
 def command(
     context: click.Context,
+    /,
     inputs: tuple[str, ...],
     level: int,
     preference: str,
@@ -153,16 +149,12 @@ def command(
     min_region: int,
     formats: tuple[str, ...],
     costs: str | None,
-    partitioners: str | None,
     device_spec: str | None,
-    threads: int | None,
-    seconds: float,
-    seed: int | None,
-    as_planned: bool,
     calibration: str | None,
     samples: int | None,
     output: Path | None,
     model: Path,
+    **_of_formats: Any,
 ) -> None:
     """Convert MODEL for stock PyTorch, to JSON or to C++.
 
@@ -207,19 +199,16 @@ def command(
         return
     if calibration or samples:
         raise click.UsageError("--calibration and --samples are for --to qnn")
-    if partitioners is not None:
-        choose_pte(context, partitioners, model, output)
-        return
-    refuse_measuring(context, is_bundle and "executorch" in formats)
+    for each in file_formats().values():
+        if each.convert(context, model, output):
+            return
     written = OutputFiles(model)
     with working("converting"):
         if is_bundle:
             _convert_bundle(context, written, output, formats)
-        elif of_bundles := {"runtime", "executorch"} & set(formats):
+        elif "runtime" in formats:
             raise UsageError(
-                f"--format {min(of_bundles)} is for bundles",
-                "`nnapi-prof partition` makes one of"
-                f" {model}{OR_PARTITIONERS if 'executorch' in of_bundles else ''}",
+                "--format runtime is for bundles", f"`nnapi-prof partition` makes one of {model}"
             )
         else:
             chosen = _ConvertOptions(
@@ -389,7 +378,8 @@ def _convert_bundle(
     from nnapi_prof.bundle.storage import read_bundle
 
     refused = ["inputs", "level", "preference", "float16", "min_region"]
-    if "executorch" not in formats:
+    added = [each for name, each in file_formats().items() if name in formats]
+    if not added:
         refused.append("whole")
     if "stock" not in formats:
         refused.append("relaxed")
@@ -405,18 +395,10 @@ def _convert_bundle(
     if "runtime" in formats:
         path = output if output and len(formats) == 1 else base
         write_runtime(written, path, bundle)
-    if "executorch" in formats:
-        from nnapi_prof.cli.executorch import write_pte
-
-        path = output if output and len(formats) == 1 else base
-        pte = write_pte(context, written.source, path)
-        written.files.append((pte.path, "executorch"))
-        written.regions += pte.operations
-        written.executorch = pte.choice
-        for note in pte.notes:
-            written.note(note)
+    for each in added:
+        each.write_plan(context, written, output if output and len(formats) == 1 else base)
     regions = list(bundle_regions(bundle))
-    if not {"stock", "executorch"} & set(formats):
+    if "stock" not in formats and not added:
         written.regions = [len(described.region.operations) for _, described in regions]
     if not {"json", "cpp"} & set(formats):
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnapi_prof.cli import options as opt
-from nnapi_prof.cli.command import define
+from nnapi_prof.cli.command import define, file_formats
 from nnapi_prof.cli.output import (
     as_json,
     boxed,
@@ -94,11 +94,10 @@ def command(
     BUNDLE may also be a .pte from `nnapi-prof convert --to executorch` or another source: it runs
     in ExecuTorch on this host, with `local`'s NNAPI or a simulated phone's.
     """
-    if bundle.suffix == ".pte":
-        from nnapi_prof.cli.executorch import run_command
-
-        run_command(click.get_current_context(), bundle)
-        return
+    for each in file_formats().values():
+        if bundle.suffix == each.ENDING:
+            each.run(click.get_current_context(), bundle)
+            return
     if against is not None:
         raise UsageError("--against is for a .pte: a bundle has its model")
     from nnapi_prof.api.run import keep_result, run

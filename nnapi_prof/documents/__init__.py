@@ -161,12 +161,14 @@ def error_document(kind: str, message: str, exit_code: int) -> Document:
 
 COMMANDS = "nnapi_prof.commands"
 """The group of entry points by which installed packages add commands and their documents."""
+FORMATS = "nnapi_prof.formats"
+"""The same of file formats: :class:`nnapi_prof.cli.command.FileFormat`."""
 
 
 @functools.cache
-def plugins() -> Mapping[str, str]:
-    """Return the modules outside the core that define commands and documents, by the names of the
-    commands: entry points of installed packages.
+def plugins(group: str) -> Mapping[str, str]:
+    """Return the modules outside the core that define commands or formats, by the names of these:
+    entry points of installed packages.
 
     Their files are read here, since importing :mod:`importlib.metadata` alone takes half as long
     as ``--help``.
@@ -174,7 +176,7 @@ def plugins() -> Mapping[str, str]:
     modules: dict[str, str] = {}
     for folder in sys.path:
         for path in Path(folder).glob("*.dist-info/entry_points.txt"):
-            _, header, rest = path.read_text(encoding="utf-8").partition(f"[{COMMANDS}]\n")
+            _, header, rest = path.read_text(encoding="utf-8").partition(f"[{group}]\n")
             lines = itertools.takewhile(lambda line: line[:1] != "[", rest.splitlines())
             for name, equals, module in (line.partition("=") for line in lines):
                 if header and equals:
@@ -185,6 +187,6 @@ def plugins() -> Mapping[str, str]:
 def schemas() -> Mapping[str, Schema]:
     """Name -> JSON Schema (2020-12) of every document, in the order of their names."""
     modules = [f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)]
-    for name in [*modules, *plugins().values()]:
+    for name in [*modules, *plugins(COMMANDS).values(), *plugins(FORMATS).values()]:
         importlib.import_module(name)
     return registered()

@@ -9,47 +9,15 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof import documents as s
 from nnapi_prof.documents import Document, document, properties
-from nnapi_prof.documents.plans import NOTES, OUTPUT, of_checks
+from nnapi_prof.documents.plans import NOTES, OUTPUT
 
 if TYPE_CHECKING:
     from nnapi_prof.api.convert import AndroidArchive
     from nnapi_prof.bundle.deployment import DeployStep
     from nnapi_prof.convert.dynamic_shapes.template import OpenSize
     from nnapi_prof.execution.report import OutputCheck
-    from nnapi_prof.executorch.runner import FileRun
-    from nnapi_prof.executorch.whole import FileChoice
 
-# Builds the documents of ``nnapi-prof run --json`` for a ``.pte`` and of a choice among
-# partitioners.
-
-
-@document(
-    "run-pte",
-    1,
-    "A program of ExecuTorch's, run on this host",
-    path=s.TEXT,
-    device=s.TEXT,
-    simulated=s.described(
-        s.TRUTH, "its NNAPI is a simulated phone's; times are this host's even so"
-    ),
-    n_bytes=s.COUNT,
-    load_ns=s.COUNT,
-    first_ns=s.described(s.COUNT, "of the first run, the cold one"),
-    samples_ns=s.described(s.array(s.COUNT), "of whole runs, warm"),
-    median_ns=s.NUMBER,
-    parts=s.described(
-        s.array(s.obj(name=s.TEXT, delegated=s.TRUTH, median_ns=s.NUMBER)),
-        "delegates' segments and operators, and kernels, in order, by ExecuTorch's event tracer",
-    ),
-    agrees=s.described(s.TRUTH, "every output that was compared does; else the exit code is 1"),
-    outputs=s.described(s.array(OUTPUT), "against eager PyTorch; empty where no model was named"),
-    notes=NOTES,
-)
-def of_file_run(run: FileRun) -> Document:
-    return properties("run-pte", run, outputs=of_checks(run.checks))
-
-
-_FILE = s.obj(
+COMPARED_FILE = s.obj(
     name=s.described(
         s.TEXT,
         "plan, a partitioner's name, list-order or portable; of a plan's baselines xnnpack, nnapi"
@@ -65,69 +33,9 @@ COMPARED = s.obj(
     device=s.TEXT,
     simulated_times=s.described(s.TRUTH, "times are a simulated phone's, by its driver"),
     chosen=s.described(s.TEXT, "the name of the file that was written"),
-    files=s.described(s.array(_FILE), "the fastest first; those that do not run last"),
+    files=s.described(s.array(COMPARED_FILE), "the fastest first; those that do not run last"),
 )
 """Of a plan's file and those of its baselines."""
-
-
-def of_compared(choice: FileChoice) -> Document:
-    return properties(COMPARED, choice, chosen=choice.file.name, files=_files(choice))
-
-
-def _files(choice: FileChoice) -> list[Document]:
-    return [
-        properties(
-            _FILE,
-            file,
-            backends=[{"name": name, "calls": n} for name, n in file.backends.items()],
-            median_ns=file.median_ns if file.rounds_ns else None,
-        )
-        for file in choice.files
-    ]
-
-
-_SEGMENT = s.obj(
-    target=s.described(s.TEXT, "executorch:NAME"),
-    units=s.array(s.COUNT),
-    label=s.TEXT,
-    predicted_ns=s.NUMBER,
-    cause=s.TEXT,
-)
-
-
-@document(
-    "executorch-choice",
-    1,
-    "ExecuTorch's partitioners measured on a model, and the file that is the fastest",
-    model=s.TEXT,
-    device=s.TEXT,
-    simulated=s.described(s.TRUTH, "NNAPI is a simulated phone's; times are this host's even so"),
-    path=s.described(s.TEXT, "the file that was written"),
-    chosen=s.described(s.TEXT, "its name among the files"),
-    files=s.described(s.array(_FILE), "the fastest first; those that do not run last"),
-    segments=s.described(s.array(_SEGMENT), "of the plan that the file follows, in order"),
-    refusals=s.described(
-        s.array(
-            s.obj(
-                candidate=s.TEXT, label=s.TEXT, units=s.array(s.COUNT), status=s.TEXT, reason=s.TEXT
-            )
-        ),
-        "regions that a partitioner, its back end or its run does not take",
-    ),
-    notes=NOTES,
-)
-def of_choice(choice: FileChoice, path: Path) -> Document:
-    return properties(
-        "executorch-choice",
-        choice,
-        path=str(path),
-        chosen=choice.file.name,
-        files=_files(choice),
-        segments=[
-            properties(_SEGMENT, segment, label=choice.graph.label(segment.units))
-            for segment in choice.plan.segments
-        ],
-    )
 
 
 @dataclass(frozen=True)
@@ -158,8 +66,8 @@ class ConversionFiles:
     """What less precision costs, where that was asked for and is known."""
     open_sizes: Sequence[OpenSize] = ()
     notes: list[str] = field(default_factory=list)
-    executorch: FileChoice | None = None
-    """What a file for ExecuTorch was chosen among."""
+    executorch: Document | None = None
+    """What a file for ExecuTorch was chosen among: :data:`COMPARED`."""
 
 
 _REASON = s.obj(name=s.TEXT, label=s.TEXT, reason=s.TEXT)
@@ -223,7 +131,6 @@ def of_conversion(written: ConversionFiles, formats: Sequence[str]) -> Document:
             properties(_OPEN_SIZE, each, equal=[{"input": i, "dim": dim} for i, dim in each.equal])
             for each in written.open_sizes
         ],
-        executorch=written.executorch and of_compared(written.executorch),
     )
 
 

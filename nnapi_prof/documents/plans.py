@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnapi_prof import documents as s
-from nnapi_prof.bisection.diagnosis import FaultKind
+from nnapi_prof.bisection import FaultKind
 from nnapi_prof.documents import Document, document, finite, properties
 from nnapi_prof.documents.throughput import (
     FRAME_RUN,

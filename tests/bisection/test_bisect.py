@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import nnapi_prof as nnp
-from nnapi_prof.bisection.diagnosis import FaultKind
+from nnapi_prof.bisection import FaultKind
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import PHONES_DIR
 from tests.cli.common import Result

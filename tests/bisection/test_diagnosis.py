@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
+from nnapi_prof.bisection import FaultKind
 from nnapi_prof.bisection.deviation import deviation, difference
-from nnapi_prof.bisection.diagnosis import FaultKind, facts_of, kind_of
+from nnapi_prof.bisection.diagnosis import facts_of, kind_of
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.graph import Quantisation, TensorType
 

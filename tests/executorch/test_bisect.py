@@ -10,7 +10,7 @@ pytest.importorskip("executorch")
 
 import nnapi_prof as nnp
 from nnapi_prof import executorch as np_et
-from nnapi_prof.bisection.diagnosis import FaultKind
+from nnapi_prof.bisection import FaultKind
 from nnapi_prof.device.find import PHONES_DIR
 from tests.parts import again_but
 

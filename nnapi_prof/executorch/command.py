@@ -1,21 +1,25 @@
-"""ExecuTorch's files on the command line: ``convert --to executorch``, and ``run model.pte``."""
+"""Adds ExecuTorch's files to the command line: ``convert --to executorch``, ``run model.pte`` and
+``bisect --executorch``. The entry point ``executorch`` of the group ``nnapi_prof.formats`` names
+this module, a :class:`nnapi_prof.cli.command.FileFormat`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from nnapi_prof.bundle.deployment import float32_cpu
+from nnapi_prof import documents as s
 from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import option_group
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.costs.conditions import MOST_THREADS
 from nnapi_prof.device.find import LOCAL
+from nnapi_prof.documents import Document, document, properties
+from nnapi_prof.documents.conversion import COMPARED, COMPARED_FILE
+from nnapi_prof.documents.plans import NOTES, OUTPUT, of_checks
 from nnapi_prof.errors import MismatchError, UsageError
 from nnapi_prof.execution.objectives import ChoiceOptions
 from nnapi_prof.graph.causes import distinct
@@ -23,42 +27,126 @@ from nnapi_prof.graph.plan import Engine
 
 if TYPE_CHECKING:
     from nnapi_prof.api.plan import ModelPlan
+    from nnapi_prof.bisection.diagnosis import Bisection
+    from nnapi_prof.cli.convert_files import OutputFiles
     from nnapi_prof.executorch.runner import FileRun
     from nnapi_prof.executorch.whole import FileChoice
 
 ENDING = ".pte"
+BISECT_HELP = "Run the regions by ExecuTorch's delegate, on this host: local or sim:NAME."
+
+# Builds the documents of ``run --json`` for a ``.pte``, of files that were compared, and of
+# ``convert --partitioners --json``.
 
 
-@dataclass(frozen=True)
-class PteFile:
-    """A bundle's ``.pte`` that was written."""
+@document(
+    "run-pte",
+    1,
+    "A program of ExecuTorch's, run on this host",
+    path=s.TEXT,
+    device=s.TEXT,
+    simulated=s.described(
+        s.TRUTH, "its NNAPI is a simulated phone's; times are this host's even so"
+    ),
+    n_bytes=s.COUNT,
+    load_ns=s.COUNT,
+    first_ns=s.described(s.COUNT, "of the first run, the cold one"),
+    samples_ns=s.described(s.array(s.COUNT), "of whole runs, warm"),
+    median_ns=s.NUMBER,
+    parts=s.described(
+        s.array(s.obj(name=s.TEXT, delegated=s.TRUTH, median_ns=s.NUMBER)),
+        "delegates' segments and operators, and kernels, in order, by ExecuTorch's event tracer",
+    ),
+    agrees=s.described(s.TRUTH, "every output that was compared does; else the exit code is 1"),
+    outputs=s.described(s.array(OUTPUT), "against eager PyTorch; empty where no model was named"),
+    notes=NOTES,
+)
+def of_file_run(run: FileRun) -> Document:
+    return properties("run-pte", run, outputs=of_checks(run.checks))
 
-    path: Path
-    operations: list[int]
-    """NNAPI operations of each of its models."""
-    choice: FileChoice | None
-    """What it was chosen among; None where the plan's file was taken as it is ..."""
-    notes: tuple[str, ...]
-    """Why, where nobody asked for that; and what else differs from the plan."""
+
+def of_compared(choice: FileChoice) -> Document:
+    return properties(COMPARED, choice, chosen=choice.file.name, files=_files(choice))
 
 
-def write_pte(context: click.Context, folder: Path, path: Path) -> PteFile:
+def _files(choice: FileChoice) -> list[Document]:
+    return [
+        properties(
+            COMPARED_FILE,
+            file,
+            backends=[{"name": name, "calls": n} for name, n in file.backends.items()],
+            median_ns=file.median_ns if file.rounds_ns else None,
+        )
+        for file in choice.files
+    ]
+
+
+_SEGMENT = s.obj(
+    target=s.described(s.TEXT, "executorch:NAME"),
+    units=s.array(s.COUNT),
+    label=s.TEXT,
+    predicted_ns=s.NUMBER,
+    cause=s.TEXT,
+)
+
+
+@document(
+    "executorch-choice",
+    1,
+    "ExecuTorch's partitioners measured on a model, and the file that is the fastest",
+    model=s.TEXT,
+    device=s.TEXT,
+    simulated=s.described(s.TRUTH, "NNAPI is a simulated phone's; times are this host's even so"),
+    path=s.described(s.TEXT, "the file that was written"),
+    chosen=s.described(s.TEXT, "its name among the files"),
+    files=s.described(s.array(COMPARED_FILE), "the fastest first; those that do not run last"),
+    segments=s.described(s.array(_SEGMENT), "of the plan that the file follows, in order"),
+    refusals=s.described(
+        s.array(
+            s.obj(
+                candidate=s.TEXT, label=s.TEXT, units=s.array(s.COUNT), status=s.TEXT, reason=s.TEXT
+            )
+        ),
+        "regions that a partitioner, its back end or its run does not take",
+    ),
+    notes=NOTES,
+)
+def of_choice(choice: FileChoice, path: Path) -> Document:
+    return properties(
+        "executorch-choice",
+        choice,
+        path=str(path),
+        chosen=choice.file.name,
+        files=_files(choice),
+        segments=[
+            properties(_SEGMENT, segment, label=choice.graph.label(segment.units))
+            for segment in choice.plan.segments
+        ],
+    )
+
+
+# A bundle's plan as a file.
+
+
+def write_plan(context: click.Context, written: OutputFiles, path: Path) -> None:
     """Writes a bundle's plan as a ``.pte``, or the file of a rule that was measured to be faster,
     and says which back ends run what."""
     from nnapi_prof.executorch.host import require
 
     require()
     from nnapi_prof.api.plan import read_plan
+    from nnapi_prof.bundle.deployment import float32_cpu
     from nnapi_prof.cli.output import writing
     from nnapi_prof.executorch.pte import lower
 
-    planned = read_plan(folder)
+    planned = read_plan(written.source)
     bundle, choice, note = planned.bundle, None, None
     whole = context.params["whole"]
     if not context.params["as_planned"]:
         choice, note = _against_rules(context, planned)
     if choice is not None:
         buffer, plan, backends = choice.buffer, choice.plan, choice.backends()
+        written.executorch = of_compared(choice)
     else:
         lowered = lower(planned, whole=whole)
         buffer, plan, backends = lowered.buffer, planned.plan, lowered.backends()
@@ -69,10 +157,12 @@ def write_pte(context: click.Context, folder: Path, path: Path) -> PteFile:
     say(f"{path}: {len(buffer) / 1e6:.2f} MB, calls: {calls or 'none, kernels alone'}")
     if choice is not None and not as_json():
         _show_choice(choice, path)
+    written.files.append((path, "executorch"))
     on_nnapi = [s for s in plan.segments if s.target.engine is Engine.NNAPI]
-    operations = [len(bundle.region(s.units, s.target).operations) for s in on_nnapi]
+    written.regions += [len(bundle.region(s.units, s.target).operations) for s in on_nnapi]
     in_float32 = None if whole else float32_cpu(bundle, plan, "ExecuTorch")
-    return PteFile(path, operations, choice, tuple(filter(None, (note, in_float32))))
+    for text in filter(None, (note, in_float32)):
+        written.note(text)
 
 
 def _against_rules(
@@ -105,12 +195,11 @@ def _against_rules(
 # A model by the fastest measured plan among partitioners.
 
 
-OR_PARTITIONERS = "; or choose among --partitioners, as nnapi,xnnpack"
 _MEASURING = ("device_spec", "threads", "seconds", "seed")
 """Parameters that go with ``--partitioners`` alone."""
 
 
-partitioner_options = option_group(
+convert_options = option_group(
     click.option(
         "--partitioners",
         metavar="NAME,NAME",
@@ -118,7 +207,6 @@ partitioner_options = option_group(
         " from, in list order: nnapi (each accelerator of --device), xnnpack, vulkan, or"
         " MODULE:CLASS.",
     ),
-    opt.device,
     click.option(
         "--threads",
         type=click.IntRange(1, MOST_THREADS),
@@ -141,7 +229,25 @@ partitioner_options = option_group(
 """``--partitioners`` and what goes with it."""
 
 
-def refuse_measuring(context: click.Context, compares: bool) -> None:
+def convert(context: click.Context, path: Path, output: Path | None) -> bool:
+    """Measures partitioners on a model where ``--partitioners`` names some, and writes the fastest
+    file; returns whether it did. Raises UsageError for options that go with something else."""
+    names, writes = context.params["partitioners"], "executorch" in context.params["formats"]
+    if names is not None:
+        _choose_file(context, names, path, output)
+        return True
+    is_bundle = opt.names_bundle(path)
+    _refuse_measuring(context, is_bundle and writes)
+    if writes and not is_bundle:
+        raise UsageError(
+            "--format executorch is for bundles",
+            f"`nnapi-prof partition` makes one of {path}; or choose among --partitioners, as"
+            " nnapi,xnnpack",
+        )
+    return False
+
+
+def _refuse_measuring(context: click.Context, compares: bool) -> None:
     """Raises UsageError where what goes with ``--partitioners`` was stated without, and no plan's
     file is compared with others, either."""
     for name in _MEASURING:
@@ -151,7 +257,7 @@ def refuse_measuring(context: click.Context, compares: bool) -> None:
         raise UsageError("--as-planned is for --to executorch of a bundle", "leave it out")
 
 
-def choose_pte(context: click.Context, names: str, path: Path, output: Path | None) -> None:
+def _choose_file(context: click.Context, names: str, path: Path, output: Path | None) -> None:
     """Measures partitioners on a model, and writes the fastest file."""
     stated = [name for name in context.params if _is_stated(context, name)]
     for name in stated:
@@ -187,8 +293,6 @@ def choose_pte(context: click.Context, names: str, path: Path, output: Path | No
     with writing(output):
         choice.save(output)
     if as_json():
-        from nnapi_prof.documents.conversion import of_choice
-
         print_document(of_choice(choice, output))
     else:
         _show_choice(choice, output)
@@ -238,7 +342,7 @@ _OPTIONS = ("device_spec", "against", "runs", "seed", "tolerance", "bundle")
 """Of ``nnapi-prof run``, those that a ``.pte`` takes."""
 
 
-def run_command(context: click.Context, path: Path) -> None:
+def run(context: click.Context, path: Path) -> None:
     """``nnapi-prof run`` of a ``.pte``: shows its times and outputs on this host."""
     for name in context.params:
         if _is_stated(context, name) and name not in _OPTIONS:
@@ -251,7 +355,7 @@ def run_command(context: click.Context, path: Path) -> None:
     from nnapi_prof.executorch.runner import run_file
 
     with listening() as listener:
-        run = run_file(
+        done = run_file(
             path,
             device or "local",
             against=against,
@@ -261,13 +365,11 @@ def run_command(context: click.Context, path: Path) -> None:
             progress=listener.busy,
         )
     if as_json():
-        from nnapi_prof.documents.conversion import of_file_run
-
-        print_document(of_file_run(run))
+        print_document(of_file_run(done))
     else:
-        _show_file_run(run)
-    if not run.agrees:
-        worst = max(run.checks, key=lambda check: check.relative / check.tolerance)
+        _show_file_run(done)
+    if not done.agrees:
+        worst = max(done.checks, key=lambda check: check.relative / check.tolerance)
         difference, allowed = worst.texts()
         raise MismatchError(
             f"output {worst.name} of {path} differs from eager PyTorch by {difference} of"
@@ -297,3 +399,14 @@ def _show_file_run(run: FileRun) -> None:
         line(console, "outputs are not compared: --against MODEL names what it was made of")
     for note in run.notes:
         line(console, f"note: {note}")
+
+
+def bisect(model: Path, device: str | None, **options: Any) -> Bisection:
+    """Finds the first operation that differs where the delegate runs it. Raises UsageError without
+    ExecuTorch."""
+    from nnapi_prof.executorch.host import require
+
+    require()
+    from nnapi_prof.executorch.bisection import bisect as bisect_delegate
+
+    return bisect_delegate(model, device, **options)
