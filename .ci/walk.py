@@ -17,7 +17,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 import nnapi_prof as nnp
-from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.table import CostTable
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import Plan

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_local
+from nnapi_prof.device.protocol import ActionResult, Start
 from nnapi_prof.device.protocol.actions import (
     ActionSpec,
     SegmentSpec,
@@ -32,7 +33,6 @@ from nnapi_prof.device.protocol.actions import (
     Timing,
 )
 from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult, Start
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode

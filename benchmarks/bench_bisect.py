@@ -33,7 +33,7 @@ import numpy as np
 import nnapi_prof as nnp
 from nnapi_prof.bisection.diagnosis import Bisection
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.find import PHONES_DIR, open_device
 from nnapi_prof.errors import UnsupportedOp

@@ -34,7 +34,7 @@ import zoo  # noqa: E402
 from bench_frames import CONTENTIONS, with_contention  # noqa: E402
 
 import nnapi_prof as nnp  # noqa: E402
-from nnapi_prof.api.options import SILENT  # noqa: E402
+from nnapi_prof.api import SILENT  # noqa: E402
 from nnapi_prof.device.find import list_phones  # noqa: E402
 from nnapi_prof.execution.frames import SERIAL  # noqa: E402
 

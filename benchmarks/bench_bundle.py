@@ -27,6 +27,7 @@ from torch import nn
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.device.find import open_device
+from nnapi_prof.device.protocol import ActionResult
 from nnapi_prof.device.protocol.actions import (
     ActionSpec,
     SegmentSpec,
@@ -35,7 +36,6 @@ from nnapi_prof.device.protocol.actions import (
     Timing,
 )
 from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, Preference, Target
 

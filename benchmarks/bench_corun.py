@@ -26,6 +26,7 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device
+from nnapi_prof.device.protocol import ActionResult
 from nnapi_prof.device.protocol.actions import (
     ALL_CORES,
     ActionFlag,
@@ -36,7 +37,6 @@ from nnapi_prof.device.protocol.actions import (
     Timing,
 )
 from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, Preference, Target
 

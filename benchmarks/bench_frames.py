@@ -32,7 +32,7 @@ sys.path.insert(0, str(REPO))
 
 import nnapi_prof as nnp  # noqa: E402
 from examples.models import MODELS, save  # noqa: E402
-from nnapi_prof.api.options import SILENT  # noqa: E402
+from nnapi_prof.api import SILENT  # noqa: E402
 from nnapi_prof.device.find import list_phones, phone_file  # noqa: E402
 from nnapi_prof.execution.frames import ALL_CORES, all_cores  # noqa: E402
 

@@ -30,8 +30,8 @@ from qnn_networks import NETWORKS, export
 
 from nnapi_prof.api.chips import estimate_chips
 from nnapi_prof.errors import CostError, NnapiProfError
+from nnapi_prof.qnn import CHIPS, NpuGeneration, QnnPrecision, qairt_version, require_compiler
 from nnapi_prof.qnn.calibration import calibrate, leave_one_out, published_overhead, rows
-from nnapi_prof.qnn.chips import CHIPS, NpuGeneration, QnnPrecision, qairt_version, require_compiler
 
 DATA = Path("nnapi_prof/qnn/data/published.json")
 REFERENCE = "Snapdragon 8 Elite Gen 5 QRD"

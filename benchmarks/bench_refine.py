@@ -23,7 +23,7 @@ from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
 
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device

@@ -33,7 +33,7 @@ from sqlalchemy import Connection, text
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))
 
-from nnapi_prof.costs.conditions import Conditions  # noqa: E402
+from nnapi_prof.costs import Conditions  # noqa: E402
 from nnapi_prof.costs.measurement import (  # noqa: E402
     Kind,
     Measurement,

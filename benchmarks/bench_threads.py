@@ -28,16 +28,16 @@ import torch
 from executorch_models import DIGITS, ENCODER, NAMES, program_of
 
 import nnapi_prof as np_
+from nnapi_prof.api import open_client
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.options import open_client
-from nnapi_prof.costs.conditions import BY_TRIAL, Conditions
+from nnapi_prof.costs import BY_TRIAL, Conditions
 from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.costs.model.fit import RegionMatcher
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.execution.profile import ProfileOptions
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, Job, TargetSpec
 from nnapi_prof.execution.profile.measurer import Measurer
-from nnapi_prof.execution.profile.options import ProfileOptions
 from nnapi_prof.execution.profile.threads import thread_counts
 from nnapi_prof.graph.plan import CPU
 

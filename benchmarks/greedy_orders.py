@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.front import CLOSE, LIMITS, Noise, NoisePoint, fastest_point, noise_arrays
 from nnapi_prof.partition.problem import Problem, check_runnable
-from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
+from nnapi_prof.partition.search import Report, SearchLimits, Watch
 
 MOST_PLANS = 32
 """Of one order, spread over it; each takes some hundredths of a second."""

@@ -1,5 +1,8 @@
 """The public names, as type checkers and editors see them; see __init__.py."""
 
+from nnapi_prof.api import Devices as Devices
+from nnapi_prof.api import Progress as Progress
+from nnapi_prof.api import devices as devices
 from nnapi_prof.api.advise import Advised as Advised
 from nnapi_prof.api.advise import advise as advise
 from nnapi_prof.api.bisect import bisect as bisect
@@ -15,9 +18,6 @@ from nnapi_prof.api.costs import Costs as Costs
 from nnapi_prof.api.end_to_end import go as go
 from nnapi_prof.api.model import Model as Model
 from nnapi_prof.api.model import load as load
-from nnapi_prof.api.options import Devices as Devices
-from nnapi_prof.api.options import Progress as Progress
-from nnapi_prof.api.options import devices as devices
 from nnapi_prof.api.pareto import Pareto as Pareto
 from nnapi_prof.api.pareto import pareto as pareto
 from nnapi_prof.api.plan import ModelPlan as ModelPlan
@@ -28,14 +28,14 @@ from nnapi_prof.api.profiling import profile as profile
 from nnapi_prof.api.run import Result as Result
 from nnapi_prof.api.run import run as run
 from nnapi_prof.bisection.diagnosis import Bisection as Bisection
-from nnapi_prof.costs.conditions import ConditionOptions as ConditionOptions
+from nnapi_prof.costs import ConditionOptions as ConditionOptions
 from nnapi_prof.device.state import Gates as Gates
 from nnapi_prof.errors import NnapiProfError as NnapiProfError
 from nnapi_prof.execution.objectives import Latency as Latency
 from nnapi_prof.execution.objectives import Parallel as Parallel
 from nnapi_prof.execution.objectives import Throughput as Throughput
 from nnapi_prof.execution.objectives import Within as Within
-from nnapi_prof.execution.profile.options import MeasureOptions as MeasureOptions
+from nnapi_prof.execution.profile import MeasureOptions as MeasureOptions
 from nnapi_prof.fleet.choose import fleet as fleet
 from nnapi_prof.fleet.plans import Fleet as Fleet
 from nnapi_prof.graph.plan import Target as Target

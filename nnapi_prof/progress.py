@@ -1,6 +1,6 @@
 """The callbacks by which a step tells how far it is.
 
-What a user's program is given is a :class:`nnapi_prof.execution.profile.options.Progress`; the
+What a user's program is given is a :class:`nnapi_prof.execution.profile.Progress`; the
 steps below it know less, and tell one of these.
 """
 

@@ -18,7 +18,7 @@ from nnapi_prof.partition.problem import (
     evaluate,
     make_problem,
 )
-from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
+from nnapi_prof.partition.search import Report, SearchLimits, Watch
 from nnapi_prof.partition.search.tradeoff import CurvePoint
 from nnapi_prof.partition.solver import (
     TOLERANCE,

@@ -22,7 +22,7 @@ from nnapi_prof.partition.arrays import Floats
 from nnapi_prof.partition.baselines import find_baselines, merge_by_target
 from nnapi_prof.partition.lanes import Lanes
 from nnapi_prof.partition.problem import Placement, Problem
-from nnapi_prof.partition.search.result import Plan
+from nnapi_prof.partition.search import Plan
 
 
 def mask(units: Iterable[int]) -> int:

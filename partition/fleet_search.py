@@ -28,7 +28,7 @@ from nnapi_prof.partition.fleet import (
     regrets,
 )
 from nnapi_prof.partition.problem import Placement, Problem, check_runnable
-from nnapi_prof.partition.search.result import SearchLimits
+from nnapi_prof.partition.search import SearchLimits
 from nnapi_prof.partition.solver import plan_problem
 from nnapi_prof.progress import StepCallback
 

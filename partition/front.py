@@ -29,10 +29,7 @@ from nnapi_prof.graph.plan import Precision, Proof, ProofKind
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.constraints import Budget, ErrorLimit, add_prices
 from nnapi_prof.partition.problem import Problem, check_runnable
-from nnapi_prof.partition.search.anytime import search
-from nnapi_prof.partition.search.exact import search_repeatedly
-from nnapi_prof.partition.search.lagrangian import search_within
-from nnapi_prof.partition.search.result import (
+from nnapi_prof.partition.search import (
     BOUND_MET,
     Plan,
     Report,
@@ -40,6 +37,9 @@ from nnapi_prof.partition.search.result import (
     SearchResult,
     Watch,
 )
+from nnapi_prof.partition.search.anytime import search
+from nnapi_prof.partition.search.exact import search_repeatedly
+from nnapi_prof.partition.search.lagrangian import search_within
 from nnapi_prof.partition.search.tables import free_prices, unit_shares
 
 STARTS = 4

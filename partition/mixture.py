@@ -32,9 +32,9 @@ from nnapi_prof.partition.arrays import Floats
 from nnapi_prof.partition.baselines import merge_by_target
 from nnapi_prof.partition.lanes import Lanes, loads_of, priced
 from nnapi_prof.partition.problem import Placement, Problem
+from nnapi_prof.partition.search import Plan, SearchResult, Watch
 from nnapi_prof.partition.search.anytime import PATIENCE, search
 from nnapi_prof.partition.search.relaxation import relax
-from nnapi_prof.partition.search.result import Plan, SearchResult, Watch
 
 MOST_DUAL_ROUNDS = 25
 CLOSE = 1e-4

@@ -31,11 +31,10 @@ from nnapi_prof.partition.blocks import best_targets, starts_of
 from nnapi_prof.partition.lanes import Contention, Lanes, conversions_after, make_lanes, on_lanes
 from nnapi_prof.partition.overlap import integral_bound, lower_bound
 from nnapi_prof.partition.problem import Placement, Problem
-from nnapi_prof.partition.search import library, pointers
+from nnapi_prof.partition.search import Plan as Placements
+from nnapi_prof.partition.search import Report, SearchLimits, SearchResult, Watch, library, pointers
 from nnapi_prof.partition.search.annealing import Labelling, Moves, sizes_of, slices
 from nnapi_prof.partition.search.expansion import plan_of_labelling
-from nnapi_prof.partition.search.result import Plan as Placements
-from nnapi_prof.partition.search.result import Report, SearchLimits, SearchResult, Watch
 from nnapi_prof.partition.solver import plan_of_placements, search_serial
 
 MOST_EXACT = 9

@@ -26,7 +26,7 @@ from nnapi_prof.partition.baselines import Baseline, total_ns
 from nnapi_prof.partition.lanes import Lanes, LaneStep, loads_of, steps_of
 from nnapi_prof.partition.mixture import Mixture, MixtureColumn, MixtureResult, mix
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.search.result import Plan as Placements
+from nnapi_prof.partition.search import Plan as Placements
 
 LEAST_FRAMES = 120
 MOST_FRAMES = 600

@@ -23,10 +23,10 @@ from nnapi_prof.partition.constraints import (
 )
 from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum
 from nnapi_prof.partition.problem import Placement, Problem, check_runnable, make_problem
+from nnapi_prof.partition.search import Report, SearchLimits, SearchResult, Watch
 from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.expansion import is_plan
 from nnapi_prof.partition.search.lagrangian import search_within
-from nnapi_prof.partition.search.result import Report, SearchLimits, SearchResult, Watch
 from nnapi_prof.partition.search.tradeoff import CurvePoint, TradeOff
 
 INTERRUPTED = "planning was interrupted: the best plan until then"
@@ -60,7 +60,7 @@ class Partitioning:
     interrupted: bool = False
     """Ctrl-C ended the search: these are the best plans until then."""
     steps: float = 0.0
-    """Effort spent (see :class:`~nnapi_prof.partition.search.result.SearchLimits`)."""
+    """Effort spent (see :class:`~nnapi_prof.partition.search.SearchLimits`)."""
     warm: WarmStart = field(default_factory=WarmStart, repr=False)
 
 

@@ -33,7 +33,7 @@ from nnapi_prof.partition.queues import (
     per_second,
     whole_plans,
 )
-from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
+from nnapi_prof.partition.search import Report, SearchLimits, Watch
 from nnapi_prof.partition.solver import plan_of_placements, search_serial
 
 SECONDS = 30.0

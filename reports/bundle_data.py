@@ -13,9 +13,9 @@ from nnapi_prof.bundle.deployment import deploy_steps
 from nnapi_prof.bundle.storage import kept_advice, kept_faults, read_bundle
 from nnapi_prof.costs import absolute, default_location
 from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.forms import formed_rows
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection, instant, stated_instant

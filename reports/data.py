@@ -21,7 +21,7 @@ from nnapi_prof.bundle.deployment import DeployStep
 from nnapi_prof.bundle.storage import Fault
 from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.views import shown_targets
 from nnapi_prof.execution.report import PlanRun, RunReport
 from nnapi_prof.graph.plan import Plan, Target

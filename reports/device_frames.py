@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nnapi_prof.costs.measurement import Measurement, Round
-from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import AUTO, Engine, Plan, Target
 from nnapi_prof.partition import Constraints, SearchLimits, make_problem, plan_problem

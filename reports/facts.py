@@ -16,7 +16,7 @@ import pandas as pd
 
 from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.views import marginal
 from nnapi_prof.costs.table import FREE
 from nnapi_prof.execution.report import RunReport

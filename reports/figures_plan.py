@@ -19,7 +19,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from nnapi_prof.bundle import FrontRow
-from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.execution.report import PlanRun
 from nnapi_prof.graph.plan import Plan, Segment
 from nnapi_prof.reports.figures import clip_to, row_label

@@ -16,9 +16,9 @@ import pandas as pd
 
 from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.views import marginal
-from nnapi_prof.device.protocol.results import Outcome
+from nnapi_prof.device.protocol import Outcome
 from nnapi_prof.execution.report import FrameScheduleRun, PlanRun, RunReport
 from nnapi_prof.graph.plan import Plan, Target
 from nnapi_prof.graph.unit import UnitGraph

@@ -18,7 +18,7 @@ from typing import Any
 
 import nnapi_prof
 from nnapi_prof.costs.measurement import Round
-from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.execution.report import FrameScheduleRun, PlanRun, SegmentTiming
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph

@@ -111,7 +111,7 @@ MUTATIONS = (
         case("avg pool, padding left out"),
     ),
     Mutation(
-        "nnapi_prof/convert/ops/norm.py",
+        "nnapi_prof/convert/ops/activation.py",
         "spread = (x * x).mean([1, 3]) + eps",
         "spread = (x * x).mean([1, 3]) + 2 * eps + 0.01",
         ("tests/convert/test_ops.py", "-k", "group and norm"),

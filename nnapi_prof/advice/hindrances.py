@@ -23,7 +23,7 @@ from scipy.optimize import nnls
 
 from nnapi_prof.advice import Hindrance
 from nnapi_prof.costs.estimate import WEIGHTED
-from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.graph.causes import detail
 from nnapi_prof.graph.plan import AUTO, Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph, Work

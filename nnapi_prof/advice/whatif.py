@@ -14,7 +14,7 @@ from nnapi_prof.advice import Hindrance
 from nnapi_prof.advice.hindrances import HindranceFinding, WorkPrices, fit_prices
 from nnapi_prof.costs.estimate.costs import EstimatedCosts, fill
 from nnapi_prof.costs.measurement import Kind, Measurement
-from nnapi_prof.costs.model.region import PHONE_CPU, CostModel
+from nnapi_prof.costs.model import PHONE_CPU, CostModel
 from nnapi_prof.costs.model.views import half_interval_ns
 from nnapi_prof.costs.table import CostTable, Estimate, Price, drop_dominated_targets
 from nnapi_prof.errors import PartitionError

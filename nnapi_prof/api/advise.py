@@ -14,27 +14,27 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nnapi_prof.advice import GOOD_ENOUGH, LEAST_GAIN, Advice, Hindrance, Verified
+from nnapi_prof.api import SILENT, Listener, Progress, open_client, to_log
 from nnapi_prof.api.chips import profile_on_chip
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, load
-from nnapi_prof.api.options import SILENT, Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.api.planning import partition
 from nnapi_prof.api.profiling import profile
 from nnapi_prof.costs.measurement import summarise
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.forms import formed_rows
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.table import Z
 from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import NnapiProfError, UsageError, option_name
 from nnapi_prof.execution.estimation import unit_works
 from nnapi_prof.execution.objectives import AdviseOptions, Latency
+from nnapi_prof.execution.profile import MeasureOptions
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, device_targets
-from nnapi_prof.execution.profile.options import MeasureOptions
 from nnapi_prof.graph.plan import Engine, Plan, Target
-from nnapi_prof.qnn.chips import is_qnn, one_chip
+from nnapi_prof.qnn import is_qnn, one_chip
 from nnapi_prof.qnn.costs import ChipCosts
 from nnapi_prof.qnn.regions import Obstacle, obstacles_of
 from nnapi_prof.reports import notebook

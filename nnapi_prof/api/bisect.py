@@ -9,22 +9,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnapi_prof.api import Listener, Progress, open_client, to_log
 from nnapi_prof.api.cost_tables import measured_threads, open_table
 from nnapi_prof.api.model import Model, load
-from nnapi_prof.api.options import Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.bisection import Region
 from nnapi_prof.bisection.diagnosis import Bisection, Culprit, Cure, Unchecked
 from nnapi_prof.bundle.storage import Fault, keep_faults
-from nnapi_prof.costs.conditions import ConditionOptions, Conditions, Precision
+from nnapi_prof.costs import ConditionOptions, Conditions, Precision
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.device.protocol import AgentInfo
 from nnapi_prof.errors import CostError, UsageError, option_name
 from nnapi_prof.execution.objectives import BisectOptions, Latency
+from nnapi_prof.execution.profile import MeasureOptions
 from nnapi_prof.execution.profile.jobs import TargetSpec, device_targets
-from nnapi_prof.execution.profile.options import MeasureOptions
 from nnapi_prof.execution.profile.threads import read_trial
 from nnapi_prof.graph.plan import AUTO, CPU, REFERENCE, Engine, Preference, Target
 from nnapi_prof.options import into, moved

@@ -24,7 +24,7 @@ from nnapi_prof.bundle.storage import (
     replace_folder,
     write_manifest,
 )
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.errors import SerializationError, escape_untrusted
 from nnapi_prof.execution.build import input_specs
 from nnapi_prof.graph.plan import Plan

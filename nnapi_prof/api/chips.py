@@ -15,18 +15,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnapi_prof.api import SILENT, Listener
 from nnapi_prof.api.costs import CalibrationOptions, Costs
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.options import SILENT, Listener
 from nnapi_prof.api.plan import ModelPlan
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.execution.estimation import estimated_costs, read_phone
 from nnapi_prof.execution.objectives import Latency
 from nnapi_prof.execution.profile.unit_graph_cache import load_program
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition.solver import PlanSearch, find_plans
-from nnapi_prof.qnn.calibration import ChipCalibration, ChipOrigin, calibrate
-from nnapi_prof.qnn.chips import (
+from nnapi_prof.qnn import (
     LICENCE,
     PREFIX,
     Chip,
@@ -37,6 +36,7 @@ from nnapi_prof.qnn.chips import (
     qairt_version,
     require_compiler,
 )
+from nnapi_prof.qnn.calibration import ChipCalibration, ChipOrigin, calibrate
 from nnapi_prof.qnn.costs import ChipCosts
 from nnapi_prof.qnn.network import FORMS_APART, other_form, times_as_slow
 from nnapi_prof.reports.words import calibration_words

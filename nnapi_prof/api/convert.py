@@ -34,8 +34,7 @@ from nnapi_prof.bundle.torchscript import stock_module, why_uncarried
 from nnapi_prof.convert.dynamic_shapes import Template, flexible_region
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, to_float16
-from nnapi_prof.costs import VARIABLE, default_location, is_there
-from nnapi_prof.costs.conditions import Mode
+from nnapi_prof.costs import VARIABLE, Mode, default_location, is_there
 from nnapi_prof.device import description_parts, java
 from nnapi_prof.errors import (
     InputSpecError,

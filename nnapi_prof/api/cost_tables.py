@@ -11,21 +11,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.api import options as arguments
+from nnapi_prof.api import SILENT, Listener, precisions_of, table_location
 from nnapi_prof.api.costs import Calibration, CalibrationOptions, Costs, calibrate_model
 from nnapi_prof.api.model import Model, as_model
-from nnapi_prof.api.options import SILENT, Listener
-from nnapi_prof.costs import existing
-from nnapi_prof.costs.conditions import BY_TRIAL, ConditionOptions, Conditions
+from nnapi_prof.costs import BY_TRIAL, ConditionOptions, Conditions, existing
 from nnapi_prof.costs.contention import corun_rows
 from nnapi_prof.costs.estimate.calibration import TargetReport
 from nnapi_prof.costs.estimate.calibration import calibrate as fit_description
 from nnapi_prof.costs.estimate.phones import SIMULATED_FORMAT as SIMULATED
 from nnapi_prof.costs.estimate.phones import Description, parse_description, shipped
 from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import fitted_costs
 from nnapi_prof.costs.model.precision import PrecisionCosts
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.store import CostStore, find_one, named
 from nnapi_prof.costs.store.selection import Selection, stated_instant
 from nnapi_prof.device import describe, description_of, device_fingerprint
@@ -45,7 +43,7 @@ from nnapi_prof.reports import notebook
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nnapi_prof.device.protocol.results import AgentInfo
+    from nnapi_prof.device.protocol import AgentInfo
     from nnapi_prof.precision.samples import Source
 
 
@@ -64,7 +62,7 @@ def open_table(
     if isinstance(costs, CostStore):
         yield costs
         return
-    where = arguments.table(costs)
+    where = table_location(costs)
     with CostStore(existing(where) if to_read else where) as store:
         yield store
 
@@ -125,7 +123,7 @@ def read_costs(
     chosen = as_model(model)
     asked = ConditionOptions.of(conditions)
     conditions = asked.conditions
-    chosen_precisions = arguments.precisions_of(precisions, conditions)
+    chosen_precisions = precisions_of(precisions, conditions)
     until = None if until is None else stated_instant("until", until, end=True)
     with open_table(costs, to_read=True) as store:
         if isinstance(device, AgentClient):

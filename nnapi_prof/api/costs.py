@@ -7,22 +7,22 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from nnapi_prof.api import Listener
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.options import Listener
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.contention import Slowdowns, slowdowns
 from nnapi_prof.costs.estimate.costs import EstimatedCosts
 from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.forms import Forms, chosen_forms
 from nnapi_prof.costs.model.precision import PrecisionCosts
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import AnyCosts, alone_ns, left_at_trial, marginal, shown_targets
 from nnapi_prof.costs.table import CostTable, Objective, UnitCost, Weight, adjusted_table
 from nnapi_prof.device import device_name
-from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.device.protocol import AgentInfo
 from nnapi_prof.errors import UsageError, option_name
+from nnapi_prof.execution.profile import ProfileOutcome
 from nnapi_prof.execution.profile.jobs import NEWEST_LEVEL, device_targets
-from nnapi_prof.execution.profile.options import ProfileOutcome
 from nnapi_prof.execution.profile.threads import ThreadTrial
 from nnapi_prof.graph.plan import AUTO, Engine, Precision
 from nnapi_prof.qnn.calibration import ChipOrigin
@@ -38,7 +38,7 @@ from nnapi_prof.reports.words import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nnapi_prof.precision.recipe import Recipe
+    from nnapi_prof.precision import Recipe
     from nnapi_prof.precision.samples import Samples, Source
 
 

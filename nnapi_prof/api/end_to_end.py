@@ -16,19 +16,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnapi_prof.api import SILENT, Listener, Progress, open_client, to_log
 from nnapi_prof.api.cost_tables import note_other_agent, open_table
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, as_model, load
-from nnapi_prof.api.options import SILENT, Listener, Progress, open_client, to_log
 from nnapi_prof.api.profiling import profile_on, profile_options, with_threads, with_trial
 from nnapi_prof.api.run import eager_reference, keep_result, run_bundle_on
-from nnapi_prof.costs.conditions import ConditionOptions, Conditions
+from nnapi_prof.costs import ConditionOptions, Conditions
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.state import Gates
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.execution import QUICK, Boundary, RunOptions
-from nnapi_prof.execution.profile.options import MeasureOptions, ProfileOptions, ProfileOutcome
+from nnapi_prof.execution.profile import MeasureOptions, ProfileOptions, ProfileOutcome
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.options import into, moved
 

@@ -17,7 +17,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.api.options import SILENT, Listener
+from nnapi_prof.api import SILENT, Listener
 from nnapi_prof.bundle import MixedPrecision
 from nnapi_prof.errors import InputSpecError, KeepsState
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache, cached_units, load_program

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nnapi_prof.api import Listener, Progress, to_log
 from nnapi_prof.api.cost_tables import open_table
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, as_model
-from nnapi_prof.api.options import Listener, Progress, to_log
 from nnapi_prof.api.profiling import profile
 from nnapi_prof.bundle import FrontRow, MixedPrecision, Sensitivity
 from nnapi_prof.device import device_name
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
-from nnapi_prof.device.protocol.results import HalfArithmetic
+from nnapi_prof.device.protocol import HalfArithmetic
 from nnapi_prof.errors import PartitionError, UsageError, for_caller
 from nnapi_prof.execution.front import (
     FrontPoint,
@@ -33,7 +33,7 @@ from nnapi_prof.execution.front import (
     nondominated,
 )
 from nnapi_prof.execution.objectives import ParetoOptions
-from nnapi_prof.execution.profile.options import MeasureOptions
+from nnapi_prof.execution.profile import MeasureOptions
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.partition import SearchLimits, make_problem
 from nnapi_prof.precision.samples import Sample

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnapi_prof.advice import Advice
-from nnapi_prof.api import options as arguments
+from nnapi_prof.api import table_location
 from nnapi_prof.api.chip_bundle import read_chip_bundle, write_chip_bundle
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, load
@@ -18,14 +18,13 @@ from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.deployment import deploy_steps
 from nnapi_prof.bundle.plan_set import FramePlan
 from nnapi_prof.bundle.storage import is_chip_plan, keep_advice, kept_advice, read_bundle
-from nnapi_prof.costs import absolute
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions, absolute
 from nnapi_prof.costs.contention import ASSUMED, ContentionBasis, Slowdowns
 from nnapi_prof.costs.estimate.costs import EstimatedCosts
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.table import Objective
 from nnapi_prof.device import device_name
-from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.device.protocol import AgentInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.build import bundle_of, save_bundle, with_open_sizes
 from nnapi_prof.graph.plan import Plan
@@ -280,7 +279,7 @@ class ModelPlan:
         bundle = bundle or self.bundle
         ship = deploy_steps(bundle, self.folder) if self.folder is not None else ()
         if self.costs is None:
-            table = arguments.table(costs)
+            table = table_location(costs)
             with naming_table(bundle, table), CostStore(table) as store:
                 data = report_data_from_bundle(bundle, run, store, model=self.model.path)
                 return replace(data, advice=self.advice, ship=ship)

@@ -8,26 +8,26 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from nnapi_prof.api import SILENT, Listener, Progress, open_client, to_log
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, as_model
-from nnapi_prof.api.options import SILENT, Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan, PredictedThroughput
 from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.plan_set import FramePlan, usual_in_flight
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.contention import Slowdowns, given
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.table import planning_costs
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import HalfArithmetic
+from nnapi_prof.device.protocol import HalfArithmetic
 from nnapi_prof.errors import UsageError, for_caller
 from nnapi_prof.execution import Boundary, RunOptions
+from nnapi_prof.execution.compare import accuracy_constraint
 from nnapi_prof.execution.frames import (
     _named_plans,
     verified_frames,
     with_branches,
 )
-from nnapi_prof.execution.host import accuracy_constraint
 from nnapi_prof.execution.objectives import (
     Contention,
     Latency,

@@ -7,25 +7,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api import options as arguments
+from nnapi_prof.api import Listener, Progress, open_client, precisions_of, to_log
 from nnapi_prof.api.costs import Calibration, CalibrationOptions, calibrate_model
 from nnapi_prof.api.model import Model, as_model
-from nnapi_prof.api.options import Listener, Progress, open_client, to_log
-from nnapi_prof.costs.conditions import ConditionOptions, Conditions
+from nnapi_prof.costs import ConditionOptions, Conditions
 from nnapi_prof.costs.contention import corun_rows
 from nnapi_prof.costs.model.views import FittedCosts
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import AgentInfo, HalfArithmetic
+from nnapi_prof.device.protocol import AgentInfo, HalfArithmetic
 from nnapi_prof.device.state import Gates, read_state
+from nnapi_prof.execution.profile import MeasureOptions, ProfileOptions, ProfileOutcome
 from nnapi_prof.execution.profile.device_monitor import is_phone
-from nnapi_prof.execution.profile.options import MeasureOptions, ProfileOptions, ProfileOutcome
 from nnapi_prof.execution.profile.session import profile as measure_model
 from nnapi_prof.execution.profile.threads import ThreadTrial, TrialInterrupted, run_trial
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.options import checked, into, moved, options_of
-from nnapi_prof.qnn.chips import is_qnn
+from nnapi_prof.qnn import is_qnn
 from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def profile(
     KeyboardInterrupt; what was measured is kept, too.
     """
     asked = ConditionOptions.of(conditions)
-    chosen_precisions = arguments.precisions_of(precisions, asked.conditions)
+    chosen_precisions = precisions_of(precisions, asked.conditions)
     settings = profile_options(
         asked,
         checked("options", options, MeasureOptions),
@@ -98,7 +97,7 @@ def profile(
     chosen = as_model(model)
     if isinstance(device, str) and is_qnn(device):
         from nnapi_prof.api.chips import profile_on_chip
-        from nnapi_prof.qnn.chips import no_conditions
+        from nnapi_prof.qnn import no_conditions
 
         stated = {"conditions": asked != ConditionOptions(), "precisions": precisions}
         no_conditions(device, [name for name, value in stated.items() if value])

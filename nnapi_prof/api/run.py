@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnapi_prof.api import SILENT, Listener, Progress, open_client, to_log
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.options import SILENT, Listener, Progress, open_client, to_log
 from nnapi_prof.api.plan import ModelPlan
 from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.device import device_fingerprint, device_name
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.device.protocol import AgentInfo
 from nnapi_prof.errors import (
     InputSpecError,
     MismatchError,

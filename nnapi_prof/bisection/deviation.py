@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nnapi_prof.costs.conditions import Precision
+from nnapi_prof.costs import Precision
 from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.program import Program, run_units
 

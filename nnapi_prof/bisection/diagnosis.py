@@ -11,7 +11,7 @@ import torch
 
 from nnapi_prof.bisection import FaultKind
 from nnapi_prof.bisection.deviation import Deviation, difference
-from nnapi_prof.costs.conditions import Mode
+from nnapi_prof.costs import Mode
 from nnapi_prof.graph.node import Source
 from nnapi_prof.graph.plan import Target
 

@@ -30,7 +30,7 @@ from nnapi_prof.bisection.diagnosis import (
     kind_of,
 )
 from nnapi_prof.bisection.probe import Execution, RegionProbe, reference_values
-from nnapi_prof.costs.conditions import Precision
+from nnapi_prof.costs import Precision
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.graph.node import source_of
 from nnapi_prof.graph.program import Program, run_units

@@ -17,15 +17,15 @@ from nnapi_prof.bisection.deviation import Deviation, deviation, worst
 from nnapi_prof.bisection.diagnosis import Way
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, operand_of, to_float16
-from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs import Conditions, Mode, Precision
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.model.forms import Forms, unit_forms
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
+from nnapi_prof.device.protocol import ActionResult
 from nnapi_prof.device.protocol.actions import TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.errors import ConversionError, UnsupportedOp
 from nnapi_prof.execution import ActionOptions
 from nnapi_prof.execution.actions import PreparedAction, build_action

@@ -38,7 +38,7 @@ from nnapi_prof.bisection.diagnosis import MANY_RUNS, Culprit
 from nnapi_prof.convert.export_cpp import DATA, class_name, to_cpp
 from nnapi_prof.convert.export_json import RegionDescription, lay_out
 from nnapi_prof.convert.region import Region
-from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs import Conditions, Mode, Precision
 from nnapi_prof.graph import DimOrder, TensorType
 from nnapi_prof.graph.plan import AUTO, Preference
 from nnapi_prof.graph.program import Program, to_memory

@@ -31,7 +31,7 @@ from nnapi_prof.bundle.plan_set import (
     SelectionRule,
 )
 from nnapi_prof.convert.region import Permutes, Region, permutes
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.model.forms import Forms, UnitForms, unit_forms
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.errors import SerializationError
@@ -78,7 +78,7 @@ class MixedPrecision:
     """The precision data of a bundle whose regions differ in precision."""
 
     recipe: Mapping[str, Any] = field(repr=False)
-    """As :meth:`nnapi_prof.precision.recipe.Recipe.to_json` has it: bundles are read without
+    """As :meth:`nnapi_prof.precision.Recipe.to_json` has it: bundles are read without
     PyTorch, which a recipe needs."""
     int8_units: frozenset[int]
     """Units of the float model that compute in 8 bits."""
@@ -103,8 +103,8 @@ class MixedPrecision:
         recipe is none."""
         if not self.int8_units:
             return program
+        from nnapi_prof.precision import Recipe
         from nnapi_prof.precision.program import quantise
-        from nnapi_prof.precision.recipe import Recipe
 
         return quantise(program, Recipe.from_json(self.recipe), self.int8_units).program
 

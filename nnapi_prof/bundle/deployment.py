@@ -17,7 +17,7 @@ from pathlib import Path
 from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.plan_set import OTHERS, PlanChoice, SelectionRule
 from nnapi_prof.convert.region import Region, operand_of
-from nnapi_prof.costs.conditions import ALL, BIG, Mode
+from nnapi_prof.costs import ALL, BIG, Mode
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph import DimOrder
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Plan, Precision, Segment, Target

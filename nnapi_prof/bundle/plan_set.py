@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from nnapi_prof.costs.conditions import ALL, MOST_THREADS, parse_cpus
+from nnapi_prof.costs import ALL, MOST_THREADS, parse_cpus
 from nnapi_prof.errors import SerializationError, UsageError, escape_untrusted
 
 OTHERS = ""

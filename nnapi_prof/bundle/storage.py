@@ -21,10 +21,10 @@ from nnapi_prof.advice import Advice, advice_from_json, advice_to_json
 from nnapi_prof.bundle import Bundle, MixedPrecision, RegionKey
 from nnapi_prof.bundle.plan_set import VERSION as PLAN_SET_VERSION
 from nnapi_prof.bundle.plan_set import FramePlan, PlanSet
+from nnapi_prof.convert import Blob
 from nnapi_prof.convert.deserialize import deserialize
-from nnapi_prof.convert.model import Blob
 from nnapi_prof.convert.region import Region
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.model.forms import ProductForm, UnitForms, forms_from_json, forms_to_json
 from nnapi_prof.costs.model.regression import fits_from_json, fits_to_json
 from nnapi_prof.errors import SerializationError, UsageError, escape_untrusted, option_name

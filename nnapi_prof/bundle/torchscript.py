@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 from torch.backends._nnapi.prepare import NnapiModule
 
-from nnapi_prof.convert.model import ConstantValue, NnapiModel, Operand, OperandId, Operation
+from nnapi_prof.convert import ConstantValue, NnapiModel, Operand, OperandId, Operation
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.structure import Structure

@@ -13,16 +13,16 @@ from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, line, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.cli.ship import show_steps
-from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.costs import ConditionOptions
 from nnapi_prof.execution.objectives import AdviseOptions
-from nnapi_prof.qnn.chips import is_qnn
+from nnapi_prof.qnn import is_qnn
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from nnapi_prof.advice import Advice
+    from nnapi_prof.api import Listener
     from nnapi_prof.api.advise import Advised
-    from nnapi_prof.api.options import Listener
     from nnapi_prof.api.plan import ModelPlan
 
 SHORT = 3
@@ -139,9 +139,9 @@ def _of_model(
     conditions: ConditionOptions,
     listener: Listener,
 ) -> ModelPlan:
+    from nnapi_prof.api import open_client
     from nnapi_prof.api.cost_tables import open_table, read_costs
     from nnapi_prof.api.model import load
-    from nnapi_prof.api.options import open_client
     from nnapi_prof.api.planning import partition
 
     loaded = load(path, inputs, listener=listener)

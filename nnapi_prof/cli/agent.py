@@ -21,7 +21,7 @@ from nnapi_prof.toolchain import ANDROID_ABIS
 
 if TYPE_CHECKING:
     from nnapi_prof.device.find import OpenDevice
-    from nnapi_prof.device.protocol.results import AgentInfo
+    from nnapi_prof.device.protocol import AgentInfo
 
 
 @contextmanager
@@ -227,7 +227,7 @@ def devices(device_spec: str | None) -> None:
     if device_spec is not None:
         print_info(device_spec)
         return
-    from nnapi_prof.api.options import list_chips
+    from nnapi_prof.api import list_chips
     from nnapi_prof.device.find import list_devices
 
     rows = [*list_devices(), *list_chips()]

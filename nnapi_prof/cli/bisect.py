@@ -13,7 +13,7 @@ from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define, file_formats, option_group
 from nnapi_prof.cli.output import as_json, line, ms, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.costs import ConditionOptions
 from nnapi_prof.execution.objectives import BisectOptions
 
 if TYPE_CHECKING:

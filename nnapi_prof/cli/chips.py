@@ -28,7 +28,7 @@ from nnapi_prof.cli.output import (
 )
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.errors import UsageError
-from nnapi_prof.qnn.chips import is_qnn
+from nnapi_prof.qnn import is_qnn
 from nnapi_prof.reports.words import calibration_words
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def on_chip(context: click.Context, *, bundle: bool = False, report: bool = Fals
     from nnapi_prof.api.costs import CalibrationOptions
     from nnapi_prof.api.model import load
     from nnapi_prof.execution.objectives import Latency
-    from nnapi_prof.qnn.chips import no_conditions
+    from nnapi_prof.qnn import no_conditions
 
     no_conditions(device, _asked(context, TAKEN | ({"open_it"} if report else set())))
     model: Path = params["model"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import click
 
 from nnapi_prof.cli.output import LOGGER, Output
-from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.costs import ConditionOptions
 from nnapi_prof.documents import FORMATS, plugins
 from nnapi_prof.options import options_of
 

@@ -130,7 +130,7 @@ def load_program(
 def bundle_regions(bundle: Bundle) -> Iterator[tuple[int, RegionDescription]]:
     """The segments of a bundle's plan that NNAPI runs: the number of each and what it is."""
     from nnapi_prof.convert.export_json import RegionDescription
-    from nnapi_prof.costs.conditions import Precision
+    from nnapi_prof.costs import Precision
     from nnapi_prof.graph.plan import AUTO, Engine
 
     for number, segment in enumerate(bundle.plan.segments):

@@ -27,7 +27,7 @@ from nnapi_prof.costs import existing
 from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.options import ProgressCallback
+    from nnapi_prof.api import ProgressCallback
     from nnapi_prof.costs.measurement import Measurement
     from nnapi_prof.costs.store import CostStore, NamedDevice, Pruned
     from nnapi_prof.costs.store.selection import Selection
@@ -241,7 +241,7 @@ def merge_command(costs: str | None, sources: tuple[str, ...]) -> None:
 
 
 def _told_merging(tell: ProgressCallback, phase: str, done: int, total: int) -> None:
-    from nnapi_prof.execution.profile.options import Progress
+    from nnapi_prof.execution.profile import Progress
 
     tell(Progress(phase, done, total, ""))
 

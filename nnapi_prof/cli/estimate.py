@@ -31,7 +31,7 @@ from nnapi_prof.cli.output import (
     writing,
 )
 from nnapi_prof.cli.progress import listening, working
-from nnapi_prof.costs.conditions import MOST_THREADS, ConditionOptions
+from nnapi_prof.costs import MOST_THREADS, ConditionOptions
 
 if TYPE_CHECKING:
     from nnapi_prof.api.cost_tables import Phone

@@ -17,7 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from nnapi_prof.cli.command import F, option_group
-from nnapi_prof.costs.conditions import BY_TRIAL, MOST_THREADS, ConditionOptions, parse_cpus
+from nnapi_prof.costs import BY_TRIAL, MOST_THREADS, ConditionOptions, parse_cpus
 from nnapi_prof.device.state import Gates
 from nnapi_prof.execution import RunOptions
 from nnapi_prof.graph.plan import Precision, Preference
@@ -73,7 +73,7 @@ def chips(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """Chips that Qualcomm's simulator stands in for; what is behind a comma is the next one."""
-    from nnapi_prof.qnn.chips import CHIPS, PREFIX
+    from nnapi_prof.qnn import CHIPS, PREFIX
 
     before, comma, _ = incomplete.rpartition(",")
     return _beginning_with(incomplete, [f"{before or PREFIX}{comma}{name}" for name in CHIPS])

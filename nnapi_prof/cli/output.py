@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from nnapi_prof.api.options import Listener
+    from nnapi_prof.api import Listener
     from nnapi_prof.graph.plan import Plan, Segment
     from nnapi_prof.graph.unit import UnitGraph
 

@@ -11,9 +11,9 @@ from nnapi_prof.cli.command import define
 from nnapi_prof.cli.options import ErrorBudget, precision_options
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.costs import ConditionOptions
 from nnapi_prof.execution.objectives import ParetoOptions, Within
-from nnapi_prof.execution.profile.options import MeasureOptions
+from nnapi_prof.execution.profile import MeasureOptions
 
 if TYPE_CHECKING:
     from nnapi_prof.api.pareto import Pareto

@@ -26,7 +26,7 @@ from nnapi_prof.cli.output import (
     unit_of,
 )
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.costs import ConditionOptions
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.objectives import (
     Latency,
@@ -140,9 +140,9 @@ def command(
     objective = _objective(options)
     with listening() as listener:
         with listener.working("loading PyTorch"):
+            from nnapi_prof.api import open_client
             from nnapi_prof.api.cost_tables import open_table, read_costs
             from nnapi_prof.api.model import load
-            from nnapi_prof.api.options import open_client
             from nnapi_prof.api.planning import partition
 
         loaded = load(model, inputs, listener=listener)

@@ -23,12 +23,12 @@ from nnapi_prof.cli.output import (
     unit_of,
 )
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.costs import ConditionOptions
 from nnapi_prof.device.state import Gates
-from nnapi_prof.execution.profile.options import MeasureOptions
+from nnapi_prof.execution.profile import MeasureOptions
 
 if TYPE_CHECKING:
-    from nnapi_prof.execution.profile.options import ProfileOutcome
+    from nnapi_prof.execution.profile import ProfileOutcome
     from nnapi_prof.graph.unit import UnitGraph
 
 INTERRUPTED = 130

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import Task, TaskID
 
-    from nnapi_prof.api.options import Listener
-    from nnapi_prof.execution.profile.options import Progress
+    from nnapi_prof.api import Listener
+    from nnapi_prof.execution.profile import Progress
 
 
 LOGGER = logging.getLogger(__name__)
@@ -52,8 +52,8 @@ def listening() -> Iterator[Listener]:
 
 @contextmanager
 def _listening() -> Iterator[Listener]:
-    from nnapi_prof.api.options import Listener
-    from nnapi_prof.execution.profile.options import Progress
+    from nnapi_prof.api import Listener
+    from nnapi_prof.execution.profile import Progress
     from nnapi_prof.toolchain import build_steps, cache_dir
 
     board = _board(Durations(cache_dir() / "durations.json"))

@@ -22,7 +22,7 @@ from nnapi_prof.cli.output import (
     unit_of,
 )
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.costs import ConditionOptions
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution import RunOptions
 from nnapi_prof.graph.plan import HOST
@@ -179,7 +179,7 @@ def _show_run(report: RunReport) -> None:
 
 
 def _show_frames(console: Console, report: RunReport) -> None:
-    from nnapi_prof.device.protocol.results import Outcome
+    from nnapi_prof.device.protocol import Outcome
 
     if not report.frames:
         return

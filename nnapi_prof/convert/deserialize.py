@@ -9,7 +9,7 @@ import math
 import struct
 from dataclasses import replace
 
-from nnapi_prof.convert.model import (
+from nnapi_prof.convert import (
     BufferSlice,
     ChannelScales,
     ConstantValue,

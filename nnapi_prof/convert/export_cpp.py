@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nnapi_prof.convert import BufferSlice, NnapiModel, Operand
 from nnapi_prof.convert.export_json import (
     ELEMENTS,
     RegionDescription,
@@ -28,7 +29,6 @@ from nnapi_prof.convert.export_json import (
     require_inside,
     short_float32,
 )
-from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph import MAX_RANK, DimOrder, TensorType
 from nnapi_prof.graph.plan import Preference

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, OperandId
+from nnapi_prof.convert import BufferSlice, NnapiModel, Operand, OperandId
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph import TensorType

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 import nnapi_prof.convert.ops  # noqa: F401  (fills the registry)
-from nnapi_prof.convert.model import ConstantPool, EmissionError, ModelBuilder, OperandId
+from nnapi_prof.convert import ConstantPool, EmissionError, ModelBuilder, OperandId
 from nnapi_prof.convert.quantize_lower import MovingLowering, lower_quantised, moves_integers
 from nnapi_prof.convert.region import OPERAND_CODES, QUANTISED_CODES, Region, operand_of
 from nnapi_prof.convert.registry import Lowering, lower_node, lower_values, lowerer_of

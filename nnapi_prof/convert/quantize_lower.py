@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import fx
 
-from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
+from nnapi_prof.convert import EmissionError, ModelBuilder, Operand, OperandId
 from nnapi_prof.convert.quantize_rules import (
     CHOOSES,
     FIXED,

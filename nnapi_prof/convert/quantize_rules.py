@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch._ops import OpOverload
 
-from nnapi_prof.convert.model import ChannelScales, ModelBuilder, Operand, OperandId
+from nnapi_prof.convert import ChannelScales, ModelBuilder, Operand, OperandId
 from nnapi_prof.convert.region import quantised_operand
 from nnapi_prof.convert.registry import Lowering, Scalars, Tensors
 from nnapi_prof.graph import Quantisation

@@ -18,7 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-from nnapi_prof.convert.model import (
+from nnapi_prof.convert import (
     Blob,
     BufferSlice,
     ConstantValue,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import fx
 from torch._ops import OpOverload
 
-from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
+from nnapi_prof.convert import EmissionError, ModelBuilder, Operand, OperandId
 from nnapi_prof.convert.region import alike, operand_code, operand_of
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph import MAX_RANK, DimOrder, TensorType, operand_shape

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.costs.conditions import Conditions, Mode
+from nnapi_prof.costs import Conditions, Mode
 from nnapi_prof.costs.measurement import Kind, Measurement, log_ratios, medians
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs import Conditions, Mode, Precision
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.causes import Reason
 from nnapi_prof.graph.plan import Target

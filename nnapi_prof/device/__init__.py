@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from nnapi_prof.device.protocol.results import Accelerator, AgentInfo, NnapiEntryPoint, NnapiInfo
+from nnapi_prof.device.protocol import Accelerator, AgentInfo, NnapiEntryPoint, NnapiInfo
 from nnapi_prof.errors import CostError, escape_untrusted
 
 FINGERPRINT_LENGTH = 16

@@ -20,9 +20,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 
 from nnapi_prof.device.install import InstalledAgent, install_agent, remote_dir
-from nnapi_prof.device.protocol.lines import parse_line
-from nnapi_prof.device.protocol.request import PROTOCOL_VERSION, Request
-from nnapi_prof.device.protocol.results import (
+from nnapi_prof.device.protocol import (
     ActionResult,
     AgentInfo,
     Cleaned,
@@ -36,6 +34,8 @@ from nnapi_prof.device.protocol.results import (
     Start,
     Wait,
 )
+from nnapi_prof.device.protocol.lines import parse_line
+from nnapi_prof.device.protocol.request import PROTOCOL_VERSION, Request
 from nnapi_prof.device.transport import (
     MAX_OUTPUT_BYTES,
     LineStream,

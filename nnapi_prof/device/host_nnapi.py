@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from nnapi_prof.convert.model import BufferSlice, NnapiModel
+from nnapi_prof.convert import BufferSlice, NnapiModel
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.graph.node import torch_dtype

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from nnapi_prof.device.protocol.results import AgentInfo, Readings
+from nnapi_prof.device.protocol import AgentInfo, Readings
 from nnapi_prof.device.transport import Transport
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.options import option, validate

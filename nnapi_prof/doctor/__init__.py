@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.device.protocol import AgentInfo
 from nnapi_prof.device.transport import Transport
 from nnapi_prof.device.transport.adb_server import AdbServer
 from nnapi_prof.errors import NnapiProfError

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nnapi_prof.costs.estimate.costs import EstimatedCosts
     from nnapi_prof.costs.measurement import Measurement
     from nnapi_prof.costs.store import Measured, Pruned
-    from nnapi_prof.execution.profile.options import ProfileOutcome
+    from nnapi_prof.execution.profile import ProfileOutcome
     from nnapi_prof.execution.profile.threads import ThreadTrial
     from nnapi_prof.graph.plan import Plan
     from nnapi_prof.graph.unit import Unit, UnitGraph

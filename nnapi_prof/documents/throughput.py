@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from nnapi_prof import documents as s
-from nnapi_prof.device.protocol.results import Outcome
+from nnapi_prof.device.protocol import Outcome
 from nnapi_prof.documents import Document, finite, properties
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from nnapi_prof.documents import Document, Schema, document, properties
 if TYPE_CHECKING:
     from nnapi_prof.device.agent import Removed
     from nnapi_prof.device.find import ListedDevice
-    from nnapi_prof.device.protocol.results import AgentInfo
+    from nnapi_prof.device.protocol import AgentInfo
     from nnapi_prof.doctor import CheckResult
 
 

@@ -9,7 +9,7 @@ import enum
 import itertools
 from dataclasses import dataclass, field, replace
 
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.device.protocol.actions import MAX_RUNS, Timing
 from nnapi_prof.options import option, validate
 

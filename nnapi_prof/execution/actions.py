@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnapi_prof.bundle import Bundle
-from nnapi_prof.convert.model import ModelBuilder, Operand
+from nnapi_prof.convert import ModelBuilder, Operand
 from nnapi_prof.convert.region import Region, operand_of
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.device.protocol.actions import (
     ActionFlag,
     ActionSpec,

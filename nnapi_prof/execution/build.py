@@ -12,12 +12,12 @@ from nnapi_prof.bundle.plan_set import PhoneTraits, phone_of
 from nnapi_prof.bundle.storage import write_bundle
 from nnapi_prof.convert.lower import convert_copies, convert_region
 from nnapi_prof.convert.region import Region, growth_note, to_float16, units_in_floats
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.model.forms import Forms, forms_note
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.device.protocol import AgentInfo
 from nnapi_prof.errors import InputSpecError, UsageError, option_name
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.execution.profile.unit_graph_cache import load_program

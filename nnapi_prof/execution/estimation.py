@@ -25,13 +25,13 @@ from nnapi_prof.costs.estimate.phones import (
 )
 from nnapi_prof.costs.estimate.phones import shipped_text as _shipped_text
 from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.model import PHONE_CPU, CostModel
 from nnapi_prof.costs.model.forms import (
     ProductForm,
     other_forms,
     place_of,
     product_units,
 )
-from nnapi_prof.costs.model.region import PHONE_CPU, CostModel
 from nnapi_prof.costs.table import Estimate, Price
 from nnapi_prof.device.find import SIMULATED, list_phones, phone_file, refuse_fleet
 from nnapi_prof.errors import UnsupportedOp, UsageError, did_you_mean, option_name
@@ -41,7 +41,7 @@ from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.nnapi import level_number
 
 if TYPE_CHECKING:
-    from nnapi_prof.convert.model import NnapiModel, Operand
+    from nnapi_prof.convert import NnapiModel, Operand
     from nnapi_prof.graph.program import Program
 
 

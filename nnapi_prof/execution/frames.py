@@ -15,15 +15,15 @@ import torch
 
 from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.plan_set import FramePlan, FrameSchedule, PlanChoice, usual_in_flight
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.actions import FramesSpec, Groups, Timing
-from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.device.protocol.results import (
+from nnapi_prof.device.protocol import (
     ActionResult,
     FrameSamples,
     Outcome,
 )
+from nnapi_prof.device.protocol.actions import FramesSpec, Groups, Timing
+from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.execution import RunOptions, cooldown_ms
 from nnapi_prof.execution.actions import build_action

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.device.protocol.results import HalfArithmetic
+from nnapi_prof.device.protocol import HalfArithmetic
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Engine, Plan, Precision, Proof
 from nnapi_prof.partition import Constraints, Problem, SearchLimits, plan_problem

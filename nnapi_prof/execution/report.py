@@ -23,7 +23,7 @@ from nnapi_prof.bundle.storage import read_file
 from nnapi_prof.costs.measurement import p95
 from nnapi_prof.costs.store.selection import instant
 from nnapi_prof.device import description_parts
-from nnapi_prof.device.protocol.results import FrameSample, Outcome
+from nnapi_prof.device.protocol import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError, UsageError, escape_untrusted
 from nnapi_prof.graph.plan import Engine, Plan
 

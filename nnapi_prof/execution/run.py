@@ -13,12 +13,12 @@ from dataclasses import replace
 import torch
 
 from nnapi_prof.bundle import Bundle
-from nnapi_prof.costs.conditions import Precision
+from nnapi_prof.costs import Precision
 from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol import ActionResult
 from nnapi_prof.device.protocol.actions import Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.errors import AgentError
 from nnapi_prof.execution import RunOptions
 from nnapi_prof.execution.actions import PreparedAction, build_action, read_later, stages_of

@@ -28,9 +28,9 @@ import torch
 from nnapi_prof.bundle import Bundle
 from nnapi_prof.costs.measurement import quality_flags, steady
 from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol import ActionResult
 from nnapi_prof.device.protocol.actions import Groups, TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.execution import RunOptions
 from nnapi_prof.execution.actions import (
     Feed,

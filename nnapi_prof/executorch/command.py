@@ -15,7 +15,7 @@ from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import option_group
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.costs.conditions import MOST_THREADS
+from nnapi_prof.costs import MOST_THREADS
 from nnapi_prof.device.find import LOCAL
 from nnapi_prof.documents import Document, document, properties
 from nnapi_prof.documents.conversion import COMPARED, COMPARED_FILE
@@ -274,7 +274,7 @@ def _choose_file(context: click.Context, names: str, path: Path, output: Path | 
     require()
     from nnapi_prof.api.model import load
     from nnapi_prof.cli.output import writing
-    from nnapi_prof.executorch.candidates import named
+    from nnapi_prof.executorch.partitioner import named
     from nnapi_prof.executorch.selection import choose
 
     device, threads, seconds, seed = (context.params[name] for name in _MEASURING)

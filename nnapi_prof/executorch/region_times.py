@@ -11,8 +11,8 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 
 from nnapi_prof.costs.measurement import Kind, Measurement, Status, work_columns
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet, fit
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.errors import NnapiProfError, escape_untrusted
 from nnapi_prof.execution.compare import TOLERANCE, compare
 from nnapi_prof.execution.judgement import last_step
@@ -24,8 +24,8 @@ from nnapi_prof.executorch.aot import (
     silence,
     to_edge_transform_and_lower,
 )
-from nnapi_prof.executorch.candidates import Candidate
 from nnapi_prof.executorch.host import VERSION
+from nnapi_prof.executorch.partitioner import Candidate
 from nnapi_prof.executorch.placement import computes_nothing, region_module
 from nnapi_prof.executorch.stopwatch import ProgramTiming, Stopwatch
 from nnapi_prof.graph.plan import HOST, Target
@@ -153,7 +153,7 @@ SLOWEST = 50
 START_S = 1.0
 """To start a child and load a program on a busy host, beside the runs."""
 RUNS_FIRST = 5
-"""Of a slow program, as timing_worker.py runs them: first, warm, and three."""
+"""Of a slow program, as the stopwatch runs them: first, warm, and three."""
 UNSIGNED = (
     "XNNPACK's delegate takes signed integers of 8 bits for quantised values, and between the units"
     " of a plan they are unsigned: it competes with the whole model"

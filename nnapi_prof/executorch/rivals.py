@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api.options import Listener, Progress, ProgressCallback, to_log
+from nnapi_prof.api import Listener, Progress, ProgressCallback, to_log
 from nnapi_prof.api.plan import ModelPlan, read_plan
 from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.deployment import only_host
@@ -21,8 +21,8 @@ from nnapi_prof.device import device_fingerprint
 from nnapi_prof.device.find import LOCAL, SIMULATED, list_phones, open_device
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.judgement import choose_inputs
-from nnapi_prof.executorch.candidates import LIST_ORDER, NNAPI
 from nnapi_prof.executorch.host import build
+from nnapi_prof.executorch.partitioner import LIST_ORDER, NNAPI
 from nnapi_prof.executorch.placement import bundle_for
 from nnapi_prof.executorch.pte import Lowered, lower
 from nnapi_prof.executorch.runner import reference_of

@@ -25,28 +25,28 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 
+from nnapi_prof.api import Listener, Progress, ProgressCallback, to_log
 from nnapi_prof.api.model import Model, load
-from nnapi_prof.api.options import Listener, Progress, ProgressCallback, to_log
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import UnitSet
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.device.find import LOCAL, SIMULATED
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.execution.compare import TOLERANCE
 from nnapi_prof.execution.judgement import choose_inputs
 from nnapi_prof.execution.objectives import ChoiceOptions
 from nnapi_prof.executorch.aot import Partitioner, silence
-from nnapi_prof.executorch.candidates import (
+from nnapi_prof.executorch.host import build
+from nnapi_prof.executorch.partitioner import (
     LIST_ORDER,
     NNAPI,
     PORTABLE,
     Candidate,
+    NnapiPartitioner,
     checked,
     named,
     region_candidates,
     target_of,
 )
-from nnapi_prof.executorch.host import build
-from nnapi_prof.executorch.partitioner import NnapiPartitioner
 from nnapi_prof.executorch.placement import check_sizes, plain_module
 from nnapi_prof.executorch.pte import LoweredPart, concatenate_programs
 from nnapi_prof.executorch.region_times import (

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nnapi_prof.costs.measurement import Status
-from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.errors import NnapiProfError, PartitionError
 from nnapi_prof.execution.judgement import allow_ambiguous, last_step
 from nnapi_prof.executorch.region_times import (

@@ -10,11 +10,11 @@ from typing import Literal
 
 import numpy as np
 
+from nnapi_prof.api import Listener, Progress, to_log
 from nnapi_prof.api.cost_tables import read_costs
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, as_model
-from nnapi_prof.api.options import Listener, Progress, to_log
-from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.costs import ConditionOptions
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.store import CostStore, Measured, find, measured
 from nnapi_prof.device import description_parts

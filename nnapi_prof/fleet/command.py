@@ -12,7 +12,7 @@ from nnapi_prof.cli import options as opt
 from nnapi_prof.cli.command import define
 from nnapi_prof.cli.output import as_json, boxed, line, ms, print_document, say, stdout, unit_of
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.costs import ConditionOptions
 from nnapi_prof.documents import Document, document, properties
 from nnapi_prof.documents.plans import CONDITIONS, NOTES, PLAN, UNIT, of_plans, of_units
 from nnapi_prof.fleet import FleetOptions

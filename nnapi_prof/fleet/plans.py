@@ -20,7 +20,7 @@ from nnapi_prof.costs.model.forms import Forms, ProductForm, place_of
 from nnapi_prof.costs.model.views import half_interval_ns
 from nnapi_prof.costs.table import drop_dominated_targets
 from nnapi_prof.device import described_info
-from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.device.protocol import AgentInfo
 from nnapi_prof.errors import UnsupportedOp, UsageError
 from nnapi_prof.execution.build import bundle_of, levels_of, save_bundle, with_open_sizes
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target

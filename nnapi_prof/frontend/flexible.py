@@ -17,7 +17,7 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 
 from nnapi_prof.errors import FrontendError, NnapiProfError
-from nnapi_prof.frontend import export
+from nnapi_prof.frontend import export, torchscript
 from nnapi_prof.frontend.inputs import InputSpec, example_tensors
 from nnapi_prof.frontend.loader import (
     ModelKind,
@@ -27,7 +27,6 @@ from nnapi_prof.frontend.loader import (
     read_torchscript,
 )
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.frontend.torchscript import routes
 from nnapi_prof.frontend.torchscript.interpreter import walked_graph
 from nnapi_prof.graph.grouping import unit_graph
 from nnapi_prof.graph.node import torch_dtype
@@ -158,7 +157,7 @@ class FlexibleModel:
                     raise
                 self._walks = False  # the example ran: it is a construct, not a size
         examples = example_tensors(self.at(sizes))
-        return routes.torchscript_graph(self.model, examples, self.name), examples
+        return torchscript.torchscript_graph(self.model, examples, self.name), examples
 
 
 def _without_values(spec: InputSpec) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 
 from nnapi_prof.errors import FrontendError, KeepsState, ModelFileError, non_regular_kind
-from nnapi_prof.frontend import export
+from nnapi_prof.frontend import export, torchscript
 from nnapi_prof.frontend.eager import (
     draw_notes,
     element_type_notes,
@@ -32,7 +32,6 @@ from nnapi_prof.frontend.quant import plain, plain_inputs
 from nnapi_prof.frontend.script_check import load_script
 from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
 from nnapi_prof.frontend.torch_logging import essential_line, logged_errors, quiet_torch
-from nnapi_prof.frontend.torchscript import routes
 from nnapi_prof.frontend.torchscript.builtins import kept_attributes
 from nnapi_prof.graph import Quantisation
 from nnapi_prof.graph.dim_order import LIES_LAST
@@ -183,7 +182,7 @@ def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Pr
         export.check_open(program, inputs, path.name)
         return _from_exported(program, inputs, path.name, _open_notes(inputs), keep=keep)
     model = read_torchscript(path)
-    examples, notes = routes.find_inputs(model, inputs, path.name)
+    examples, notes = torchscript.find_inputs(model, inputs, path.name)
     notes += _open_notes(inputs)
     if kept := kept_attributes(model, examples, path.name):
         for attribute in kept:
@@ -193,7 +192,7 @@ def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Pr
                     " call model.eval() before tracing it"
                 )
         raise KeepsState(f"{path.name} keeps state in {kept[0].path}")
-    graph = routes.torchscript_graph(model, examples, path.name, keep)
+    graph = torchscript.torchscript_graph(model, examples, path.name, keep)
     return _finish(graph, examples, path.stem, notes, lambda *args: model(*args))
 
 
@@ -239,7 +238,7 @@ def prepare(
         return _from_exported(model, specs, name, last=last, examples=examples, keep=keep)
     with eval_mode(model):
         if isinstance(model, torch.jit.ScriptModule):
-            graph = routes.torchscript_graph(model, examples, name, keep)
+            graph = torchscript.torchscript_graph(model, examples, name, keep)
         else:
             try:
                 with quiet_torch():

@@ -35,12 +35,11 @@ from nnapi_prof.errors import (
     non_regular_kind,
     option_name,
 )
-from nnapi_prof.frontend import export
+from nnapi_prof.frontend import export, torchscript
 from nnapi_prof.frontend.inputs import InputSpec, parse_input_specs
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported, read_nested
 from nnapi_prof.frontend.structure import flat_inputs
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
-from nnapi_prof.frontend.torchscript import routes
 from nnapi_prof.frontend.torchscript.builtins import KeptAttribute, kept_attributes
 from nnapi_prof.frontend.torchscript.interpreter import forward_arguments
 from nnapi_prof.frontend.trees import bind_inputs, expression, places, tree_of
@@ -71,7 +70,7 @@ def write_stateless(path: Path, inputs: Sequence[str], folder: Path) -> Stateles
     model = flat_inputs(nested, name, stated.values)
     specs = parse_input_specs(stated.shapes)
     with quiet_torch():
-        examples, notes = routes.find_inputs(copy.deepcopy(model), specs, name)
+        examples, notes = torchscript.find_inputs(copy.deepcopy(model), specs, name)
         kept = kept_attributes(model, examples, name)
         written = _wrapped(copy.deepcopy(model), kept, examples) if kept else model
         torch.jit.save(written, str(folder / name))

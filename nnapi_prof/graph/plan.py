@@ -75,7 +75,7 @@ class TargetKind:
     code: int | None = None
     """The engine's number in requests and runtime containers; None where no agent has it."""
     conditions: frozenset[str] = frozenset()
-    """Fields of :class:`nnapi_prof.costs.conditions.Conditions` that concern it."""
+    """Fields of :class:`nnapi_prof.costs.Conditions` that concern it."""
 
 
 _ON_BOTH = frozenset({"precision", "cpus", "sustained_s"})

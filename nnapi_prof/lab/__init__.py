@@ -21,7 +21,7 @@ from typing import Any
 
 from nnapi_prof.device import device_fingerprint
 from nnapi_prof.device.find import SIMULATED, connected, list_devices, open_device
-from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.device.protocol import AgentInfo
 from nnapi_prof.device.transport import LocalTransport, Transport
 from nnapi_prof.errors import DeviceError, DeviceNotFound, UsageError, escape_untrusted
 from nnapi_prof.progress import Notify

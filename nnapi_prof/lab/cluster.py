@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nnapi_prof.api import Listener, Progress
 from nnapi_prof.api.model import Model, load
-from nnapi_prof.api.options import Listener, Progress
 from nnapi_prof.api.profiling import profile
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device import device_fingerprint

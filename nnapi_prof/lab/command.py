@@ -29,10 +29,10 @@ from nnapi_prof.cli.output import (
     stdout,
     unit_of,
 )
-from nnapi_prof.costs.conditions import ConditionOptions
+from nnapi_prof.costs import ConditionOptions
 from nnapi_prof.device.state import Gates
 from nnapi_prof.documents import Document, document, properties
-from nnapi_prof.execution.profile.options import MeasureOptions
+from nnapi_prof.execution.profile import MeasureOptions
 
 if TYPE_CHECKING:
     from nnapi_prof.lab import LabPhone

@@ -29,6 +29,7 @@ from nnapi_prof.graph.node import bound_args, constant_value, describe, is_const
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE, RANGES, Scheme
 from nnapi_prof.nnapi import level_number
+from nnapi_prof.precision import Recipe
 from nnapi_prof.precision.demands import (
     CHANNELS_LEVEL,
     Demand,
@@ -45,7 +46,6 @@ from nnapi_prof.precision.program import (
     quantise,
     round_weight,
 )
-from nnapi_prof.precision.recipe import Recipe
 
 
 class Means(fx.Interpreter):

@@ -33,8 +33,8 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import CONVERSIONS, RANGES, Scheme, is_fused_activation
 from nnapi_prof.graph.unit import Unit
 from nnapi_prof.nnapi.codes import OperationCode
+from nnapi_prof.precision import Recipe
 from nnapi_prof.precision.program import WEIGHTED, QuantisedProgram, is_move, quantise
-from nnapi_prof.precision.recipe import Recipe
 
 aten = torch.ops.aten
 

@@ -37,7 +37,7 @@ from nnapi_prof.graph.quantisation import (
     Scheme,
 )
 from nnapi_prof.graph.unit import Unit
-from nnapi_prof.precision.recipe import Recipe
+from nnapi_prof.precision import Recipe
 
 aten = torch.ops.aten
 

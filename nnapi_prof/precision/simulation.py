@@ -34,8 +34,8 @@ from nnapi_prof.graph.plan import Precision
 from nnapi_prof.graph.program import Program, all_values, constant_outputs
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE, RANGES
 from nnapi_prof.nnapi.codes import OperationCode
+from nnapi_prof.precision import Recipe
 from nnapi_prof.precision.program import QuantisedProgram, quantise
-from nnapi_prof.precision.recipe import Recipe
 
 aten = torch.ops.aten
 

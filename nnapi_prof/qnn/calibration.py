@@ -26,7 +26,7 @@ import numpy as np
 
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import Plan
-from nnapi_prof.qnn.chips import CHIPS, PREFIX, Chip, NpuGeneration, QnnPrecision
+from nnapi_prof.qnn import CHIPS, PREFIX, Chip, NpuGeneration, QnnPrecision
 
 COVERAGE = 0.9
 """Share of networks whose measured time is to lie within the band."""

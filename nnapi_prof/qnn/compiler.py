@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.qnn.chips import compiler_versions
+from nnapi_prof.qnn import compiler_versions
 from nnapi_prof.toolchain import cache_dir
 
 MODE = 3

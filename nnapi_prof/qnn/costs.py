@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from nnapi_prof.costs.estimate.costs import EstimatedCosts
-from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.table import Estimate, Price
 from nnapi_prof.graph.plan import HOST, Target
 from nnapi_prof.graph.unit import UnitGraph

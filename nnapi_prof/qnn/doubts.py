@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nnapi_prof.graph.causes import Fact
-from nnapi_prof.qnn.chips import NpuGeneration, QnnPrecision
+from nnapi_prof.qnn import NpuGeneration, QnnPrecision
 from nnapi_prof.qnn.compiler import Compiled
 from nnapi_prof.qnn.graphs import shapes_of
 

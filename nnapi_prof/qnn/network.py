@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nnapi_prof.errors import ConversionError, CostError
+from nnapi_prof.qnn import Chip, NpuGeneration, QnnPrecision, qairt_version
 from nnapi_prof.qnn import doubts as odd
 from nnapi_prof.qnn.calibration import ChipCalibration, calibrate, mean_ns
-from nnapi_prof.qnn.chips import Chip, NpuGeneration, QnnPrecision, qairt_version
 from nnapi_prof.qnn.compiler import Compiled, CompileRequest, CompilerPool
 from nnapi_prof.qnn.doubts import Doubt, DoubtKind
 from nnapi_prof.qnn.graphs import Form, count_macs

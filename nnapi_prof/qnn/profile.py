@@ -14,9 +14,9 @@ from nnapi_prof.costs.table import Estimate, Price
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.qnn import Chip, NpuGeneration, QnnPrecision
 from nnapi_prof.qnn import doubts as odd
 from nnapi_prof.qnn.calibration import ChipCalibration, mean_ns
-from nnapi_prof.qnn.chips import Chip, NpuGeneration, QnnPrecision
 from nnapi_prof.qnn.compiler import Compiled, CompileRequest, CompilerPool
 from nnapi_prof.qnn.costs import ChipCosts, RegionTime, UnitModel, border_values, fit_units
 from nnapi_prof.qnn.graphs import Form

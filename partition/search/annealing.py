@@ -18,9 +18,8 @@ import numpy as np
 
 from nnapi_prof.partition.arrays import WORD, Arrays, Floats, Ints
 from nnapi_prof.partition.problem import Placement, Problem
-from nnapi_prof.partition.search import integers, library, pointers
+from nnapi_prof.partition.search import Watch, integers, library, pointers
 from nnapi_prof.partition.search.expansion import labelling_of_plan, plan_of_labelling
-from nnapi_prof.partition.search.result import Watch
 
 MANY_READERS = 24
 """Values with more have their readers counted by phase: looking at each would take longer."""

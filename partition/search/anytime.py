@@ -27,13 +27,13 @@ import numpy as np
 
 from nnapi_prof.partition.baselines import find_baselines, merge_by_target, total_ns
 from nnapi_prof.partition.problem import Problem, Region
+from nnapi_prof.partition.search import Plan, Pool, SearchResult, Watch
 from nnapi_prof.partition.search.annealing import Annealer, typical_move
 from nnapi_prof.partition.search.articulation import Stretches
 from nnapi_prof.partition.search.exact import search_repeatedly
 from nnapi_prof.partition.search.expansion import expand, join_segments
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
 from nnapi_prof.partition.search.relaxation import Relaxation, relax
-from nnapi_prof.partition.search.result import Plan, Pool, SearchResult, Watch
 from nnapi_prof.partition.search.tables import NEGLIGIBLE, Prices, free_prices, unit_shares
 from nnapi_prof.partition.search.windows import (
     SHARE_OF_MEMORY,

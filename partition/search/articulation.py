@@ -25,9 +25,9 @@ import numpy as np
 from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8, GRAPH_INPUT, Bools, Floats
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import Placement, Problem, Region
+from nnapi_prof.partition.search import Plan, Watch
 from nnapi_prof.partition.search.exact import search_repeatedly
 from nnapi_prof.partition.search.relaxation import Relaxation, relax
-from nnapi_prof.partition.search.result import Plan, Watch
 from nnapi_prof.partition.search.tables import NEGLIGIBLE, Prices
 from nnapi_prof.partition.search.windows import SHARE_OF_MEMORY, subproblem
 

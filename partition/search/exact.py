@@ -44,8 +44,7 @@ import numpy as np
 from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8, WORD, Floats, Ints
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Region
-from nnapi_prof.partition.search import integers, library, pointers
-from nnapi_prof.partition.search.result import Watch
+from nnapi_prof.partition.search import Watch, integers, library, pointers
 from nnapi_prof.partition.search.tables import (
     CLOSE,
     DONE,

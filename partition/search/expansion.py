@@ -16,8 +16,8 @@ import numpy as np
 from nnapi_prof.partition.arrays import AS_FLOAT, AS_INT8, Arrays, Bools, Floats, Ints
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import Placement, Problem
+from nnapi_prof.partition.search import Watch
 from nnapi_prof.partition.search.minimum_cut import Network
-from nnapi_prof.partition.search.result import Watch
 
 REACH = 12
 """Segments further apart than this are not tried as one: each try looks at all between."""

@@ -18,10 +18,10 @@ from collections.abc import Collection, Iterable, Sequence
 from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.constraints import Budget, add_prices
 from nnapi_prof.partition.problem import Problem, Region
+from nnapi_prof.partition.search import BOUND_MET, Plan, Pool, SearchResult, Watch
 from nnapi_prof.partition.search.anytime import CLOSE, PATIENCE, search
 from nnapi_prof.partition.search.exact import search_repeatedly
 from nnapi_prof.partition.search.relaxation import Relaxation, relax
-from nnapi_prof.partition.search.result import BOUND_MET, Plan, Pool, SearchResult, Watch
 from nnapi_prof.partition.search.tables import NEGLIGIBLE, Prices, free_prices, unit_shares
 
 RAISES = 12

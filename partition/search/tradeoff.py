@@ -15,11 +15,11 @@ from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition.baselines import Baseline, total_ns
 from nnapi_prof.partition.constraints import Budget, add_prices
 from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.search import Plan, Pool, SearchResult, Watch
 from nnapi_prof.partition.search.anytime import LONG, search
 from nnapi_prof.partition.search.exact import search_repeatedly
 from nnapi_prof.partition.search.expansion import MOST_TO_JOIN, join_segments
 from nnapi_prof.partition.search.relaxation import MANY_COLUMNS, relax
-from nnapi_prof.partition.search.result import Plan, Pool, SearchResult, Watch
 from nnapi_prof.partition.search.tables import NEGLIGIBLE
 
 MOST_PRICES = 14

@@ -26,10 +26,10 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from nnapi_prof.partition.arrays import AS_FLOAT, Ints, Regions
 from nnapi_prof.partition.baselines import segments_ns
 from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Region
+from nnapi_prof.partition.search import Watch
 from nnapi_prof.partition.search.exact import search_ideals
 from nnapi_prof.partition.search.programme import TOTAL, RelaxationRows
 from nnapi_prof.partition.search.relaxation import relax
-from nnapi_prof.partition.search.result import Watch
 
 SMALLEST, LARGEST = 12, 60
 """Units of a window, about."""

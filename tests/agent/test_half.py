@@ -12,7 +12,7 @@ from torch import nn
 
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, operand_code
-from nnapi_prof.costs.conditions import SegmentFlag
+from nnapi_prof.costs import SegmentFlag
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.device.protocol.actions import (

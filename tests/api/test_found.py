@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import nnapi_prof as np_
-from nnapi_prof.api.options import Listener
-from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.execution.profile import options
-from nnapi_prof.execution.profile.options import Progress, tell_planning
+from nnapi_prof.api import Listener
+from nnapi_prof.costs import Conditions
+from nnapi_prof.execution import profile
+from nnapi_prof.execution.profile import Progress, tell_planning
 from nnapi_prof.graph.plan import CPU, Engine, Target
 from nnapi_prof.partition import CompileTimes, CostTable, SearchLimits, Watch, solver
 from nnapi_prof.partition.solver import INTERRUPTED
@@ -76,7 +76,7 @@ def test_ctrl_c_keeps_the_best_plan() -> None:
 
 def test_planning_tells_how_far_it_is_after_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(options.time, "monotonic", lambda: now)
+    monkeypatch.setattr(profile.time, "monotonic", lambda: now)
     told: list[Progress] = []
     listener = Listener(progress=told.append)
     report = tell_planning(lambda *each: listener.progress(Progress(*each)), "planning")

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+from nnapi_prof.api import Listener
 from nnapi_prof.api.cost_tables import note_other_agent
-from nnapi_prof.api.options import Listener
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device import description_of, device_fingerprint
-from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.device.protocol import AgentInfo
 from nnapi_prof.graph.plan import CPU
 from tests.measure.scripted import NPU, info
 

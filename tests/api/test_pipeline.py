@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import nnapi_prof as np_
+from nnapi_prof.api import Listener, open_client
 from nnapi_prof.api.costs import Interrupted
-from nnapi_prof.api.options import Listener, open_client
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import CostError

@@ -8,7 +8,7 @@ import torch
 from nnapi_prof.bisection import FaultKind
 from nnapi_prof.bisection.deviation import deviation, difference
 from nnapi_prof.bisection.diagnosis import facts_of, kind_of
-from nnapi_prof.costs.conditions import Precision
+from nnapi_prof.costs import Precision
 from nnapi_prof.graph import Quantisation, TensorType
 
 X = torch.randn(1, 6, 8, 8, generator=torch.Generator().manual_seed(0))

@@ -12,7 +12,7 @@ from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph import Quantisation
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.graph.quantisation import Scheme
-from nnapi_prof.precision.recipe import Recipe
+from nnapi_prof.precision import Recipe
 
 MIXED = MixedPrecision(
     recipe=Recipe(

@@ -12,7 +12,7 @@ from nnapi_prof.bundle import Bundle, needed_regions
 from nnapi_prof.bundle.storage import VERSION, read_bundle, write_bundle
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import to_float16
-from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs import Conditions, Mode, Precision
 from nnapi_prof.costs.model.regression import TERMS, TargetFit, fits_from_json
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.frontend import prepare

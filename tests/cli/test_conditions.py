@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
-from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs import Conditions, Mode, Precision
 from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.graph.plan import CPU, REFERENCE, Preference, Target

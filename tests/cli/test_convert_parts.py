@@ -14,7 +14,7 @@ from torch import nn
 from nnapi_prof.bundle.deployment import AppRuntime, deploy_steps, float32_cpu
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs import Conditions, Mode, Precision
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.frontend import load, reference

@@ -12,7 +12,7 @@ import pytest
 from nnapi_prof.cli.output import Output
 from nnapi_prof.cli.progress import BUILDING, Board, Durations, TimeLeft, in_words
 from nnapi_prof.errors import BuildError
-from nnapi_prof.execution.profile.options import Progress
+from nnapi_prof.execution.profile import Progress
 from nnapi_prof.toolchain import build_steps, build_steps_said, run_tool
 from tests import warm
 from tests.cli.common import INPUT, Profiled, Result
@@ -162,7 +162,7 @@ SLOW = """
 import time
 from nnapi_prof.cli.output import LOGGER, Output
 from nnapi_prof.cli import progress
-from nnapi_prof.execution.profile.options import Progress
+from nnapi_prof.execution.profile import Progress
 output = Output()
 output.quiet = {quiet}
 progress.current = lambda: output

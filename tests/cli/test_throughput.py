@@ -12,7 +12,7 @@ import torch
 import nnapi_prof as np_
 from nnapi_prof.bundle.plan_set import FramePlan, FrameSchedule, PlanChoice
 from nnapi_prof.bundle.storage import read_bundle
-from nnapi_prof.device.protocol.results import FrameSample, Outcome
+from nnapi_prof.device.protocol import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.execution.frames import all_cores, choose_way, conditions_of, fastest
 from nnapi_prof.execution.report import FrameScheduleRun, RunReport

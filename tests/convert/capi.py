@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnapi_prof.convert.model import BufferSlice, NnapiModel
+from nnapi_prof.convert import BufferSlice, NnapiModel
 from tests.emulator.nnapi import OK, ChannelQuant, Nnapi, operand_type, u32
 
 

@@ -6,7 +6,7 @@ Works on nnapi_ops.json directly, not through nnapi_prof.nnapi, and on parsed by
 import json
 from pathlib import Path
 
-from nnapi_prof.convert.model import NnapiModel
+from nnapi_prof.convert import NnapiModel
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = {

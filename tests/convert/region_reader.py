@@ -7,6 +7,16 @@ import json
 import numpy as np
 from jsonschema import Draft202012Validator
 
+from nnapi_prof.convert import (
+    Blob,
+    BufferSlice,
+    ChannelScales,
+    ConstantValue,
+    NnapiModel,
+    Operand,
+    OperandId,
+    Operation,
+)
 from nnapi_prof.convert.export_json import (
     ELEMENTS,
     FORMAT,
@@ -18,16 +28,6 @@ from nnapi_prof.convert.export_json import (
     float32,
     require_consistent,
     require_inside,
-)
-from nnapi_prof.convert.model import (
-    Blob,
-    BufferSlice,
-    ChannelScales,
-    ConstantValue,
-    NnapiModel,
-    Operand,
-    OperandId,
-    Operation,
 )
 from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.graph.plan import Preference

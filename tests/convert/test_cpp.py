@@ -13,10 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nnapi_prof.convert.export_cpp import class_name, to_cpp
-from nnapi_prof.convert.export_json import RegionDescription, lay_out, to_json
-from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.model import (
+from nnapi_prof.convert import (
     Blob,
     BufferSlice,
     ChannelScales,
@@ -25,6 +22,9 @@ from nnapi_prof.convert.model import (
     Operand,
     Operation,
 )
+from nnapi_prof.convert.export_cpp import class_name, to_cpp
+from nnapi_prof.convert.export_json import RegionDescription, lay_out, to_json
+from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph import DimOrder, Quantisation, TensorType

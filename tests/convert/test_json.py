@@ -12,6 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from nnapi_prof.convert import (
+    BufferSlice,
+    ChannelScales,
+    ConstantValue,
+    NnapiModel,
+    Operand,
+    Operation,
+)
 from nnapi_prof.convert.export_json import (
     ELEMENTS,
     SCHEMA,
@@ -22,14 +30,6 @@ from nnapi_prof.convert.export_json import (
     to_json,
 )
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.model import (
-    BufferSlice,
-    ChannelScales,
-    ConstantValue,
-    NnapiModel,
-    Operand,
-    Operation,
-)
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nnapi_prof.convert.model import BufferSlice, EmissionError, ModelBuilder, Operand
+from nnapi_prof.convert import BufferSlice, EmissionError, ModelBuilder, Operand
 from nnapi_prof.errors import UsageError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 

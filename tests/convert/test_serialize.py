@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnapi_prof.convert.deserialize import deserialize
-from nnapi_prof.convert.model import (
+from nnapi_prof.convert import (
     BufferSlice,
     ChannelScales,
     ConstantValue,
@@ -15,6 +14,7 @@ from nnapi_prof.convert.model import (
     Operand,
     Operation,
 )
+from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.region import serialize
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode

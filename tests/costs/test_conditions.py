@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.costs.conditions import (
+from nnapi_prof.costs import (
     ALL,
     BIG,
     CONDITIONAL,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import settings
 
-from nnapi_prof.costs.conditions import Conditions, Mode
+from nnapi_prof.costs import Conditions, Mode
 from nnapi_prof.costs.contention import (
     ASSUMED,
     ContentionBasis,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.diff import CostDiff, DiffVerdict, compare
 from nnapi_prof.costs.measurement import Measurement, Round, Status
 from nnapi_prof.graph.plan import CPU

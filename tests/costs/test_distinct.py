@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nnapi_prof.costs.measurement import Measurement, Status
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import chains, fit
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.table import drop_dominated_targets
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from tests.costs.graphs import chain_graph, row

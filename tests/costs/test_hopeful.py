@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from nnapi_prof.costs.measurement import Measurement, Status
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import chains, fit
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.table import optimistic
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import Measurement, Status
 from nnapi_prof.costs.model.fit import chains, fit
 from nnapi_prof.costs.model.precision import (

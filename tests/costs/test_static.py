@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from nnapi_prof.costs.model.region import PHONE_CPU, Roofline
+from nnapi_prof.costs.model import PHONE_CPU, Roofline
 from tests.costs.graphs import chain_graph
 
 

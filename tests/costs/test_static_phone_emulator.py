@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs import Conditions, Mode, Precision
 from nnapi_prof.costs.model.fit import RegionMatcher
 from nnapi_prof.costs.model.forms import best_of_forms, other_forms, product_units
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.find import list_phones, open_simulated, phone_file
 from nnapi_prof.execution.estimation import estimated_costs
+from nnapi_prof.execution.profile import ProfileOptions
 from nnapi_prof.execution.profile.jobs import device_targets, grid
 from nnapi_prof.execution.profile.measurer import Measurer
-from nnapi_prof.execution.profile.options import ProfileOptions
 from nnapi_prof.execution.profile.regions import unit_regions
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.frontend import prepare

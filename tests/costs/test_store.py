@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.costs import default_location
-from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs import Conditions, Mode, Precision, default_location
 from nnapi_prof.costs.measurement import FAILURES, Key, Kind, Measurement, Round, Status
 from nnapi_prof.costs.store import CostStore, prune, rows
 from nnapi_prof.costs.store.files import frame as table_frame

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nnapi_prof.costs.conditions import Conditions, Mode
+from nnapi_prof.costs import Conditions, Mode
 from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.costs.store import CostStore, find, find_one, measured, named
 from nnapi_prof.costs.store.selection import Selection, instant

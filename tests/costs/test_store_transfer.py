@@ -14,7 +14,7 @@ import pandas
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from nnapi_prof.costs.conditions import CONDITIONAL, Conditions, Mode
+from nnapi_prof.costs import CONDITIONAL, Conditions, Mode
 from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.files import COLUMNS, Merged, encode, frame, merge

@@ -14,6 +14,7 @@ from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device, open_local, open_simulated
 from nnapi_prof.device.install import InstalledAgent, device_platform, install_agent
+from nnapi_prof.device.protocol import ActionResult, End, Hello, Start
 from nnapi_prof.device.protocol.actions import (
     ActionFlag,
     ActionSpec,
@@ -23,7 +24,6 @@ from nnapi_prof.device.protocol.actions import (
     Timing,
 )
 from nnapi_prof.device.protocol.request import Request, RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult, End, Hello, Start
 from nnapi_prof.device.transport import LocalTransport
 from nnapi_prof.device.transport.adb import connect_tcp
 from nnapi_prof.errors import (

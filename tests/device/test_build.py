@@ -11,8 +11,8 @@ import pytest
 
 from nnapi_prof import toolchain
 from nnapi_prof.device import build
+from nnapi_prof.device.protocol import AgentInfo
 from nnapi_prof.device.protocol.lines import parse_line
-from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import BuildError
 from nnapi_prof.nnapi.codes import OperationCode
 from tests.parts import again_but

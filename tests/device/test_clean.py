@@ -8,7 +8,7 @@ from nnapi_prof.device.agent import AgentClient, clean, clean_all
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_simulated
 from nnapi_prof.device.install import install_agent, remote_dir
-from nnapi_prof.device.protocol.results import End
+from nnapi_prof.device.protocol import End
 from nnapi_prof.device.transport.adb import connect_tcp
 from nnapi_prof.errors import DeviceStorageError, UsageError
 from tests.device.test_agent import product

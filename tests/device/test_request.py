@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.costs.conditions import Mode, SegmentFlag
+from nnapi_prof.costs import Mode, SegmentFlag
+from nnapi_prof.device.protocol import DriverFacts
 from nnapi_prof.device.protocol.actions import (
     ALL_CORES,
     BIG_CORES,
@@ -21,7 +22,6 @@ from nnapi_prof.device.protocol.actions import (
     Timing,
 )
 from nnapi_prof.device.protocol.request import Patience, RequestBuilder
-from nnapi_prof.device.protocol.results import DriverFacts
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.nnapi.container import read_container

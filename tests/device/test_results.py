@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from nnapi_prof.costs.measurement import Round, Status
 from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import _Reader
-from nnapi_prof.device.protocol.lines import parse_line
-from nnapi_prof.device.protocol.results import (
+from nnapi_prof.device.protocol import (
     Accelerator,
     ActionResult,
     AgentInfo,
@@ -25,6 +24,7 @@ from nnapi_prof.device.protocol.results import (
     SegmentSamples,
     Start,
 )
+from nnapi_prof.device.protocol.lines import parse_line
 from nnapi_prof.errors import SerializationError
 
 NS = st.integers(0, 10**16)

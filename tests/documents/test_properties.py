@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.documents import (
     COUNT,
     NUMBER_OR_NULL,

@@ -16,7 +16,7 @@ from nnapi_prof.errors import UsageError
 
 pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
 
-from nnapi_prof.executorch import NnapiPartitioner, choose, timing_worker
+from nnapi_prof.executorch import NnapiPartitioner, choose, stopwatch
 from nnapi_prof.executorch.aot import (
     BackendDetails,
     DelegationSpec,
@@ -25,7 +25,7 @@ from nnapi_prof.executorch.aot import (
     PreprocessResult,
     XnnpackPartitioner,
 )
-from nnapi_prof.executorch.candidates import named, region_candidates
+from nnapi_prof.executorch.partitioner import named, region_candidates
 from nnapi_prof.executorch.pte import LoweredPart, concatenate_programs
 from nnapi_prof.executorch.region_times import (
     NotLowered,
@@ -161,8 +161,8 @@ def test_crashes_and_hangs_are_answers(monkeypatch):
     job = {"rounds": 1, "limit_s": 0.5}
     crash = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
     for work, status in ((crash, Status.CRASHED), (lambda *_: time.sleep(30), Status.TIMEOUT)):
-        monkeypatch.setattr(timing_worker, "_time", work)
-        answer = timing_worker.run_job(job, 1)
+        monkeypatch.setattr(stopwatch, "_time", work)
+        answer = stopwatch.run_job(job, 1)
         assert answer["status"] == status.value and answer["message"]
 
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from nnapi_prof import frontend
 from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend import torchscript
 from nnapi_prof.frontend.loader import read_torchscript
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.frontend.torchscript import routes
 from nnapi_prof.frontend.torchscript.interpreter import WalkRefused, walked_graph
 from tests.frontend.common import IMAGE, agree
 
@@ -258,7 +258,7 @@ class Functions(nn.Module):
 
 def test_functions_that_call_functions_are_walked(saved):
     model = frontend.loader.read_torchscript(saved(Functions()))
-    examples, _ = routes.find_inputs(model, [IMAGE], "net")  # runs the model
+    examples, _ = torchscript.find_inputs(model, [IMAGE], "net")  # runs the model
     graph = walked_graph(model, examples, "net")
     torch.testing.assert_close(graph(*examples)[0], examples[0] * 2 + 2)
 
@@ -285,7 +285,7 @@ def test_every_route_gives_the_same_units(examples, route: str):
         script = torch.jit.trace(model, x)
     with quiet_torch():
         walked = walked_graph(script, [x], "unet")
-        other = getattr(routes, route)(script, [x], "unet")
+        other = getattr(torchscript, route)(script, [x], "unet")
     finish = frontend.loader._finish
     first = finish(walked, (x,), "unet", (), model)
     second = finish(other, (x,), "unet", (), model)

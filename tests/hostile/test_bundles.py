@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nnapi_prof.bundle.storage import FORMAT, VERSION, _checksum, read_bundle, region_from_bytes
-from nnapi_prof.convert.model import NnapiModel
+from nnapi_prof.convert import NnapiModel
 from nnapi_prof.convert.region import Region, serialize
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.execution.report import RunReport, every, keep, last

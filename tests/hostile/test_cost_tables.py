@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.files import frame as table_frame

@@ -13,8 +13,8 @@ import pytest
 from nnapi_prof.device import agent
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.install import InstalledAgent
+from nnapi_prof.device.protocol import ActionResult
 from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.device.transport import adb
 from nnapi_prof.errors import DeviceError, DeviceOffline
 

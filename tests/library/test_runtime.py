@@ -36,7 +36,7 @@ from torch import nn
 from nnapi_prof.bundle.deployment import runtime_bundle
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.cli.convert import command
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.build import DescribedDevice, bundle_at
 from nnapi_prof.frontend import prepare

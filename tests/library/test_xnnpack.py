@@ -15,7 +15,7 @@ from torch import nn
 
 from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.deployment import runtime_bundle
-from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.costs import Conditions, Precision
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, CPU_ALONE, Plan, Segment, Target
 

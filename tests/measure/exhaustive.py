@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from nnapi_prof.costs.measurement import Kind
-from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.profile import ProfileOptions, ProgressCallback
 from nnapi_prof.execution.profile.measurer import Client
-from nnapi_prof.execution.profile.options import ProfileOptions, ProgressCallback
 from nnapi_prof.execution.profile.regions import MOST_CONVEX
 from nnapi_prof.execution.profile.session import Session
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache

@@ -5,9 +5,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from nnapi_prof.costs.measurement import Round, Status
-from nnapi_prof.device.protocol.actions import ActionFlag
-from nnapi_prof.device.protocol.request import Request
-from nnapi_prof.device.protocol.results import (
+from nnapi_prof.device.protocol import (
     Accelerator,
     ActionResult,
     AgentInfo,
@@ -17,6 +15,8 @@ from nnapi_prof.device.protocol.results import (
     SegmentSamples,
     Start,
 )
+from nnapi_prof.device.protocol.actions import ActionFlag
+from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.errors import AgentError
 from nnapi_prof.nnapi.container import ContainerKind, read_container
 

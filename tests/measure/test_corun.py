@@ -17,7 +17,7 @@ from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device
-from nnapi_prof.execution.profile.options import ProfileOptions, Progress
+from nnapi_prof.execution.profile import ProfileOptions, Progress
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, HOST, Preference, Target

@@ -11,7 +11,7 @@ from torch import nn
 import nnapi_prof as nnp
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.model.forms import ProductForm
-from nnapi_prof.device.protocol.results import Accelerator
+from nnapi_prof.device.protocol import Accelerator
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.graph.plan import Engine, Preference

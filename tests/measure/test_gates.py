@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 import nnapi_prof as nnp
-from nnapi_prof.api import profiling
-from nnapi_prof.api.options import Listener
+from nnapi_prof.api import Listener, profiling
 from nnapi_prof.costs.measurement import DRIFTING, LOW, Kind, Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection

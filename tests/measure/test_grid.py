@@ -2,9 +2,9 @@
 
 import pytest
 
-from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs import Conditions, Mode, Precision
 from nnapi_prof.costs.model.fit import RegionMatcher
-from nnapi_prof.device.protocol.results import Accelerator, NnapiInfo
+from nnapi_prof.device.protocol import Accelerator, NnapiInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.jobs import device_targets, grid
 from nnapi_prof.execution.profile.regions import unit_regions

@@ -14,7 +14,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device, phone_file
-from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
+from nnapi_prof.execution.profile import ProfileOptions, ProfileOutcome
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target

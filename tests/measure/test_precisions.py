@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.table import drop_dominated_targets
@@ -19,8 +19,8 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device
 from nnapi_prof.errors import CostError
+from nnapi_prof.execution.profile import ProfileOptions, Progress
 from nnapi_prof.execution.profile import precisions as module
-from nnapi_prof.execution.profile.options import ProfileOptions, Progress
 from nnapi_prof.execution.profile.precision_sessions import read_precision_costs
 from nnapi_prof.execution.profile.precisions import PrecisionOutcome, profile_precisions
 from nnapi_prof.execution.profile.regions import SETTLED
@@ -31,8 +31,8 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.partition import make_problem
 from nnapi_prof.partition.blocks import convex_sets, members
 from nnapi_prof.partition.front import front
+from nnapi_prof.precision import Recipe
 from nnapi_prof.precision.calibrate import calibrate
-from nnapi_prof.precision.recipe import Recipe
 from nnapi_prof.precision.sensitivity import UnitNoise
 from tests.partition.cases import solve
 from tests.parts import again_but

@@ -12,9 +12,9 @@ from nnapi_prof.costs.measurement import Round
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.table import drop_dominated_targets
+from nnapi_prof.device.protocol import ActionResult, AgentInfo, Event
 from nnapi_prof.device.protocol.request import Request
-from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, Event
-from nnapi_prof.execution.profile.options import ProfileOptions
+from nnapi_prof.execution.profile import ProfileOptions
 from nnapi_prof.execution.profile.regions import choose, rivals, unknown, unmeasured
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.graph.plan import CPU, Engine, Plan, Preference

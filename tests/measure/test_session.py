@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.costs import Conditions, Precision
 from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.files import frame as table_frame
 from nnapi_prof.errors import AgentError, DeviceError
+from nnapi_prof.execution.profile import ProfileOptions, Progress
 from nnapi_prof.execution.profile import measurer as requests_module
-from nnapi_prof.execution.profile.options import ProfileOptions, Progress
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.graph.plan import CPU, HOST, Preference, Target

@@ -10,17 +10,17 @@ import torch
 from torch import nn
 
 import nnapi_prof as np_
+from nnapi_prof.api import open_client
 from nnapi_prof.api.costs import Interrupted
-from nnapi_prof.api.options import open_client
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.find import phone_file
+from nnapi_prof.device.protocol import ActionResult, Event
 from nnapi_prof.device.protocol.request import Request
-from nnapi_prof.device.protocol.results import ActionResult, Event
 from nnapi_prof.errors import CostError
-from nnapi_prof.execution.profile.options import ProfileOptions
+from nnapi_prof.execution.profile import ProfileOptions
 from nnapi_prof.execution.profile.threads import (
     N_CALLS,
     WHOLE,

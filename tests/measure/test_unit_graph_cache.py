@@ -8,7 +8,7 @@ import pytest
 
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import FrontendError, ModelFileError
-from nnapi_prof.execution.profile.options import ProfileOptions
+from nnapi_prof.execution.profile import ProfileOptions
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.execution.profile.unit_graph_cache import cached_units
 from tests.measure.programs import chain

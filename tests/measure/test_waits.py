@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnapi_prof.device.protocol.results import End
+from nnapi_prof.device.protocol import End
 from nnapi_prof.execution.profile.drivers import Waits
 
 

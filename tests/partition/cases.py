@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from nnapi_prof.costs.model.region import TabulatedCosts
+from nnapi_prof.costs.model import TabulatedCosts
 from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph

@@ -8,10 +8,9 @@ import pytest
 
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.search import annealing
+from nnapi_prof.partition.search import SearchLimits, Watch, annealing
 from nnapi_prof.partition.search.annealing import Annealer, Labelling, MoveTables
 from nnapi_prof.partition.search.expansion import plan_of_labelling
-from nnapi_prof.partition.search.result import SearchLimits, Watch
 from tests.partition.pairs import optimum
 from tests.partition.problems import Plan, check_plan, draw_plan, draw_problem, stem_problem
 

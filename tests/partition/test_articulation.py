@@ -9,11 +9,10 @@ import pytest
 
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.search import articulation
+from nnapi_prof.partition.search import SearchLimits, Watch, articulation
 from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.articulation import Stretches, articulation_units
 from nnapi_prof.partition.search.relaxation import relax
-from nnapi_prof.partition.search.result import SearchLimits, Watch
 from nnapi_prof.partition.search.tables import free_prices, unit_shares
 from tests.partition.drawing import draw_case
 from tests.partition.families import wide_problem

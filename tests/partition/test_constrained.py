@@ -10,8 +10,8 @@ from nnapi_prof.graph.plan import Engine, ProofKind
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.constraints import Budget, add_prices, compile_budget
 from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.search import SearchLimits, SearchResult, Watch
 from nnapi_prof.partition.search.lagrangian import search_within
-from nnapi_prof.partition.search.result import SearchLimits, SearchResult, Watch
 from tests.partition.problems import check_plan, draw_problem, every_plan, stem_problem
 
 

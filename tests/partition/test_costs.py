@@ -9,8 +9,8 @@ import pytest
 
 from nnapi_prof.costs.estimate.costs import EstimatedCosts, fill
 from nnapi_prof.costs.measurement import Status
+from nnapi_prof.costs.model import TabulatedCosts
 from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.costs.model.region import TabulatedCosts
 from nnapi_prof.costs.table import (
     Estimate,
     Price,

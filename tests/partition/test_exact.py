@@ -10,10 +10,9 @@ import pytest
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Region
-from nnapi_prof.partition.search import exact
+from nnapi_prof.partition.search import SearchLimits, Watch, exact
 from nnapi_prof.partition.search.exact import ExactResult, search_ideals
 from nnapi_prof.partition.search.relaxation import relax
-from nnapi_prof.partition.search.result import SearchLimits, Watch
 from nnapi_prof.partition.search.tables import Prices, free_prices, unit_shares, value_slots
 from tests.partition.pairs import all_ideals, optimum
 from tests.partition.problems import check_plan, draw_problem, every_plan, stem_problem

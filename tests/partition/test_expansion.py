@@ -9,13 +9,13 @@ import pytest
 from nnapi_prof.partition.arrays import Ints
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.search import SearchLimits, Watch
 from nnapi_prof.partition.search.expansion import (
     _best_move,
     expand,
     labelling_of_plan,
     plan_of_labelling,
 )
-from nnapi_prof.partition.search.result import SearchLimits, Watch
 from tests.partition.problems import check_plan, draw_plan, draw_problem, stem_problem
 
 

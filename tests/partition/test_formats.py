@@ -22,7 +22,7 @@ from nnapi_prof.partition import (
 )
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
-from nnapi_prof.partition.search import annealing, anytime, exact, windows
+from nnapi_prof.partition.search import Watch, annealing, anytime, exact, windows
 from nnapi_prof.partition.search.annealing import Annealer, Labelling, MoveTables
 from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.exact import search_ideals
@@ -32,7 +32,6 @@ from nnapi_prof.partition.search.expansion import (
     plan_of_labelling,
 )
 from nnapi_prof.partition.search.relaxation import relax
-from nnapi_prof.partition.search.result import Watch
 from nnapi_prof.partition.search.windows import subproblem
 from tests.partition.cases import GPU, NPU, Table, build_graph
 from tests.partition.milp import solve_milp

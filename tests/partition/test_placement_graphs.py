@@ -7,9 +7,9 @@ import pytest
 
 from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.search import SearchLimits, SearchResult, Watch
 from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
-from nnapi_prof.partition.search.result import SearchLimits, SearchResult, Watch
 from tests.partition.milp import solve_milp
 from tests.partition.placement_graphs import names, placement_problem
 from tests.partition.problems import check_plan

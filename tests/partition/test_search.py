@@ -7,8 +7,8 @@ import pytest
 from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.search import SearchLimits, SearchResult, Watch
 from nnapi_prof.partition.search.anytime import search
-from nnapi_prof.partition.search.result import SearchLimits, SearchResult, Watch
 from tests.partition.problems import check_plan, draw_problem, stem_problem
 
 

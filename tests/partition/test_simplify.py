@@ -9,8 +9,8 @@ import pytest
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.partition.baselines import Baseline, find_baselines, total_ns
 from nnapi_prof.partition.problem import Problem, ValueFlow
+from nnapi_prof.partition.search import SearchLimits, Watch
 from nnapi_prof.partition.search.anytime import search
-from nnapi_prof.partition.search.result import SearchLimits, Watch
 from nnapi_prof.partition.search.tradeoff import TradeOff
 from tests.partition.problems import stem_problem
 

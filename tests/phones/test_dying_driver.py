@@ -11,15 +11,15 @@ import pytest
 import torch
 
 import nnapi_prof as np_
-from nnapi_prof.convert.model import ModelBuilder
+from nnapi_prof.convert import ModelBuilder
 from nnapi_prof.convert.region import Region, operand_of
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import FAILURES, Status
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device
+from nnapi_prof.device.protocol import ActionResult
 from nnapi_prof.device.protocol.actions import TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.execution import ActionOptions
 from nnapi_prof.execution.actions import build_action

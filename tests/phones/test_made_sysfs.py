@@ -19,7 +19,7 @@ from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device
-from nnapi_prof.execution.profile.options import (
+from nnapi_prof.execution.profile import (
     ProfileOptions,
     ProfileOutcome,
     Progress,

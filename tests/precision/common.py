@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.program import Program
+from nnapi_prof.precision import Recipe
 from nnapi_prof.precision.calibrate import calibrate
-from nnapi_prof.precision.recipe import Recipe
 
 SIZE = 32
 LEVELS = (28, 29, 30)

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.costs.conditions import ALL, Conditions
+from nnapi_prof.costs import ALL, Conditions
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.find import open_device
 from nnapi_prof.device.host_nnapi import HostNnapi
+from nnapi_prof.device.protocol import ActionResult
 from nnapi_prof.device.protocol.actions import TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.execution import ActionOptions
 from nnapi_prof.execution.actions import build_action
 from nnapi_prof.frontend import prepare

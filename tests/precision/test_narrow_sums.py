@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nnapi_prof.device.protocol.results import HalfArithmetic
+from nnapi_prof.device.protocol import HalfArithmetic
 from nnapi_prof.execution.front import FrontSearch, float_precisions
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, Plan, Precision, Preference, Segment, Target

@@ -13,10 +13,10 @@ from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.program import verify
 from nnapi_prof.graph.unit import graph_to_json
+from nnapi_prof.precision import Recipe
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.demands import Formats, demands_of
 from nnapi_prof.precision.program import quantise
-from nnapi_prof.precision.recipe import Recipe
 from tests.precision.common import CASES, program, recipe, relative_error, sample
 
 LARGEST_ERROR = {"encoder": 0.15, "mobilenet_v2": 0.15}

@@ -9,7 +9,7 @@ import pytest
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph import Quantisation
 from nnapi_prof.graph.quantisation import Scheme
-from nnapi_prof.precision.recipe import Recipe
+from nnapi_prof.precision import Recipe
 
 RECIPE = Recipe(
     values={"x": Quantisation(0.1, -3), "y": Quantisation(1 / 256, -128)},

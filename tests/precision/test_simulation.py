@@ -14,8 +14,8 @@ from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.graph.plan import Precision
 from nnapi_prof.graph.program import Program, run_units
+from nnapi_prof.precision import Recipe
 from nnapi_prof.precision.program import quantise
-from nnapi_prof.precision.recipe import Recipe
 from nnapi_prof.precision.simulation import PrecisionSimulation
 from tests.precision import common
 

@@ -9,7 +9,7 @@ from tests.parts import missing
 @pytest.fixture(scope="session")
 def wheel() -> None:
     """Qualcomm's compiler is installed."""
-    from nnapi_prof.qnn.chips import require_compiler
+    from nnapi_prof.qnn import require_compiler
 
     try:
         require_compiler()

@@ -6,6 +6,14 @@ import numpy as np
 import pytest
 
 from nnapi_prof.errors import CostError, UsageError
+from nnapi_prof.qnn import (
+    CHIPS,
+    NpuGeneration,
+    QnnPrecision,
+    is_qnn,
+    one_chip,
+    parse_device,
+)
 from nnapi_prof.qnn.calibration import (
     MOST_APART,
     calibrate,
@@ -16,14 +24,6 @@ from nnapi_prof.qnn.calibration import (
     published_overhead,
     rows,
     spread_of,
-)
-from nnapi_prof.qnn.chips import (
-    CHIPS,
-    NpuGeneration,
-    QnnPrecision,
-    is_qnn,
-    one_chip,
-    parse_device,
 )
 
 QAIRT = published()["simulated_with"]

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from nnapi_prof.qnn.chips import CHIPS, NpuGeneration, find_chip
+from nnapi_prof.qnn import CHIPS, NpuGeneration, find_chip
 from nnapi_prof.qnn.doubts import outside_quantisation
 from nnapi_prof.qnn.worker import read_estimates, read_reasons
 

@@ -71,7 +71,7 @@ def test_a_file_for_a_chip_has_its_parts_in_a_binary(file, cache, tmp_path):
 
 
 def test_without_the_wheel_one_sentence_says_what_to_install(monkeypatch, tmp_path):
-    import nnapi_prof.qnn.chips as module
+    import nnapi_prof.qnn as module
 
     monkeypatch.setattr(module, "NEEDED", ("a_package_that_nobody_has",))
     with pytest.raises(UsageError, match="nnapi-prof\\[qnn\\]"):

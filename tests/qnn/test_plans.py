@@ -165,10 +165,10 @@ def test_a_rewrite_that_the_compiler_makes_itself_is_not_offered(result, cache):
 
 def test_samples_of_ones_own_set_the_ranges_of_8_bits(file, cache, tmp_path):
     """Ranges a hundred times as wide give other scales, hence other graphs."""
+    from nnapi_prof.api import SILENT
     from nnapi_prof.api.chips import _cutter
     from nnapi_prof.api.costs import CalibrationOptions
-    from nnapi_prof.api.options import SILENT
-    from nnapi_prof.qnn.chips import QnnPrecision
+    from nnapi_prof.qnn import QnnPrecision
 
     model = load(file)
     scales = []

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import RegionMatcher, chains, fit
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
 from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nnapi_prof.costs.conditions import Conditions, Mode
+from nnapi_prof.costs import Conditions, Mode
 from nnapi_prof.costs.diff import DiffVerdict
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import fit

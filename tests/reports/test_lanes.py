@@ -9,7 +9,7 @@ import pytest
 
 from nnapi_prof.bundle import FrontRow
 from nnapi_prof.bundle.plan_set import FrameSchedule, PlanChoice
-from nnapi_prof.device.protocol.results import FrameSample, Outcome
+from nnapi_prof.device.protocol import FrameSample, Outcome
 from nnapi_prof.execution.report import FrameScheduleRun, LaneSpan
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.reports import drawings, figures_plan, frames, trace

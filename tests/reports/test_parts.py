@@ -9,8 +9,8 @@ import pytest
 
 from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.model import CostModel, RegionCost
 from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.costs.model.region import CostModel, RegionCost
 from nnapi_prof.costs.model.views import Marginal, left_at_trial, shown_targets
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Segment, Target
 from nnapi_prof.reports import markdown, words

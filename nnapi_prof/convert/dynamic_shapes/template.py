@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.convert.model import (
+from nnapi_prof.convert import (
     BufferSlice,
     ConstantValue,
     NnapiModel,

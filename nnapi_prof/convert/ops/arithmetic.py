@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert import OperandId
 from nnapi_prof.convert.ops.element_types import argument, formula, fuse, result_dtype
 from nnapi_prof.convert.ops.formula import (
     FLOATS,

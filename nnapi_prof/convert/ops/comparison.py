@@ -11,7 +11,7 @@ import math
 import numpy as np
 import torch
 
-from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert import OperandId
 from nnapi_prof.convert.ops.element_types import (
     argument,
     common_dtype,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert import OperandId
 from nnapi_prof.convert.ops.slicing import concatenate, pad_constant, slice_axis, strided_slice
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
 from nnapi_prof.graph import TensorType

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import fx
 from torch._ops import OpOverload
 
-from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
+from nnapi_prof.convert import EmissionError, ModelBuilder, OperandId
 from nnapi_prof.convert.ops.formula import CASTABLE, FLOATS, FormulaValue, constant, number, numbers
 from nnapi_prof.convert.registry import MEMORY_AXES, Lowerer, Lowering, logical_axes, lowers
 from nnapi_prof.errors import UnsupportedOp

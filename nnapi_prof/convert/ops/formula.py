@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.convert.model import ELEMENT_TYPES, OperandId
+from nnapi_prof.convert import ELEMENT_TYPES, OperandId
 from nnapi_prof.convert.registry import Lowering
 from nnapi_prof.graph import DimOrder, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode

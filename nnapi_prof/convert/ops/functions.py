@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert import OperandId
 from nnapi_prof.convert.ops.element_types import argument, formula, result_dtype
 from nnapi_prof.convert.ops.formula import (
     RELU,

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import fx
 
-from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert import OperandId
 from nnapi_prof.convert.ops.element_types import moves_bools, moves_elements
 from nnapi_prof.convert.ops.formula import NONE, PLAIN, FormulaValue, constant, tensor, with_ones
 from nnapi_prof.convert.ops.slicing import take

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert import OperandId
 from nnapi_prof.convert.ops.formula import FormulaValue, constant, floor, relu
 from nnapi_prof.convert.ops.functions import rounded
 from nnapi_prof.convert.ops.gather import EXACT_FLOAT

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert import OperandId
 from nnapi_prof.convert.ops.formula import FormulaValue, fully_connected
 from nnapi_prof.convert.ops.slicing import concatenate, strided_slice
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert import OperandId
 from nnapi_prof.convert.ops.element_types import moves_bools, moves_elements
 from nnapi_prof.convert.ops.slicing import concatenate, take
 from nnapi_prof.convert.registry import Lowering, logical_axes, lowers, memory_axis

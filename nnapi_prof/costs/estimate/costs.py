@@ -15,9 +15,9 @@ import numpy as np
 
 from nnapi_prof.costs.estimate.model import TargetModel
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
+from nnapi_prof.costs.model import CostModel, RegionCost, TabulatedCosts
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.forms import Forms, formed_rows
-from nnapi_prof.costs.model.region import CostModel, RegionCost, TabulatedCosts
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.costs.table import (
     CostedRegion,

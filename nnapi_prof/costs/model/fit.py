@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.model import PHONE_CPU, CompileModel, CostModel, Roofline
 from nnapi_prof.costs.model.forms import formed_rows
 from nnapi_prof.costs.model.infer import infer_preferences, region_samples, share_spreads
-from nnapi_prof.costs.model.region import PHONE_CPU, CompileModel, CostModel, Roofline
 from nnapi_prof.costs.model.regression import FitCache, RegionSample, TargetFit
 from nnapi_prof.errors import NotMeasured
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Precision, Target

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.costs.measurement import Kind, Measurement
-from nnapi_prof.costs.model.region import CACHE_BYTES, cold_bytes
+from nnapi_prof.costs.model import CACHE_BYTES, cold_bytes
 from nnapi_prof.costs.model.regression import FEW_REGIONS, RegionSample, TargetFit
 from nnapi_prof.graph.plan import Engine, Target
 from nnapi_prof.graph.unit import UnitGraph

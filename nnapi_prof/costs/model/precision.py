@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.model import CostModel, RegionCost, TabulatedCosts, slack_of
 from nnapi_prof.costs.model.fit import UnitSet, fit
 from nnapi_prof.costs.model.infer import infer_precision
 from nnapi_prof.costs.model.quantised import Conversion, ConversionCosts, EightBits
-from nnapi_prof.costs.model.region import CostModel, RegionCost, TabulatedCosts, slack_of
 from nnapi_prof.costs.model.regression import FitCache, TargetFit
 from nnapi_prof.costs.table import CompileTimes, Conversions, CostedRegion, CostTable
 from nnapi_prof.errors import CostError

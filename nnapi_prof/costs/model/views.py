@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from nnapi_prof.costs.model import CostModel, TabulatedCosts
 from nnapi_prof.costs.model.precision import PrecisionCosts
-from nnapi_prof.costs.model.region import CostModel, TabulatedCosts
 from nnapi_prof.costs.table import CostTable, Z
 from nnapi_prof.graph.plan import Engine, Plan, Precision, Preference, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph

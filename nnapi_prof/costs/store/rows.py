@@ -27,7 +27,7 @@ from sqlalchemy import (
     Text,
 )
 
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
 from nnapi_prof.errors import escape_untrusted
 from nnapi_prof.graph.plan import Engine, Target, is_target

@@ -25,7 +25,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.functions import FunctionElement
 
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import ATTEMPTS, FAILURES, Kind, Status, trusted_failures
 from nnapi_prof.costs.store.rows import MEASUREMENTS
 from nnapi_prof.errors import UsageError, option_name

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from nnapi_prof.costs.conditions import ALL, BIG, Mode, SegmentFlag
+from nnapi_prof.costs import ALL, BIG, Mode, SegmentFlag
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Preference, Target
 
@@ -100,7 +100,7 @@ class SegmentSpec:
 
 
 def cpu_mask(cpus: str) -> int:
-    """The mask of :attr:`~nnapi_prof.costs.conditions.Conditions.cpus`."""
+    """The mask of :attr:`~nnapi_prof.costs.Conditions.cpus`."""
     return {BIG: BIG_CORES, ALL: ALL_CORES}[cpus] if cpus in (BIG, ALL) else int(cpus, 16)
 
 

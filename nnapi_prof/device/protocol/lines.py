@@ -1,4 +1,4 @@
-"""Parse the agent's lines: JSON Lines to the values of :mod:`.results`. No I/O here.
+"""Parse the agent's lines: JSON to the values of :mod:`nnapi_prof.device.protocol`. No I/O here.
 
 PROTOCOL.md, section 5, specifies them. Lines that do not begin with ``{"type":`` are noise of
 vendor libraries and become None, as do types of a later protocol; unknown fields are passed over. A
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from nnapi_prof.costs.measurement import Round, Status
-from nnapi_prof.device.protocol.results import (
+from nnapi_prof.device.protocol import (
     MEMORY_KINDS,
     MOST_ROOM,
     Accelerator,

@@ -10,9 +10,10 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nnapi_prof.convert.model import Blob
+from nnapi_prof.convert import Blob
 from nnapi_prof.convert.region import Region
-from nnapi_prof.costs.conditions import Mode
+from nnapi_prof.costs import Mode
+from nnapi_prof.device.protocol import DriverFacts
 from nnapi_prof.device.protocol.actions import (
     ALL_CORES,
     BIG_CORES,
@@ -22,7 +23,6 @@ from nnapi_prof.device.protocol.actions import (
     check_action,
     check_group,
 )
-from nnapi_prof.device.protocol.results import DriverFacts
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS
 from nnapi_prof.nnapi import container

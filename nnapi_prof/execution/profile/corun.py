@@ -14,19 +14,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nnapi_prof.convert.region import Region
-from nnapi_prof.costs.conditions import Conditions, Mode
+from nnapi_prof.costs import Conditions, Mode
 from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import RegionMatcher
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import shown_targets
+from nnapi_prof.device.protocol import ActionResult
 from nnapi_prof.device.protocol.actions import TensorSource, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.execution import ActionOptions
 from nnapi_prof.execution.actions import build_action
+from nnapi_prof.execution.profile import SIMULATED_RUNS, ProfileOptions
 from nnapi_prof.execution.profile.jobs import INPUT_SEED, Job, TargetSpec, measured, refused
 from nnapi_prof.execution.profile.measurer import Measurer
-from nnapi_prof.execution.profile.options import SIMULATED_RUNS, ProfileOptions
 from nnapi_prof.graph.plan import AUTO, CPU, Engine, Target
 from nnapi_prof.graph.unit import UnitGraph, digest
 

@@ -17,8 +17,8 @@ from typing import Generic, TypeVar
 
 from nnapi_prof.costs.diff import DiffVerdict, ratio_interval, verdict_of
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
+from nnapi_prof.device.protocol import ActionResult, AgentInfo
 from nnapi_prof.device.protocol.request import Request
-from nnapi_prof.device.protocol.results import ActionResult, AgentInfo
 from nnapi_prof.device.state import (
     LOOK_SIMULATED_S,
     DeviceProbe,
@@ -37,9 +37,9 @@ from nnapi_prof.execution.actions import (
     one_a_processor,
     trial_request,
 )
+from nnapi_prof.execution.profile import ProfileOptions
 from nnapi_prof.execution.profile.drivers import Waits
 from nnapi_prof.execution.profile.jobs import device_targets
-from nnapi_prof.execution.profile.options import ProfileOptions
 from nnapi_prof.graph.plan import Target
 
 USUAL_S = 120.0

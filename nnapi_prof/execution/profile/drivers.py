@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from nnapi_prof.costs.measurement import FAILURES, Measurement, Status
+from nnapi_prof.device.protocol import SICK, SLOW, Accelerator, DriverFacts, End
 from nnapi_prof.device.protocol.request import Patience
-from nnapi_prof.device.protocol.results import SICK, SLOW, Accelerator, DriverFacts, End
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.execution.profile.jobs import Job
 from nnapi_prof.graph.plan import AUTO, Target

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nnapi_prof.convert.region import Region
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status, work_columns
 from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
 from nnapi_prof.costs.model.forms import ProductForm, UnitForms, signature_in
-from nnapi_prof.device.protocol.actions import ActionFlag, Groups, TensorSource, Timing
-from nnapi_prof.device.protocol.request import Patience, RequestBuilder
-from nnapi_prof.device.protocol.results import (
+from nnapi_prof.device.protocol import (
     ActionResult,
     AgentInfo,
     NnapiEntryPoint,
     SegmentSamples,
 )
+from nnapi_prof.device.protocol.actions import ActionFlag, Groups, TensorSource, Timing
+from nnapi_prof.device.protocol.request import Patience, RequestBuilder
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution import ActionOptions
 from nnapi_prof.execution.actions import build_action
@@ -106,7 +106,7 @@ def device_targets(
 ) -> tuple[TargetSpec, ...]:
     """The CPU (with ``one_thread`` also with one thread), then every accelerator and "auto", each
     under every preference; a library in NNAPI's place
-    (:class:`~nnapi_prof.device.protocol.results.NnapiEntryPoint`) has no "auto".
+    (:class:`~nnapi_prof.device.protocol.NnapiEntryPoint`) has no "auto".
 
     A model is for a level that both the accelerator and the device's NNAPI know: the CPU of
     Android 10 says that its level is 10000.

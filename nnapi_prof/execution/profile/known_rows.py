@@ -24,8 +24,8 @@ from nnapi_prof.costs.model.forms import (
 from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.rows import utc_now
+from nnapi_prof.execution.profile import ProfileOptions
 from nnapi_prof.execution.profile.jobs import Job
-from nnapi_prof.execution.profile.options import ProfileOptions
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.unit import UnitGraph
 

@@ -34,8 +34,7 @@ from nnapi_prof.costs.model.quantised import EightBits
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device import description_of, device_fingerprint
-from nnapi_prof.device.protocol.request import Request
-from nnapi_prof.device.protocol.results import (
+from nnapi_prof.device.protocol import (
     SICK,
     SLOW,
     ActionResult,
@@ -45,8 +44,10 @@ from nnapi_prof.device.protocol.results import (
     Start,
     Wait,
 )
+from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.device.state import DeviceProbe, DeviceState
 from nnapi_prof.errors import DeviceError
+from nnapi_prof.execution.profile import ProfileOptions, Progress, ProgressCallback
 from nnapi_prof.execution.profile.device_monitor import (
     AGAIN,
     DeviceMonitor,
@@ -65,7 +66,6 @@ from nnapi_prof.execution.profile.jobs import (
     region_label,
 )
 from nnapi_prof.execution.profile.known_rows import KnownRows, defer_sigint
-from nnapi_prof.execution.profile.options import ProfileOptions, Progress, ProgressCallback
 from nnapi_prof.execution.profile.unit_graph_cache import Converter, UnitGraphCache
 from nnapi_prof.graph.plan import REFERENCE
 

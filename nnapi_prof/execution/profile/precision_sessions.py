@@ -21,9 +21,9 @@ from nnapi_prof.costs.model.quantised import (
 )
 from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.execution.profile import ProfileOptions, Progress, ProgressCallback
 from nnapi_prof.execution.profile.jobs import Job, grid
 from nnapi_prof.execution.profile.measurer import Client, Measurer
-from nnapi_prof.execution.profile.options import ProfileOptions, Progress, ProgressCallback
 from nnapi_prof.execution.profile.regions import (
     chain_regions,
     first_targets,
@@ -37,7 +37,7 @@ from nnapi_prof.graph.plan import CPU, Engine, Precision, Target
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
-    from nnapi_prof.precision.recipe import Recipe
+    from nnapi_prof.precision import Recipe
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,13 @@ from nnapi_prof.costs.model.precision import PrecisionCosts
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.table import drop_dominated_targets
 from nnapi_prof.errors import DeviceError
-from nnapi_prof.execution.profile.measurer import Client
-from nnapi_prof.execution.profile.options import (
+from nnapi_prof.execution.profile import (
     ProfileOptions,
     ProfileOutcome,
     ProgressCallback,
     tell_planning,
 )
+from nnapi_prof.execution.profile.measurer import Client
 from nnapi_prof.execution.profile.precision_sessions import (
     FIRST_LEVELS,
     EightBitForms,
@@ -51,7 +51,7 @@ from nnapi_prof.partition.front import front
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
-    from nnapi_prof.precision.recipe import Recipe
+    from nnapi_prof.precision import Recipe
     from nnapi_prof.precision.sensitivity import UnitNoise
 
 PLANNING_SHARE = 0.1

@@ -25,8 +25,8 @@ import numpy as np
 from scipy.optimize import linprog
 
 from nnapi_prof.costs.measurement import Kind, Measurement, log_ratios, medians
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import CLOSE, UnitSet, chains
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import UNKNOWN_SPREAD
 from nnapi_prof.costs.model.views import FittedCosts, with_intervals
 from nnapi_prof.costs.table import drop_dominated_targets, optimistic

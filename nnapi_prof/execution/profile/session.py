@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.bundle.plan_set import usual_in_flight
 from nnapi_prof.costs.contention import Slowdowns, slowdowns
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import UnitSet
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import DeviceError, PartitionError
-from nnapi_prof.execution.profile.corun import measure_pairs, pairs_to_measure
-from nnapi_prof.execution.profile.jobs import (
-    Job,
-)
-from nnapi_prof.execution.profile.measurer import Client
-from nnapi_prof.execution.profile.options import (
+from nnapi_prof.execution.profile import (
     ProfileOptions,
     ProfileOutcome,
     ProgressCallback,
     tell_planning,
 )
+from nnapi_prof.execution.profile.corun import measure_pairs, pairs_to_measure
+from nnapi_prof.execution.profile.jobs import (
+    Job,
+)
+from nnapi_prof.execution.profile.measurer import Client
 from nnapi_prof.execution.profile.regions import (
     LIMITS,
     Chosen,

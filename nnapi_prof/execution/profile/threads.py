@@ -26,12 +26,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nnapi_prof.costs.conditions import ALL, BIG, Conditions
+from nnapi_prof.costs import ALL, BIG, Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
-from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.device.protocol import AgentInfo
+from nnapi_prof.execution.profile import ProfileOptions, ProgressCallback
 from nnapi_prof.execution.profile.jobs import (
     NEWEST_LEVEL,
     Job,
@@ -39,7 +40,6 @@ from nnapi_prof.execution.profile.jobs import (
     device_targets,
 )
 from nnapi_prof.execution.profile.measurer import Client, Measurer
-from nnapi_prof.execution.profile.options import ProfileOptions, ProgressCallback
 from nnapi_prof.execution.profile.regions import MUCH, chain_regions, trial_units
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
 from nnapi_prof.execution.profile.unit_session import REFINING

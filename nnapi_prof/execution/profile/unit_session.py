@@ -7,13 +7,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from nnapi_prof.costs.measurement import FAILURES, Key, Kind, Measurement, Status
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import RegionMatcher, UnitSet, fit
 from nnapi_prof.costs.model.forms import other_forms, place_of, units_to_try
 from nnapi_prof.costs.model.precision import fit_eight_bits
 from nnapi_prof.costs.model.quantised import EightBits
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.execution.profile import (
+    ProfileOptions,
+    ProgressCallback,
+)
 from nnapi_prof.execution.profile.jobs import (
     Job,
     TargetSpec,
@@ -21,10 +25,6 @@ from nnapi_prof.execution.profile.jobs import (
     grid,
 )
 from nnapi_prof.execution.profile.measurer import Client, Measurer
-from nnapi_prof.execution.profile.options import (
-    ProfileOptions,
-    ProgressCallback,
-)
 from nnapi_prof.execution.profile.regions import (
     chain_regions,
     far_slower_targets,
