@@ -64,11 +64,11 @@ agents: $(READY)  ## agent and emulator for this machine; prints where they are
 	$(BIN)/python -m nnapi_prof.device.build
 
 wheel: $(READY)  ## a wheel with the agents for every device, into dist/ (minutes, the first time); same bytes for same sources
-	NNAPI_PROF_CACHE_DIR=build/cache $(BIN)/python -m nnapi_prof.device.shipped
+	NNAPI_PROF_CACHE_DIR=build/cache $(BIN)/python -m nnapi_prof.device.build --shipped
 	rm -rf build/lib build/bdist.*; umask 022; \
 	  SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} \
 	  $(BIN)/python -m pip wheel -q --no-deps -w dist . ; status=$$?; \
-	  $(BIN)/python -m nnapi_prof.device.shipped --clean; exit $$status
+	  $(BIN)/python -m nnapi_prof.device.build --clean; exit $$status
 
 xnnpack: $(READY)  ## XNNPACK, for the emulator's device nnapi-fast; prints where it is
 	NNAPI_PROF_CACHE_DIR=build/cache $(BIN)/python -m nnapi_prof.device.xnnpack

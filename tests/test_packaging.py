@@ -70,7 +70,7 @@ def test_the_core_has_no_executorch_without_its_entry_point():
         "import sys\n"
         "from nnapi_prof import documents\n"
         "documents.plugins = lambda group: {}\n"
-        "from nnapi_prof.cli import bisect, convert, run\n"
+        "from nnapi_prof.cli import bisect, convert, measure\n"
         "formats = next(p for p in convert.command.params if p.name == 'formats').type.choices\n"
         "assert list(formats) == ['stock', 'json', 'cpp', 'runtime', 'qnn'], formats\n"
         "assert not any('--executorch' in p.opts for p in bisect.command.params)\n"

@@ -37,8 +37,9 @@ PRELOADED = (
     *("torch._dynamo", "torch.export._trace", "torch.export.pt2_archive", "torchao", "torch.onnx"),
     *("matplotlib.backends.backend_svg", "matplotlib.figure", "pandas", "scipy.stats"),
     *("sqlalchemy.dialects.sqlite", "jsonschema", "rich.table"),
-    *("nnapi_prof.cli.go", "nnapi_prof.cli.agent", "nnapi_prof.cli.report", "nnapi_prof.cli.run"),
-    *("nnapi_prof.api.end_to_end", "nnapi_prof.api.cost_tables", "nnapi_prof.frontend.loader"),
+    *("nnapi_prof.cli.go", "nnapi_prof.cli.agent", "nnapi_prof.cli.report"),
+    *("nnapi_prof.cli.measure", "nnapi_prof.api.end_to_end", "nnapi_prof.api.cost_tables"),
+    *("nnapi_prof.frontend.loader",),
 )
 """What most programs import, and what costs most of their start."""
 

@@ -3,11 +3,18 @@
 Where XNNPACK has been built (see :mod:`nnapi_prof.device.xnnpack`), both get the back end `fast`;
 who measures this host's CPU has it built first, and so has who builds for another device.
 
-A wheel brings the agents of all devices along (see :mod:`nnapi_prof.device.shipped`); they are
-taken where they are of these very sources.
+A wheel brings the agents of all devices along, one for each; they are taken where they are of
+these very sources:
+
+    agents/sources            the key of the sources that they were built from
+    agents/android-ABI/agent
+    agents/linux-ABI/agent
+
+A source tree or an sdist has none of them: there they are built when a device first needs one.
 
 ``python -m nnapi_prof.device.build`` builds for this host and prints where the results are; with
-``--abi ABI`` the agent for an Android of that ABI, with ``--os linux`` for a Linux.
+``--abi ABI`` the agent for an Android of that ABI, with ``--os linux`` for a Linux. ``--shipped``
+builds those of a wheel into this folder, for `make wheel`; ``--clean`` takes them away again.
 """
 
 from __future__ import annotations
@@ -15,6 +22,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shutil
 import struct
 import sys
 import tempfile
@@ -61,7 +69,7 @@ ANDROID_SOURCES = ("android/CMakeLists.txt", "android/*.c", "android/*.cmake", "
 
 
 AGENTS_DIR = Path(__file__).resolve().parent / "agents"
-"""Of a wheel: see :mod:`nnapi_prof.device.shipped`."""
+"""Of a wheel."""
 SHIPPED = (
     *(("android", abi) for abi in ANDROID_ABIS),
     ("linux", "x86_64"),
@@ -330,6 +338,8 @@ def _main() -> int:
     parser = argparse.ArgumentParser(prog="python -m nnapi_prof.device.build")
     parser.add_argument("--abi", help="arm64-v8a, armeabi-v7a or x86_64; default: this host's")
     parser.add_argument("--os", default="android", choices=("android", "linux"))
+    parser.add_argument("--shipped", action="store_true", help="build the agents of a wheel")
+    parser.add_argument("--clean", action="store_true", help="remove the agents of a wheel")
     options = parser.parse_args()
 
     def progress(text: str) -> None:
@@ -337,15 +347,30 @@ def _main() -> int:
 
     try:
         with build_steps_said(progress):
-            if options.abi:
+            if options.clean:
+                shutil.rmtree(AGENTS_DIR, ignore_errors=True)
+            elif options.shipped:
+                _build_shipped(progress)
+            elif options.abi:
                 print(build_agent(options.abi, options.os, progress=progress))
             else:
                 build = build_host(progress=progress, fast=True)
                 print(build.agent, build.library, sep="\n")
-    except BuildError as error:
+    except (BuildError, OSError) as error:
         print(f"python -m nnapi_prof.device.build: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _build_shipped(progress: Notify) -> None:
+    """Builds the agents that a wheel brings along, and prints where they are."""
+    for os_name, abi in SHIPPED:
+        target = AGENTS_DIR / f"{os_name}-{abi}" / "agent"
+        built = build_agent(abi, os_name, progress=progress)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(built, target)
+        print(target)
+    (AGENTS_DIR / "sources").write_text(sources_key() + "\n")
 
 
 _PT_DYNAMIC = 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnapi_prof.device.protocol import End
-from nnapi_prof.execution.profile.drivers import Waits
+from nnapi_prof.execution.profile.state import Waits
 
 
 def test_waits_take_a_tenth_of_measuring() -> None:

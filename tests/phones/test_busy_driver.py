@@ -3,7 +3,7 @@ parameters of one model; one that holds few compilations."""
 
 import pytest
 
-from nnapi_prof.execution.profile import drivers, measurer
+from nnapi_prof.execution.profile import measurer, state
 from tests.parts import again_but
 from tests.phones.conftest import CLEAN, Profiler, fault, service
 
@@ -29,8 +29,8 @@ def test_waiting_for_a_driver_ends(profiled: Profiler, monkeypatch: pytest.Monke
     twin = fault(CLEAN, kind="refuse", stage="compile", operation="DEPTHWISE_CONV_2D")
     clean = profiled(twin, "twin", timeout_s=2)
     with monkeypatch.context() as patched:
-        patched.setattr(drivers, "LEAST_LOST_S", 0.5)
-        patched.setattr(drivers, "LOST_SHARE", 0.0)
+        patched.setattr(state, "LEAST_LOST_S", 0.5)
+        patched.setattr(state, "LOST_SHARE", 0.0)
         patched.setattr(measurer, "MAX_ACTIONS", 12)
         first = profiled(hangs, timeout_s=2)
     outcome = first.costs.outcome

@@ -5,7 +5,7 @@ import pytest
 
 from nnapi_prof.device.protocol.request import Patience
 from nnapi_prof.execution.profile import measurer
-from nnapi_prof.execution.profile.drivers import Waits
+from nnapi_prof.execution.profile.state import Waits
 from tests.phones.conftest import CLEAN, Profiler, service
 
 pytestmark = pytest.mark.slow

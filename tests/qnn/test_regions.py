@@ -155,7 +155,7 @@ class Exported(Exception):
 @pytest.mark.slow
 def test_without_a_chip_nothing_of_the_extra_is_imported():
     code = (
-        "import sys, nnapi_prof, nnapi_prof.cli, nnapi_prof.cli.profile, nnapi_prof.api.profiling, "
+        "import sys, nnapi_prof, nnapi_prof.cli, nnapi_prof.cli.measure, nnapi_prof.api.profiling, "
         "nnapi_prof.api.planning, nnapi_prof.reports.bundle_data, nnapi_prof.api.advise\n"
         "print([name for name in sys.modules if name.partition('.')[0] in "
         "('onnx', 'onnxruntime', 'onnxruntime_qnn', 'onnxscript', 'onnx_ir')])"

@@ -38,8 +38,8 @@ from nnapi_prof.execution.actions import (
     trial_request,
 )
 from nnapi_prof.execution.profile import ProfileOptions
-from nnapi_prof.execution.profile.drivers import Waits
 from nnapi_prof.execution.profile.jobs import device_targets
+from nnapi_prof.execution.profile.state import Waits
 from nnapi_prof.graph.plan import Target
 
 USUAL_S = 120.0

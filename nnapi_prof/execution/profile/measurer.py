@@ -54,7 +54,6 @@ from nnapi_prof.execution.profile.device_monitor import (
     DriftMonitor,
     Window,
 )
-from nnapi_prof.execution.profile.drivers import DriverHealth, Waits, check_same
 from nnapi_prof.execution.profile.jobs import (
     MAX_ACTIONS,
     WATCHED_ACTIONS,
@@ -65,7 +64,13 @@ from nnapi_prof.execution.profile.jobs import (
     prepare,
     region_label,
 )
-from nnapi_prof.execution.profile.known_rows import KnownRows, defer_sigint
+from nnapi_prof.execution.profile.state import (
+    DriverHealth,
+    KnownRows,
+    Waits,
+    check_same,
+    defer_sigint,
+)
 from nnapi_prof.execution.profile.unit_graph_cache import Converter, UnitGraphCache
 from nnapi_prof.graph.plan import REFERENCE
 
