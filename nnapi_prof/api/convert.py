@@ -31,7 +31,7 @@ from nnapi_prof.bundle.parts import Parts, largest_parts
 from nnapi_prof.bundle.stock_module import flexible_stock_module, mixed_module
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.bundle.torchscript import stock_module, why_uncarried
-from nnapi_prof.convert.dynamic_shapes import Template, flexible_region
+from nnapi_prof.convert.dynamic_shapes import FlexibleModel, Template, flexible_region
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, to_float16
 from nnapi_prof.costs import VARIABLE, Mode, default_location, is_there
@@ -47,7 +47,6 @@ from nnapi_prof.errors import (
 )
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.examples import SIZES, exported_module, find_examples, leaves_of, runner
-from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.loader import ModelKind, eval_mode, model_kind, read_exported, read_nested
 from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
 from nnapi_prof.frontend.torch_logging import quiet_torch

@@ -261,11 +261,10 @@ def _convert_tensors(
 ) -> None:
     """Writes a model that takes tensors."""
     from nnapi_prof.bundle.torchscript import why_not_said, why_uncarried
-    from nnapi_prof.convert.dynamic_shapes import flexible_region
+    from nnapi_prof.convert.dynamic_shapes import FlexibleModel, flexible_region
     from nnapi_prof.convert.export_json import RegionDescription
     from nnapi_prof.convert.lower import convert_region
     from nnapi_prof.convert.region import to_float16
-    from nnapi_prof.frontend.flexible import FlexibleModel
     from nnapi_prof.frontend.inputs import parse_input_specs
     from nnapi_prof.frontend.loader import model_structure
     from nnapi_prof.graph.plan import Preference

@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.convert.dynamic_shapes import flexible_region
+from nnapi_prof.convert.dynamic_shapes import FlexibleModel, flexible_region
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import InputSpecError
-from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.inputs import InputSpec, parse_input_spec, parse_input_specs
 from tests.convert.dynamic_shapes import networks
 from tests.convert.dynamic_shapes.test_stock import agrees, converted

@@ -5,10 +5,9 @@ import random
 import pytest
 import torch
 
-from nnapi_prof.convert.dynamic_shapes import flexible_region
+from nnapi_prof.convert.dynamic_shapes import FlexibleModel, flexible_region
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import InputSpecError, UnsupportedOp
-from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.inputs import InputSpec
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.convert.coverage import ALL_ROWS

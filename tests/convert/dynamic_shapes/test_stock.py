@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from nnapi_prof.bundle.stock_module import flexible_stock_module
-from nnapi_prof.convert.dynamic_shapes import flexible_region
-from nnapi_prof.frontend.flexible import FlexibleModel
+from nnapi_prof.convert.dynamic_shapes import FlexibleModel, flexible_region
 from nnapi_prof.frontend.inputs import parse_input_spec
 from nnapi_prof.frontend.loader import model_structure
 from nnapi_prof.frontend.torch_logging import quiet_torch

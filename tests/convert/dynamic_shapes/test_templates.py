@@ -7,12 +7,11 @@ import pytest
 import torch
 from torch.export import Dim
 
-from nnapi_prof.convert.dynamic_shapes import flexible_region
+from nnapi_prof.convert.dynamic_shapes import FlexibleModel, flexible_region
 from nnapi_prof.convert.dynamic_shapes.template import with_shared_constants
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import serialize
 from nnapi_prof.errors import InputSpecError, UnsupportedOp
-from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.inputs import parse_input_spec
 from tests.convert.cases import CASES
 from tests.convert.dynamic_shapes import networks
