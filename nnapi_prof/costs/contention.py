@@ -97,7 +97,7 @@ class Slowdowns:
 
     @property
     def factors(self) -> Mapping[tuple[str, str], float]:
-        """(lane, the busy one) -> factor: what :data:`nnapi_prof.partition.Contention` takes."""
+        """(lane, the busy one) -> factor: :data:`nnapi_prof.partition.lanes.Contention`."""
         return {(pair.lane, pair.corunner): pair.factor.value for pair in self.pairs}
 
     @property

@@ -32,7 +32,7 @@ class _Program(Protocol):
 
 
 class QuantisedSource(Protocol):
-    """The part of :class:`nnapi_prof.precision.QuantisedProgram` that costs need."""
+    """The part of :class:`nnapi_prof.precision.program.QuantisedProgram` that costs need."""
 
     @property
     def program(self) -> _Program: ...
