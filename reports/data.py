@@ -62,7 +62,6 @@ class ReportData:
     """What a bisection found, in topological order."""
     ship: tuple[DeployStep, ...] = ()
     """The next command for each way into an app; empty where the plan stands in no folder."""
-    """What every latency is of its runs, measured and predicted."""
     origin: ChipOrigin | None = None
     """Of costs that Qualcomm's simulator estimated; None of others."""
     every_preference: bool = False

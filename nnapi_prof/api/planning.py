@@ -22,12 +22,12 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol import HalfArithmetic
 from nnapi_prof.errors import UsageError, for_caller
 from nnapi_prof.execution import Boundary, RunOptions
-from nnapi_prof.execution.compare import accuracy_constraint
 from nnapi_prof.execution.frames import (
     _named_plans,
     verified_frames,
     with_branches,
 )
+from nnapi_prof.execution.half_errors import accuracy_constraint
 from nnapi_prof.execution.objectives import (
     Contention,
     Latency,

@@ -327,7 +327,7 @@ def _convert_tensors(
 
 def _say_precision(written: OutputFiles, program: Program, region: Region, float16: bool) -> None:
     """How far float16 moves the outputs; only ``float16`` itself must be possible."""
-    from nnapi_prof.execution.compare import float16_checks
+    from nnapi_prof.execution.half_errors import float16_checks
 
     try:
         checks = float16_checks(program, region)

@@ -16,8 +16,8 @@ from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import Conditions, Precision
 from nnapi_prof.device.protocol import HalfArithmetic
 from nnapi_prof.errors import UsageError
-from nnapi_prof.execution.compare import accuracy_constraint, narrow_errors, unit_errors
 from nnapi_prof.execution.estimation import estimated_costs
+from nnapi_prof.execution.half_errors import accuracy_constraint, narrow_errors, unit_errors
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition import Constraints

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from nnapi_prof.execution.compare import unit_errors
+from nnapi_prof.execution.half_errors import unit_errors
 from nnapi_prof.frontend import prepare
 
 

@@ -218,7 +218,7 @@ def fit_target(
 
     ``on_cpu`` fixes transfers at zero: the CPU engine reads and writes the values where they lie,
     unless it ``converts`` them.
-    UnitSet that occur in no sample are absent from the result.
+    Units that occur in no sample are absent from the result.
     """
     names = sorted({member for sample in samples for member in sample.members})
     fixed = len(TERMS)

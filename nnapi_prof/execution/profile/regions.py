@@ -48,7 +48,7 @@ from nnapi_prof.partition import (
 from nnapi_prof.partition.blocks import all_ideals, convex_sets
 
 SAMPLE = 3
-"""UnitSet that show how two preferences compare: two tell a factor, the third whether it holds."""
+"""Units that show how two preferences compare: two tell a factor, the third whether it holds."""
 HEAVY_KINDS = 4
 MOVING_KINDS = 2
 """Of a trial: kinds of units, with arithmetic and without."""
