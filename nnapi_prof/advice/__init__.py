@@ -1,8 +1,8 @@
-"""Find what would make a plan faster: hindrances, rewrites in PyTorch, plans as if they were done.
+"""Find what would make a plan faster: hindrances, rewrites in PyTorch, and plans with them applied.
 
-Neither devices nor files: models, costs and plans in, advice out. Here is advice as facts with
-their numbers (times in ns), and the sentences made of them, so that reports and bundles may hold
-some without knowing how it is found.
+The package uses neither devices nor files: it takes models, costs and plans and returns advice.
+This module holds advice as facts with numbers (times in ns) and the sentences made of them, so that
+reports and bundles can contain advice without knowing how it is found.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.causes import amount, distinct
 
 LEAST_GAIN = 0.01
-"""Of the plan's latency: less is told apart by noise only."""
+"""Smallest saving worth reporting, as a share of the plan's latency; less is noise."""
 
 
 GOOD_ENOUGH = 0.85
-"""Of rewrites, one that saves this share of what the best does and changes less is chosen."""
+"""Share of the best rewrite's saving that a rewrite which changes less must reach to be chosen."""
 
 
 NEGLIGIBLE = 0.05
-"""Of a saving: an interval that is narrower is not told."""
+"""Share of a saving up to which its margin of error is not printed."""
 
 
 MOST_NS = 1e15
-"""Nothing here runs for eleven days."""
+"""Longest latency accepted from a file, in ns: eleven days."""
 
 
 class Hindrance(enum.Enum):
@@ -41,12 +41,11 @@ class Hindrance(enum.Enum):
     CUT = "cut"
     """These units stand between two segments of one accelerator."""
     KEPT_OFF = "kept off"
-    """What was asked of the plan (an accuracy, a list) keeps them off accelerators that run them.
-    """
+    """The plan's constraints (an accuracy, a list) keep them off accelerators that run them."""
     SLOW = "slow"
-    """They take longer than other work of their size does on the same target."""
+    """They take longer than other work of their size on the same target."""
     LAYOUT = "layout"
-    """They compute nothing: they move values into another order."""
+    """They compute nothing and only move values into another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +55,16 @@ class Rewrite:
     name: str
     """``hard-swish``"""
     code: str
-    """PyTorch, one line or several."""
+    """PyTorch code, one line or several."""
     accuracy: str
-    """What it does to the outputs, as a sentence."""
+    """Effect on the outputs, in a sentence."""
     exact: bool = False
-    """It computes the same but for rounding."""
+    """The result is the same except for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The measured effect of a rewrite: both models ran whole, one after the other."""
+    """Measured effect of a rewrite: both models ran whole, one after the other."""
 
     before_ns: float = 0.0
     after_ns: float = 0.0
@@ -73,9 +72,9 @@ class Verified:
     moved: float = 0.0
     """Largest change of an output, relative to the largest value of that output."""
     failure: str = ""
-    """Why it could not be measured; the numbers are 0 then."""
+    """Reason why it could not be measured; the numbers are then 0."""
     margin_ns: float = 0.0
-    """Half of the 95 % interval of what it saves, by the spread of both models' runs."""
+    """Half of the saving's 95 % interval, from the spread of both models' runs."""
 
     @property
     def saves_ns(self) -> float:
@@ -84,37 +83,37 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One thing that would help, and what that would save."""
+    """One change that would help, and its predicted saving."""
 
     kind: Hindrance
     units: tuple[int, ...]
-    """That it is about, ascending."""
+    """Units that it concerns, ascending."""
     labels: tuple[str, ...]
     operations: tuple[str, ...]
-    """Theirs, for people."""
+    """Operations of the units, for people."""
     targets: tuple[str, ...]
-    """That do not run them, or do slowly."""
+    """Targets that do not run the units, or run them slowly."""
     reasons: tuple[str, ...]
-    """As these targets gave them."""
+    """Reasons that these targets gave."""
     before_ns: float
-    """The plan as it is, predicted."""
+    """Predicted latency of the current plan."""
     after_ns: float
-    """The plan that there would be, predicted."""
+    """Predicted latency of the plan with the change."""
     rewrite: Rewrite | None = None
-    """None where no rewrite is known: it is predicted as if the target ran them at the price of
-    work of their size."""
+    """None where no rewrite is known: the prediction then assumes that the target runs the units at
+    the price of other work of their size."""
     sure: bool = True
-    """All that the rewrite is made of ran on this device before, or is what every driver has."""
+    """Every operation of the rewrite ran on this device before, or is one that every driver has."""
     simulated: bool = False
     estimated: bool = False
-    """By a vendor's simulator: nothing of it was measured, nor can be without the device."""
+    """A vendor's simulator estimated it: nothing was measured, nor can be without the device."""
     verified: Verified | None = None
     margin_ns: float = 0.0
-    """Half of the 95 % interval of what it saves, as far as costs tell theirs."""
+    """Half of the saving's 95 % interval, as far as the costs have intervals."""
 
     @property
     def saves_ns(self) -> float:
-        """Predicted."""
+        """The predicted saving."""
         return self.before_ns - self.after_ns
 
     @property
@@ -176,7 +175,7 @@ def verified_words(verified: Verified) -> str:
 
 
 def _margin_words(saves_ns: float, margin_ns: float, estimated: bool = False) -> str:
-    """How far a saving may be off, where that matters beside it."""
+    """Describes the margin of error of a saving; empty where it is negligible."""
     if margin_ns <= NEGLIGIBLE * abs(saves_ns):
         return ""
     words = f", give or take {amount(margin_ns)}"
@@ -187,7 +186,7 @@ def _margin_words(saves_ns: float, margin_ns: float, estimated: bool = False) ->
 
 
 def _count_units(labels: Sequence[str], operations: Sequence[str]) -> str:
-    """``silu 1x8x4x4``, of several units ``silu (3 units)``."""
+    """Names units: ``silu 1x8x4x4`` for one, ``silu (3 units)`` for several."""
     if len(labels) == 1:
         return labels[0]
     return f"{distinct(operations)} ({len(labels)} units)"
@@ -197,13 +196,13 @@ def _count_units(labels: Sequence[str], operations: Sequence[str]) -> str:
 
 
 def advice_to_json(advice: Sequence[Advice]) -> str:
-    """Every field; :func:`advice_from_json` gives equal ones."""
+    """Returns every field as JSON; :func:`advice_from_json` restores equal advice."""
     rows = [{**dataclasses.asdict(one), "kind": one.kind.value} for one in advice]
     return json.dumps({"advice": rows}, indent=1)
 
 
 def advice_from_json(text: str) -> tuple[Advice, ...]:
-    """Raises SerializationError where ``text`` is no advice."""
+    """Reads advice. Raises SerializationError where ``text`` is not advice."""
     try:
         return tuple(_advice(row) for row in json.loads(text)["advice"])
     except (ValueError, KeyError, TypeError) as error:

@@ -1,7 +1,7 @@
-"""Other forms of an operation, written into a graph: what the rules of advice are made of.
+"""Other forms of an operation, written into a graph: the rules of advice use them.
 
-Each is a function of a :class:`Site` that returns the node to stand in its place, or None where the
-form does not fit this very call (sizes that are no multiple, more than four dimensions).
+Each is a function of a :class:`Site` that returns the replacement node, or None where the form does
+not fit the call (sizes that are not multiples, more than four dimensions).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def relu6(site: Site, x: fx.Node) -> fx.Node:
 
 
 def hard_gate(site: Site, x: fx.Node) -> fx.Node:
-    """relu6(x + 3) / 6"""
+    """Writes relu6(x + 3) / 6."""
     eased = relu6(site, site.call(aten.add.Tensor, x, 3.0))
     return site.call(aten.mul.Tensor, eased, 1 / 6)
 
 
 def called(target: Any, *args: Any) -> Rule:
-    """Another operator on the same value."""
+    """Returns the rule that calls another operator on the same value."""
     return lambda site: site.call(target, site.input(), *args)
 
 
@@ -38,37 +38,37 @@ def clipped(low: float, high: float) -> Rule:
 
 
 def gate_parts(site: Site) -> fx.Node:
-    """A hard sigmoid in parts."""
+    """Writes a hard sigmoid in parts."""
     return hard_gate(site, site.input())
 
 
 def swish_parts(site: Site) -> fx.Node:
-    """x * relu6(x + 3) / 6 in parts"""
+    """Writes x * relu6(x + 3) / 6 in parts."""
     return site.call(aten.mul.Tensor, site.input(), hard_gate(site, site.input()))
 
 
 def gelu_parts(site: Site) -> fx.Node:
-    """x * relu6(1.702 x + 3) / 6: the sigmoid form of GELU with a hard sigmoid"""
+    """Writes x * relu6(1.702 x + 3) / 6: the sigmoid form of GELU with a hard sigmoid."""
     x = site.input()
     return site.call(aten.mul.Tensor, x, hard_gate(site, site.call(aten.mul.Tensor, x, 1.702)))
 
 
 def gelu_sigmoid(site: Site) -> fx.Node:
-    """x * sigmoid(1.702 x)"""
+    """Writes x * sigmoid(1.702 x)."""
     x = site.input()
     gate = site.call(aten.sigmoid.default, site.call(aten.mul.Tensor, x, 1.702))
     return site.call(aten.mul.Tensor, x, gate)
 
 
 def gelu_tanh(site: Site) -> fx.Node | None:
-    """The form with tanh; None where it has it already."""
+    """Writes GELU's tanh form; None where the call already uses it."""
     if site.args["approximate"] == "tanh":
         return None
     return site.call(aten.gelu.default, site.input(), approximate="tanh")
 
 
 def larger_of_both(site: Site) -> fx.Node | None:
-    """max(x, slope * x) of a leaky ReLU; None where its slope is above 1."""
+    """Writes a leaky ReLU as max(x, slope * x); None where the slope is outside 0 to 1."""
     slope = float(site.args["negative_slope"])
     if not 0 <= slope <= 1:
         return None
@@ -77,7 +77,7 @@ def larger_of_both(site: Site) -> fx.Node | None:
 
 
 def relu_of_both(site: Site) -> fx.Node:
-    """|x| as relu(x) + relu(-x)"""
+    """Writes |x| as relu(x) + relu(-x)."""
     x = site.input()
     less = site.call(aten.relu.default, site.call(aten.mul.Tensor, x, -1.0))
     return site.call(aten.add.Tensor, site.call(aten.relu.default, x), less)
@@ -88,14 +88,14 @@ def negated(site: Site) -> fx.Node:
 
 
 def squared(site: Site) -> fx.Node | None:
-    """x * x; None of other powers."""
+    """Writes x * x; None for other powers."""
     if site.args["exponent"] != 2:
         return None
     return site.call(aten.mul.Tensor, site.input(), site.input())
 
 
 def times_reciprocal(site: Site) -> fx.Node | None:
-    """x * (1 / c); None where the divisor is computed, or has a zero."""
+    """Writes x * (1 / c); None where the divisor is computed, an integer tensor, or contains 0."""
     divisor = site.args["other"]
     if isinstance(divisor, int | float):
         return site.call(aten.mul.Tensor, site.input(), 1 / divisor) if divisor else None
@@ -106,9 +106,9 @@ def times_reciprocal(site: Site) -> fx.Node | None:
 
 
 def left_out(site: Site) -> fx.Node | None:
-    """Return what the operation reads first, where that is like what it makes. Return None for what
-    joins branches (those of them that nothing else reads would be left out with it) and for what
-    makes several tensors."""
+    """Returns the first input with the shape and type of the output. Returns None for an operation
+    that makes several tensors, or that joins branches which nothing else reads, because these would
+    be left out with it."""
     if not makes_tensor(site.node):
         return None
     joined = [node for node in site.node.all_input_nodes if not is_constant(node)]
@@ -126,8 +126,8 @@ def left_out(site: Site) -> fx.Node | None:
 
 
 def _sizes(site: Site) -> tuple[int, int] | None:
-    """Height and width of an upsampled image as multiples of the input's; None where they are
-    not whole."""
+    """Returns the height and width of an upsampled image as multiples of the input's; None where
+    they are not whole."""
     before, after = type_of(site.input("input" if "input" in site.args else "self")), site.type
     if len(before.shape) != 4 or before.dtype != "float32":
         return None
@@ -140,7 +140,7 @@ def _source(site: Site) -> fx.Node:
 
 
 def half_pixels(site: Site) -> fx.Node | None:
-    """Bilinear without align_corners; None where it is so."""
+    """Writes a bilinear resize without align_corners; None where the call already is."""
     if not site.args["align_corners"]:
         return None
     size = list(site.type.shape[2:])
@@ -148,12 +148,12 @@ def half_pixels(site: Site) -> fx.Node | None:
 
 
 def nearest(site: Site) -> fx.Node:
-    """The nearest pixel in place of a mean of four."""
+    """Writes a resize to the nearest pixel instead of a mean of four."""
     return site.call(aten.upsample_nearest2d.vec, _source(site), list(site.type.shape[2:]), None)
 
 
 def _transposed(site: Site, kernel: Tensor, scale: tuple[int, int]) -> fx.Node:
-    """A transposed convolution of each channel by itself, as one over all channels."""
+    """Writes a transposed convolution of each channel separately as one over all channels."""
     channels = type_of(_source(site)).shape[1]
     weight = torch.zeros(channels, channels, *kernel.shape)
     weight[torch.arange(channels), torch.arange(channels)] = kernel
@@ -166,13 +166,13 @@ def _transposed(site: Site, kernel: Tensor, scale: tuple[int, int]) -> fx.Node:
 
 
 def copied_pixels(site: Site) -> fx.Node | None:
-    """A transposed convolution that copies each pixel; None where the scale is not whole."""
+    """Writes a transposed convolution that copies each pixel; None where the scale is not whole."""
     scale = _sizes(site)
     return None if scale is None else _transposed(site, torch.ones(scale), scale)
 
 
 def shuffled_pixels(site: Site) -> fx.Node | None:
-    """Each channel copied by a convolution of one pixel, then a pixel shuffle; None where the scale
+    """Writes a 1x1 convolution that copies each channel, then a pixel shuffle; None where the scale
     is not one whole number."""
     scale = _sizes(site)
     if scale is None or scale[0] != scale[1]:
@@ -188,14 +188,14 @@ def shuffled_pixels(site: Site) -> fx.Node | None:
 
 
 def tent(size: int) -> Tensor:
-    """Weights of linear interpolation by ``size``: [2 * size - size % 2]"""
+    """Returns the weights of linear interpolation by ``size``: [2 * size - size % 2]."""
     n = 2 * size - size % 2
     centre = (n - 1) / 2
     return 1 - (torch.arange(n) - centre).abs() / size
 
 
 def spread_pixels(site: Site) -> fx.Node | None:
-    """A transposed convolution with bilinear weights; None where the scale is not whole."""
+    """Writes a transposed convolution with bilinear weights; None where the scale is not whole."""
     scale = _sizes(site)
     if scale is None:
         return None
@@ -203,7 +203,7 @@ def spread_pixels(site: Site) -> fx.Node | None:
 
 
 def pooled_mean(site: Site) -> fx.Node | None:
-    """Mean of an image as an average pooling; None of other dimensions."""
+    """Writes the mean of an image as average pooling; None for other dimensions."""
     x = site.input()
     shape, dims = type_of(x).shape, site.args["dim"]
     if len(shape) != 4 or not dims or sorted(dim % 4 for dim in dims) != [2, 3]:
@@ -213,8 +213,8 @@ def pooled_mean(site: Site) -> fx.Node | None:
 
 
 def dense_groups(site: Site) -> fx.Node | None:
-    """A convolution over all channels whose weights between groups are zero; None where there are
-    no groups, or one for each channel."""
+    """Writes a convolution over all channels whose weights between groups are zero; None where
+    there are no groups, or one per channel."""
     groups, weight = int(site.args["groups"]), site.constant("weight")
     if weight is None or groups == 1 or site.args["transposed"] or weight.shape[1] == 1:
         return None
@@ -227,7 +227,7 @@ def dense_groups(site: Site) -> fx.Node | None:
 
 
 def shuffling_weights(site: Site) -> fx.Node:
-    """A channel shuffle as a convolution of one pixel."""
+    """Writes a channel shuffle as a 1x1 convolution."""
     channels, groups = site.type.shape[1], int(site.args["groups"])
     order = torch.arange(channels).reshape(groups, -1).T.reshape(-1)
     weight = torch.eye(channels)[order][:, :, None, None].clone()
@@ -242,8 +242,8 @@ def shuffling_weights(site: Site) -> fx.Node:
 
 
 def scaled_and_shifted(names: tuple[str, str], image: bool) -> Rule:
-    """The norm without what it computes of its input: weight and bias alone, as a batch norm has
-    after training. ``image`` says that they are of channels in front."""
+    """Returns the rule that keeps only a norm's weight and bias, without statistics of its input,
+    as in a trained batch norm. ``image`` says that channels are dimension 1."""
 
     def rule(site: Site) -> fx.Node | None:
         x = site.input("input" if "input" in site.args else "self")
@@ -262,7 +262,7 @@ def scaled_and_shifted(names: tuple[str, str], image: bool) -> Rule:
 
 
 def batch_norm_parts(site: Site) -> fx.Node | None:
-    """x * scale + shift, computed from what the norm learnt."""
+    """Writes x * scale + shift, computed from the norm's learned statistics."""
     values = [site.constant(name) for name in ("weight", "bias", "running_mean", "running_var")]
     weight, bias, mean, variance = values
     if mean is None or variance is None:
@@ -282,18 +282,18 @@ def batch_norm_parts(site: Site) -> fx.Node | None:
 
 
 def single_precision(site: Site) -> fx.Node | None:
-    """A conversion to float64 left out."""
+    """Leaves out a conversion to float64."""
     x = site.input()
     return x if type_of(x).dtype == "float32" and site.type.dtype == "float64" else None
 
 
 _DIMS = {"flip": "dims", "softmax": "dim", "log_softmax": "dim", "cumsum": "dim", "roll": "dims"}
-"""Operators that name dimensions, and leave the shape alone -> the argument that does."""
+"""Operators that take dimensions and keep the shape -> the argument with the dimensions."""
 
 
 def without_permutes(site: Site) -> fx.Node | None:
-    """permute, one operator, inverse permute: the operator on other dimensions. The site is the
-    first permute; it stays where others read it."""
+    """Replaces permute, one operator, inverse permute by the operator on other dimensions. The site
+    is the first permute."""
     order = [int(dim) for dim in site.args["dims"]]
     users = list(site.node.users)
     if len(users) != 1:

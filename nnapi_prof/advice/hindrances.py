@@ -1,13 +1,13 @@
-"""Find what prevents a faster plan, and predict what work would take on a target that never ran it.
+"""Find what prevents a faster plan, and predict the cost of work on a target that never ran it.
 
-Hindrances are read from a model's graph, its costs and the segments of its plan. What a refused
-unit would take is predicted from what the same target ran:
+Hindrances are read from a model's graph, its costs and the segments of its plan. The cost of a
+refused unit is predicted from the units that the same target ran:
 
     ns = operation + max(moved bytes * ns_per_byte, multiply-accumulates * ns_per_mac[kind])
 
 fitted to marginal costs, without invocation and transfer. Work without weights is priced by the
-bytes that it moves, which is what it costs on accelerators. A kind that was measured corrects the
-others of its kind.
+bytes that it moves, which determine its cost on accelerators. Measurements of a kind correct the
+predictions for that kind.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ from nnapi_prof.graph.plan import AUTO, Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph, Work
 
 FEWEST = 2
-"""With fewer samples nothing is said."""
+"""Fewest samples from which prices are fitted."""
 NOISE, NOISE_NS = 0.05, 500.0
-"""Of a marginal cost: relative, and what is added."""
+"""Noise of a marginal cost: a share of it, and an absolute part in ns."""
 BANDWIDTH_SHARE, BANDWIDTH_DOUBT = 0.6, 0.5
-"""Before samples of several sizes say more: of the least ns for each byte that anything took, bytes
-are taken to be this share, give or take so much (assumed; the rest is for the operation itself)."""
+"""Assumed share of bytes in the lowest ns per byte of any sample, give or take the second number;
+the rest is the operation itself. Samples of several sizes override it."""
 DEARER = {
     "DEPTHWISE_CONV_2D": 3.0,
     "FULLY_CONNECTED": 3.0,
     "GROUPED_CONV_2D": 1.0,
     "TRANSPOSE_CONV_2D": 4.0,
 }
-"""Kind -> times a convolution's ns for each multiply-accumulate, where none of it was measured: of
-the GPUs of ``costs/data`` between 2 and 4, 1 and 11, 0.9 and 1; the last is assumed."""
+"""Kind -> its ns per multiply-accumulate over a convolution's, used where none of the kind was
+measured. On the GPUs of ``costs/data`` the ratios are between 2 and 4, 1 and 11, 0.9 and 1; the
+last is assumed."""
 MOVING = 1.3
-"""What takes at most so many times what its bytes take says nothing of multiply-accumulates: a
-convolution to few channels, say, which would make all of its kind as slow for each."""
+"""Multiple of the time of its bytes up to which a sample is ignored in rates of
+multiply-accumulates: a convolution to few channels, say, would make its whole kind seem slow."""
 ERROR, NEW_ERROR = 0.1, 0.3
-"""Relative errors of prices, at least: of kinds that were measured, and of others."""
+"""Lower bounds of the relative errors of prices: of measured kinds, and of others."""
 MOST_FACTOR = 4.0
-"""A kind's own factor is at most this, either way."""
+"""Largest factor of a kind; the smallest is its reciprocal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +60,23 @@ class WorkPrices:
     operation_ns: float
     ns_per_byte: float
     ns_per_mac: Mapping[str, Mapping[str, float]]
-    """Weighted kind -> :attr:`Work.rate` -> ns for each multiply-accumulate."""
+    """Weighted kind -> :attr:`Work.rate` -> ns per multiply-accumulate."""
     factors: Mapping[str, float]
-    """By :attr:`Work.rate`: measured over what the rest says."""
+    """:attr:`Work.rate` -> measured cost over :meth:`usual_ns`."""
     errors: tuple[float, float] = (ERROR, NEW_ERROR)
-    """Relative, which nine of ten samples stay below: with their kind's factor, and without."""
+    """Relative errors that nine of ten samples stay below: with their kind's factor, and without.
+    """
 
     def error(self, work: Work) -> float:
-        """Relative error of :meth:`ns` that nine of ten stay below."""
+        """Returns the relative error of :meth:`ns` that nine of ten samples stay below."""
         return self.errors[work.rate not in self.factors]
 
     def ns(self, work: Work) -> float:
-        """Marginal cost of a unit that does this."""
+        """Returns the marginal cost of a unit that does this work."""
         return self.usual_ns(work) * self.factors.get(work.rate, 1.0)
 
     def usual_ns(self, work: Work) -> float:
-        """The same without what is special of its kind."""
+        """Returns the marginal cost without the factor of its kind."""
         computing = 0.0
         if work.kind in WEIGHTED and self.ns_per_mac:
             own = self.ns_per_mac.get(work.kind, {})
@@ -90,7 +92,7 @@ def _dearer(kind: str) -> float:
 
 
 def fit_prices(samples: Sequence[tuple[Work, float]]) -> WorkPrices | None:
-    """From works and their marginal costs in ns; None where there are too few of them."""
+    """Fits prices to works and their marginal costs in ns; None where there are too few."""
     samples = [(work, ns) for work, ns in samples if ns > 0 and work.moved > 0]
     if len(samples) < FEWEST:
         return None
@@ -135,7 +137,7 @@ def _most(logarithms: Sequence[float]) -> float:
 
 
 def _weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
-    """Returns the median of values with weights: large ones tell more of a rate than small ones."""
+    """Returns the weighted median of (value, weight) pairs."""
     ordered = sorted(pairs)
     whole, weight = sum(own for _, own in ordered), 0.0
     for value, own in ordered:
@@ -146,7 +148,8 @@ def _weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def _light(samples: Sequence[tuple[Work, float]]) -> tuple[float, float]:
-    """ns of an operation and of a byte, from what has no weights; from all where nothing is so."""
+    """Returns the ns of an operation and of a byte, from samples without weights; where there are
+    none, 0 and the lowest ns per byte of all."""
     most = min(ns / work.moved for work, ns in samples)
     light = [(work, ns) for work, ns in samples if work.kind not in WEIGHTED]
     if not light:
@@ -164,23 +167,24 @@ def _light(samples: Sequence[tuple[Work, float]]) -> tuple[float, float]:
 
 
 MOVERS = frozenset("permute transpose to_channels_last to_contiguous view reshape clone".split())
-"""Operations of labels that compute nothing."""
+"""Kinds of units that compute nothing."""
 PERMUTES = frozenset({"permute", "transpose"})
-"""Those of them that somebody wrote: the others follow from what stands around them."""
+"""Movers that the model's author wrote; the others follow from their neighbours."""
 WIDE = frozenset({"float64", "complex64", "complex128"})
 """Types that NNAPI does not have."""
 SLOW, SHARE = 2.0, 0.03
-"""A unit is slow that takes so many times what work of its size does, and so much of the plan."""
+"""A unit is slow if it takes at least this multiple of work of its size, and units like it take at
+least this share of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class HindranceFinding:
-    """Units that stand in the way together."""
+    """Units that together prevent a faster plan."""
 
     kind: Hindrance
     units: tuple[int, ...]
     targets: tuple[Target, ...]
-    """That do not run them, or do slowly."""
+    """Targets that do not run the units, or run them slowly."""
     reasons: tuple[str, ...] = ()
 
 
@@ -191,9 +195,9 @@ def find_hindrances(
     prices: Mapping[Target, WorkPrices],
     kept_off: Iterable[int] = (),
 ) -> list[HindranceFinding]:
-    """Those of a plan; of several about the same units the first.
+    """Finds the hindrances of a plan; of several about the same units, only the first.
 
-    ``prices`` are of the targets that may matter, ``kept_off`` the units that constraints keep off
+    ``prices`` holds the targets to consider, ``kept_off`` the units that constraints keep off
     accelerators.
     """
     findings = [
@@ -210,15 +214,15 @@ def find_hindrances(
 
 
 def accelerators(targets: Iterable[Target]) -> list[Target]:
-    """Those that have a name of their own."""
+    """Returns the NNAPI targets that name an accelerator."""
     return [t for t in targets if t.engine is Engine.NNAPI and t.accelerator != AUTO]
 
 
 def _find_refusals(
     graph: UnitGraph, costs: CostModel, plan: Plan, prices: Mapping[Target, WorkPrices]
 ) -> list[HindranceFinding]:
-    """Finds operations that an accelerator refuses, or that not even the CPU engine runs, with all
-    their units. All operations in 64 bits are one finding."""
+    """Finds operations that an accelerator refuses, or that even the CPU engine does not run, with
+    all their units. All operations in 64 bits are one finding."""
     hosted = {u for s in plan.segments if s.target.engine is Engine.HOST for u in s.units}
     units: dict[str, set[int]] = defaultdict(set)
     places: dict[str, dict[Target, None]] = defaultdict(dict)
@@ -250,7 +254,7 @@ def _kept_off(
     prices: Mapping[Target, WorkPrices],
     kept_off: frozenset[int],
 ) -> list[HindranceFinding]:
-    """Finds operations that constraints keep off accelerators, with all their units; and one
+    """Finds operations that constraints keep off accelerators, with all their units, and adds one
     finding for all of them together."""
     by_operation: dict[str, list[int]] = defaultdict(list)
     for unit in sorted(kept_off):
@@ -271,7 +275,7 @@ def _kept_off(
 
 
 def _cuts(plan: Plan) -> list[HindranceFinding]:
-    """Segments between two of one accelerator."""
+    """Finds segments between two segments of one accelerator."""
     findings = []
     ends = zip(plan.segments, plan.segments[1:], plan.segments[2:], strict=False)
     for before, inner, after in ends:
@@ -286,7 +290,7 @@ def _cuts(plan: Plan) -> list[HindranceFinding]:
 def _slow(
     graph: UnitGraph, costs: CostModel, plan: Plan, prices: Mapping[Target, WorkPrices]
 ) -> list[HindranceFinding]:
-    """Units that take far longer than others of their size, those alike together."""
+    """Finds units that take far longer than others of their size; equal ones are one finding."""
     alike: dict[tuple[str, Target], list[int]] = defaultdict(list)
     spent: dict[tuple[str, Target], float] = defaultdict(float)
     for segment in plan.segments:
@@ -308,8 +312,8 @@ def _slow(
 
 
 def _layouts(graph: UnitGraph) -> list[HindranceFinding]:
-    """Neighbours that only move values, with at most one unit between two of them, and a permute
-    among them."""
+    """Finds groups of neighbours that only move values, with at most one unit between two of them
+    and at least one permute."""
     movers = [unit.index for unit in graph.units if unit.kind in MOVERS]
     root = {unit: unit for unit in movers}
 

@@ -1,8 +1,8 @@
 """Search for advice: remove each hindrance, by a rewrite where one is known, and rank the results.
 
-The known rewrites are a table: which operators, what to write in PyTorch instead, and what that
-does to outputs. Of one operator those that change least stand first. ``form`` writes a rewrite into
-a copy of the program's graph, so that plans with it can be predicted and tried.
+The known rewrites are a table: the operators, the PyTorch code to write instead, and its effect on
+the outputs. The rewrites of one operator that change least come first. ``form`` writes a rewrite
+into a copy of the program's graph, so that plans with it can be predicted and tried.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class KnownRewrite:
     """A row of the table."""
 
     operators: tuple[Any, ...]
-    """ATen overloads, as they are after normalising."""
+    """ATen overloads, after normalisation."""
     rewrite: Rewrite
     form: Rule
 
@@ -202,18 +202,18 @@ LEFT_OUT = Rewrite(
     "x  # or an operation that the accelerator runs",
     "Only to see what it costs: the model must be trained without it, or compute it at its end.",
 )
-"""Of operations without a known rewrite."""
+"""Rewrite of operations without a known one."""
 
 
 def rules_for(operator: Any) -> tuple[KnownRewrite, ...]:
-    """The rows for an overload, those that change least first."""
+    """Returns the rows for an overload, those that change least first."""
     return tuple(rule for rule in RULES if operator in rule.operators)
 
 
 def rewritten(program: Program, forms: Mapping[str, Rule]) -> fx.GraphModule | None:
-    """The program's graph with other forms of some nodes, by their names; weights are shared.
+    """Returns the program's graph with other forms of the named nodes; weights are shared.
 
-    None where no form fits, as of sizes that it is not for.
+    None where no form fits, for example because it does not support the sizes.
     """
     module = _copy(program.module)
     changed = 0
@@ -242,7 +242,7 @@ def _copy(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def as_program(module: fx.GraphModule, program: Program) -> Program | None:
-    """A rewritten graph as a program, normalised anew; None where it cannot be."""
+    """Returns a rewritten graph as a program, normalised again; None where that fails."""
     try:
         return prepare(module, program.example_inputs, program.name)
     except FrontendError:
@@ -250,13 +250,13 @@ def as_program(module: fx.GraphModule, program: Program) -> Program | None:
 
 
 def names_of(program: Program, units: Iterable[int]) -> tuple[str, ...]:
-    """The nodes that units are made of."""
+    """Returns the names of the nodes in units."""
     return tuple(name for unit in units for name in program.units.units[unit].nodes)
 
 
 def moved(program: Program, module: fx.GraphModule) -> float:
-    """Largest change of an output on the program's example inputs, relative to the largest value
-    of that output; infinity where one is no number any more."""
+    """Returns the largest change of an output on the program's example inputs, relative to the
+    largest value of that output; infinity where a value becomes NaN."""
     with torch.no_grad():
         before = program.module(*program.example_inputs)
         after = module(*program.example_inputs)
@@ -271,23 +271,23 @@ def moved(program: Program, module: fx.GraphModule) -> float:
 
 
 ALONE = 1 / 3
-"""The part of the time in which hindrances are ranked by costs alone."""
+"""Share of the time in which hindrances are ranked by costs alone."""
 LEAST_SECONDS = 0.1
-"""Of the search for one plan."""
+"""Shortest time limit of the search for one plan."""
 SAME_NS = 1_000.0
-"""Savings that differ by less are those of one plan."""
+"""Savings are rounded to multiples of this; equal ones count as the same plan's."""
 MOST_MIXED = 3
-"""Operations of a hindrance whose rewrites are put together; of more none is written."""
+"""Most operators of a hindrance whose rewrites are combined."""
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A piece of advice, and the rewritten graph where it has one."""
+    """A piece of advice, and the rewritten graph if there is one."""
 
     advice: Advice
     module: fx.GraphModule | None = None
     others: tuple[Suggestion, ...] = ()
-    """Other rewrites of the same hindrance, the likelier first."""
+    """Other rewrites of the same hindrance, the likeliest first."""
 
 
 @dataclass(frozen=True)
@@ -303,11 +303,11 @@ def suggestions(
     rewriting: bool = True,
     progress: Callable[[int, int, str], None] = lambda *_: None,
 ) -> Iterator[Suggestion]:
-    """Yields suggestions as they are found. What promises most by costs alone is tried first.
+    """Yields suggestions as they are found. The most promising by costs alone are tried first.
 
-    ``rewriting`` says whether the program may be written anew, which one in 8 bits may not. Ends
-    after ``seconds``. A third of them is for costs alone, in equal parts; hindrances that have no
-    plan by then are left out. What has no rewrite at the end is told by costs alone.
+    ``rewriting`` says whether the program may be rewritten, which one in 8 bits may not. Ends after
+    ``seconds``. A third of them is for ranking by costs alone, in equal parts; hindrances that have
+    no plan by then are left out. A hindrance without a rewrite is suggested by costs alone.
     """
     began = time.monotonic()
     graph = basis.program.units
@@ -335,8 +335,8 @@ def suggestions(
 
 
 def ranked(options: Sequence[Suggestion]) -> list[Suggestion]:
-    """Those that save most first. Of those about the same units, or with the same rewrite and the
-    same plan, the one about fewer units."""
+    """Sorts suggestions by their saving, largest first. Of several about the same units, or with
+    the same rewrite and saving, keeps the one about the fewest units."""
     chosen: dict[object, Suggestion] = {}
     for one in sorted(options, key=lambda each: len(each.advice.units)):
         advice = one.advice
@@ -367,8 +367,8 @@ def _advice(
 
 
 def _best_rewrite(basis: Basis, finding: HindranceFinding, hoped_ns: float) -> Suggestion | None:
-    """Picks a hindrance's rewrite. Of the least doubtful ones that save most it takes the one that
-    changes least; the others follow as alternatives."""
+    """Picks a hindrance's rewrite: the one that changes least among the least doubtful ones that
+    save nearly most. The others follow as alternatives."""
     least = LEAST_GAIN * basis.plan.predicted_ns
     options = [
         option
@@ -392,7 +392,7 @@ def _best_rewrite(basis: Basis, finding: HindranceFinding, hoped_ns: float) -> S
 
 @dataclass(frozen=True)
 class _Option:
-    """A rewrite that was predicted."""
+    """A rewrite with its prediction."""
 
     what_if: WhatIf
     rewrite: Rewrite
@@ -411,7 +411,7 @@ def _try_candidate(basis: Basis, candidate: _Candidate) -> _Option | None:
 
 
 def _candidates(basis: Basis, finding: HindranceFinding) -> Iterator[_Candidate]:
-    """Known rewrites of a hindrance: of one operation each, of several one of each together."""
+    """Yields the known rewrites of a hindrance: each alone, then its operators combined."""
     if finding.kind is Hindrance.KEPT_OFF:
         return
     rules: dict[KnownRewrite, list[str]] = {}
@@ -432,7 +432,7 @@ def _candidates(basis: Basis, finding: HindranceFinding) -> Iterator[_Candidate]
 def _mixtures(
     rules: Mapping[KnownRewrite, Sequence[str]], operators: Sequence[Sequence[KnownRewrite]]
 ) -> Iterator[_Candidate]:
-    """All operations at once: by the rewrites that change least, and by the simplest."""
+    """Yields rewrites of all operators at once: those that change least, then the simplest."""
     for place in (0, -1):
         chosen = [own[place] for own in operators]
         forms = {name: rule.form for rule in chosen for name in rules[rule]}

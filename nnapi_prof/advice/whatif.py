@@ -1,4 +1,4 @@
-"""Plans as if something were otherwise: of a rewritten program, or with other costs of this one."""
+"""Plan a changed program: a rewritten one, or the same one with other costs."""
 
 from __future__ import annotations
 
@@ -24,30 +24,32 @@ from nnapi_prof.graph.unit import Work
 from nnapi_prof.partition import Constraints, Problem, SearchLimits, make_problem, plan_problem
 
 Operations = tuple[Work, ...] | str
-"""Of a unit: its NNAPI operations, or why it has none."""
+"""NNAPI operations of a unit, or the reason why it has none."""
 OperationsOf = Callable[[Program, int], Sequence[Operations]]
-"""Of a program's units, at a feature level."""
+"""Function of a program and a feature level that returns the operations of each unit."""
 BASIC = frozenset(
     """ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED MAX_POOL_2D MUL
     RELU RELU1 RELU6 RESHAPE""".split()
 )
-"""What the first version of NNAPI had and nearly every driver takes: tried or not, it is taken to
-run, unless it alone can be what was refused."""
+"""Operations of the first version of NNAPI, which nearly every driver accepts. They are assumed to
+run even if untried, unless only they can explain a refusal."""
 FAMILIES = (
     frozenset({"RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"}),
     frozenset({"LOGISTIC", "TANH", "HARD_SWISH", "ELU", "EXP"}),
     frozenset({"MEAN", "REDUCE_SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD"}),
 )
-"""Operations that drivers take together, or not: where one was refused, others are in doubt."""
+"""Families of operations that drivers tend to support together: where one was refused, the others
+are in doubt."""
 MOST_BIAS = 1.25
-"""Whole regions differ from the sum of their parts by at most this, either way."""
+"""Largest ratio of a whole region's latency to the sum of its parts; the smallest is its
+reciprocal."""
 
 
 class SupportDoubt(enum.IntEnum):
-    """Whether a target runs a unit that it never ran."""
+    """Doubt whether a target runs a unit that it never ran."""
 
     NONE = 0
-    """All that it is made of ran there, or is basic."""
+    """All its operations ran there, or are basic."""
     NEVER_TRIED = 1
     RELATIVE_REFUSED = 2
     """An operation of the same family was refused."""
@@ -55,15 +57,15 @@ class SupportDoubt(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A plan that there would be."""
+    """A plan with a change applied."""
 
     plan: Plan
     ns: float
-    """Predicted."""
+    """Predicted latency."""
     doubt: SupportDoubt = SupportDoubt.NONE
-    """Of the units that are new, where the plan has them."""
+    """Largest doubt about the new units on the targets that the plan gives them."""
     margin_ns: float = 0.0
-    """Half of the 95 % interval of what it saves."""
+    """Half of the saving's 95 % interval."""
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Basis:
     program: Program
     costs: CostModel
     rows: Sequence[Measurement]
-    """Of the device, those of other models among them."""
+    """Measurements of the device, including those of other models."""
     plan: Plan
     levels: Mapping[Target, int]
     """Feature levels to lower for."""
@@ -81,16 +83,16 @@ class Basis:
     kept_off: frozenset[int] = frozenset()
     """Units that constraints keep off accelerators."""
     limits: SearchLimits = field(default_factory=lambda: SearchLimits(seconds=2.0))
-    """Of each plan."""
+    """Search limits of each plan."""
 
     @cached_property
     def offered(self) -> frozenset[Target]:
-        """Targets that plans use: those behind another in everything are left out."""
+        """Targets that plans may use: dominated ones are left out."""
         return frozenset(drop_dominated_targets(self.costs.table).targets)
 
     @cached_property
     def prices(self) -> dict[Target, WorkPrices]:
-        """Prices of the targets that ran enough units to price those that did not run."""
+        """Prices of the targets that ran enough units to price the others."""
         by_target = {}
         for target in self.offered & set(self.costs.fits) - self.costs.partial:
             own = fit_prices([*self._own_samples(target), *self._other_samples(target)])
@@ -107,7 +109,7 @@ class Basis:
         return once.values()
 
     def _other_samples(self, target: Target) -> Iterable[tuple[Work, float]]:
-        """Units of other models, measured alone, without invocation and transfer."""
+        """Yields units of other models, measured alone, without invocation and transfer."""
         own = {unit.signature for unit in self.program.units.units}
         for row in self._alone.get(target, ()):
             if row.signature not in own and row.work is not None:
@@ -129,7 +131,7 @@ class Basis:
 
     @cached_property
     def bias(self) -> dict[Target, float]:
-        """Target -> what whole segments of the plan take, over the sum of their parts."""
+        """Target -> latency of the plan's whole segments over the sum of their parts."""
         problem = make_problem(self.program.units, self.costs.table)
         whole: dict[Target, float] = {}
         parts: dict[Target, float] = {}
@@ -148,7 +150,8 @@ class Basis:
         }
 
     def predicted_ns(self, plan: Plan) -> float:
-        """A plan's latency; what was not measured whole is off as the first plan's segments are."""
+        """Returns a plan's latency; segments that were not measured whole are scaled by
+        :attr:`bias`."""
         return (
             plan.conversions_ns
             + self.plan.copies_ns
@@ -190,7 +193,7 @@ class Basis:
 
     @cached_property
     def guilty(self) -> dict[Target, frozenset[str]]:
-        """Operations for which a target refused units, as far as that can be told."""
+        """Operations to which a target's refusals can be traced."""
         refused: dict[Target, frozenset[str]] = {}
         for (unit, target), _ in self.costs.refusals.items():
             if target not in self.levels:
@@ -200,7 +203,7 @@ class Basis:
         return refused
 
     def judge(self, operations: Operations, target: Target) -> str | SupportDoubt:
-        """Why a target does not run a unit; or how sure it is that it does."""
+        """Returns the reason why a target does not run a unit, or the doubt whether it does."""
         if isinstance(operations, str):
             return operations
         names = frozenset(work.kind for work in operations)
@@ -217,8 +220,8 @@ class Basis:
     # Plans
 
     def rewritten(self, program: Program) -> WhatIf | None:
-        """The best plan of a rewritten program, by costs that are estimated where they are new;
-        None where there is no plan."""
+        """Returns the best plan of a rewritten program, with estimated costs of new units; None
+        where there is no plan."""
         estimated, doubts = self._estimates(program)
         costs = fill(program.units, self.rows, estimated, fits=self.costs.fits)
         places = (t for t in costs.targets if t in self.offered or t == HOST)
@@ -239,8 +242,9 @@ class Basis:
         return WhatIf(plan, self.predicted_ns(plan), doubt, margin)
 
     def margin_ns(self, plan: Plan, costs: CostModel, guessed_ns: float = 0.0) -> float:
-        """Half of the 95 % interval of what a plan saves; ``guessed_ns`` is how far what is
-        estimated of it may be off. What both plans share errs alike: this is at most."""
+        """Returns half of the 95 % interval of a plan's saving; ``guessed_ns`` is the possible
+        error of its estimated part. It is an upper bound, because the parts that both plans share
+        have the same error."""
         halves = [half_interval_ns(self.plan.segments, self.costs)]
         halves.append(half_interval_ns(plan.segments, costs))
         return math.hypot(*halves) + guessed_ns
@@ -307,9 +311,9 @@ class Basis:
         return make_problem(self.program.units, drop_dominated_targets(self.costs.table))
 
     def without(self, finding: HindranceFinding, seconds: float) -> WhatIf | None:
-        """Returns the best plan that is found within ``seconds`` as if units were no hindrance:
-        refused and slow ones at the price of work of their size, what moves values for nothing.
-        None where there is no plan."""
+        """Returns the best plan found within ``seconds`` with the hindrance removed: refused and
+        slow units at the price of work of their size, movers of values for free. None where there
+        is no plan."""
         problem = self._problem
         unit_ns = problem.unit_ns.copy()
         errors: dict[tuple[int, Target], float] = {}
