@@ -10,11 +10,11 @@
 
 :func:`load` takes files and models in memory; :func:`profile`, :func:`read_costs` and
 :func:`estimate` give :class:`Costs`, :func:`partition` a :class:`ModelPlan`, :func:`run` a
-:class:`Result`; :func:`go` does all of it. :func:`advise` says what would make a plan faster,
-:func:`compare` puts results side by side, :func:`calibrate` fits a :class:`Phone` to measurements,
-:func:`devices` lists what is within reach, :func:`convert_model` makes a module for stock PyTorch.
-Notes go to the logger ``nnapi_prof``;
-errors are :class:`NnapiProfError` and its kinds, in :mod:`nnapi_prof.errors`.
+:class:`Result`; :func:`go` does all of it. :func:`advise` suggests changes that make a plan faster,
+:func:`compare` compares results, :func:`calibrate` fits a :class:`Phone` to measurements,
+:func:`devices` lists the devices within reach, :func:`convert_model` makes a module for stock
+PyTorch. Notes go to the logger ``nnapi_prof``; errors are subclasses of :class:`NnapiProfError`, in
+:mod:`nnapi_prof.errors`.
 
 Importing this package loads nothing else: each name loads what it needs when it is first used.
 """
@@ -68,18 +68,18 @@ _WHERE = {
     "read_plan": "api.plan",
     "run": "api.run",
 }
-"""Public name -> the module that defines it. ``__init__.pyi`` has the same for type checkers and
-editors (here, imports under TYPE_CHECKING would run against the layers)."""
+"""Public name -> the module that defines it. ``__init__.pyi`` repeats it for type checkers and
+editors (imports under TYPE_CHECKING here would violate the layers)."""
 
 _ALSO_PACKAGES = ("fleet", "partition")
-"""Public functions that are packages, too: the package is callable, and the call is the function's.
-Whoever imports ``nnapi_prof.partition`` makes it an attribute here, in place of the function."""
+"""Public functions whose names are also packages. Such a package is callable and calls the
+function, because ``import nnapi_prof.partition`` replaces the function by the package here."""
 
 __all__ = ["__version__", *_WHERE]
 
 
 class _CallablePackage(ModuleType):
-    """A package that is called as the public function of its name."""
+    """A package that calls the public function of its name."""
 
     def __call__(self, *args: object, **named: object) -> object:
         return _function(self.__name__)(*args, **named)
@@ -98,7 +98,7 @@ class _CallablePackage(ModuleType):
 
 
 class _Package(ModuleType):
-    """This package, to which the import system ties every part of it once that is imported."""
+    """This package; the import system sets each imported submodule as an attribute of it."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _ALSO_PACKAGES and isinstance(value, ModuleType):
@@ -107,7 +107,7 @@ class _Package(ModuleType):
 
 
 def _function(package: str) -> Callable[..., object]:
-    """The public function of a package's name."""
+    """Return the public function that has a package's name."""
     name = package.rpartition(".")[2]
     result: Callable[..., object] = getattr(
         importlib.import_module(f"{__name__}.{_WHERE[name]}"), name
@@ -116,7 +116,7 @@ def _function(package: str) -> Callable[..., object]:
 
 
 def __getattr__(name: str) -> object:
-    """A public name, loaded now."""
+    """Load a public name when it is first used."""
     if name in _ALSO_PACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _WHERE:

@@ -1,4 +1,4 @@
-"""The public names, as type checkers and editors see them; see __init__.py."""
+"""The public names for type checkers and editors; see __init__.py."""
 
 from nnapi_prof.api import Devices as Devices
 from nnapi_prof.api import Progress as Progress

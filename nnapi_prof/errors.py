@@ -1,15 +1,15 @@
-"""Every error of nnapi-prof, one tree.
+"""All errors of nnapi-prof, as one tree.
 
     NnapiProfError                 base: one line for the user, exit code 1
     +-- UsageError                 the command line or an option is wrong, exit code 2
-    |   +-- ModelFileError         the model file is missing or of a kind we do not read
+    |   +-- ModelFileError         the model file is missing or of an unsupported kind
     |   +-- InputSpecError         the stated inputs do not fit the model
     +-- FrontendError              the model was read but cannot become a graph
-    |   +-- KeepsState             one of its runs depends on the run before
+    |   +-- KeepsState             a run of the model depends on the run before
     +-- UnsupportedOp              a lowering refuses a node; carries the reason as a sentence
-    +-- ConversionError            a region cannot be had in the precision or form asked for
-    +-- SerializationError         bytes that are no model, request or bundle of ours
-    +-- CostError                  a cost table cannot be opened or lacks what is asked
+    +-- ConversionError            a region cannot be converted to the requested precision or form
+    +-- SerializationError         bytes are not a model, request or bundle of nnapi-prof
+    +-- CostError                  a cost table cannot be opened or lacks the requested costs
     |   +-- NotMeasured            it has no costs of a model, device or conditions
     +-- PartitionError             no plan exists for the given costs
     +-- DeviceError                something about the device or the way to it
@@ -22,7 +22,7 @@
     +-- SlowerError                a plan or a cost table is slower than `compare` allows
     +-- MismatchError              outputs differ from eager PyTorch by more than the tolerance
 
-A message is the problem (what failed, on which thing, what was found), and the remedy.
+A message states the problem (what failed, on which object, what was found) and the remedy.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from pathlib import Path
 class NnapiProfError(Exception):
     """Base of all errors that a user may see; ``exit_code`` is what the command line returns.
 
-    ``problem`` says what failed, on which thing, and what was found; ``remedy`` what to do, None
-    where the problem says it.
+    ``problem`` says what failed, on which object, and what was found; ``remedy`` says what to do,
+    None where the problem says it.
     """
 
     exit_code = 1
@@ -57,7 +57,7 @@ class UsageError(NnapiProfError):
 
 
 class ModelFileError(UsageError):
-    """The model file is missing or of a kind that is not read."""
+    """The model file is missing or of an unsupported kind."""
 
 
 class InputSpecError(UsageError):
@@ -78,13 +78,13 @@ class Refusal:
 
     reason: str
     operation: str | None = None
-    """The ATen operator that NNAPI cannot run; None where something else speaks against it."""
+    """The ATen operator that NNAPI cannot run; None where the reason is another one."""
     source: str = ""
     """The node that was refused."""
 
     @property
     def sentence(self) -> str:
-        """The refusal of any such node."""
+        """The refusal in a sentence, without the node."""
         if self.operation is None:
             return self.reason
         return f"{self.operation} cannot run on NNAPI: {self.reason}"
@@ -105,15 +105,15 @@ class UnsupportedOp(NnapiProfError):
 
 
 class ConversionError(NnapiProfError):
-    """A converted region cannot be had in the precision or form asked for."""
+    """A region cannot be converted to the requested precision or form."""
 
 
 class SerializationError(NnapiProfError):
-    """Bytes that are no model, request or bundle of ours."""
+    """Bytes are not a model, request or bundle of nnapi-prof."""
 
 
 class CostError(NnapiProfError):
-    """A cost table cannot be opened or lacks what is asked."""
+    """A cost table cannot be opened or lacks the requested costs."""
 
 
 class NotMeasured(CostError):
@@ -125,7 +125,7 @@ class PartitionError(NnapiProfError):
 
 
 class DeviceError(NnapiProfError):
-    """Something about the device or the way to it; ``serial`` names the device where known."""
+    """A device or the connection to it fails; ``serial`` names the device where known."""
 
     def __init__(
         self, problem: str, remedy: str | None = None, *, serial: str | None = None
@@ -135,7 +135,7 @@ class DeviceError(NnapiProfError):
 
 
 class DeviceNotFound(DeviceError):
-    """No such device."""
+    """The device does not exist."""
 
 
 class DeviceUnauthorized(DeviceError):
@@ -168,13 +168,13 @@ class SlowerError(NnapiProfError):
 
 _on_command_line: ContextVar[bool] = ContextVar("on_command_line", default=False)
 _ARGUMENTS = {"input": "inputs", "list": "listed", "output": "path"}
-"""Options whose argument in Python is called otherwise."""
+"""Options whose argument has another name in Python."""
 
 
 @contextmanager
 def command_line() -> Iterator[None]:
-    """While this lasts, messages spell options as the command line takes them; else as arguments
-    of the Python interface."""
+    """Spell options in messages as on the command line during a block, instead of as Python
+    arguments."""
     token = _on_command_line.set(True)
     try:
         yield
@@ -188,7 +188,7 @@ def for_caller(on_command_line: str, in_python: str) -> str:
 
 
 def option_name(name: str, value: str | None = None) -> str:
-    """An option as its user spells it: ``--max-regions`` or ``max_regions``; with a value
+    """Returns an option as its user spells it: ``--max-regions`` or ``max_regions``; with a value
     ``--pin relu=cpu`` or ``pin='relu=cpu'``."""
     argument = _ARGUMENTS.get(name, name.replace("-", "_"))
     if value is None:
@@ -197,8 +197,8 @@ def option_name(name: str, value: str | None = None) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean NAME?)`` where a mistyped word is near to one that is known, else nothing,
-    for the message of an error."""
+    """Returns `` (did you mean NAME?)`` for an error message where a known word resembles the
+    mistyped one, else an empty text."""
     import difflib
 
     near = difflib.get_close_matches(word, list(known), n=1)
@@ -206,10 +206,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def non_regular_kind(path: Path) -> str | None:
-    """Returns the kind of what stands at ``path`` in the place of a file: ``a folder``, ``a pipe``
-    or ``a device``; None for a file, a link to one, and where there is nothing.
+    """Returns the kind of a ``path`` that is not a regular file: ``a folder``, ``a pipe`` or ``a
+    device``; None for a file, a link to one, and where nothing exists.
 
-    Whoever reads a file that a user named asks first: opening a pipe waits for a writer, and a
+    Call it before reading a file that a user named: opening a pipe waits for a writer, and a
     device may never end.
     """
     try:
@@ -221,9 +221,9 @@ def non_regular_kind(path: Path) -> str | None:
 
 
 def escape_untrusted(text: str, limit: int = 500) -> str:
-    """Text of a stranger's (a phone, a file) as one line for a message: control characters, which
-    could steer a terminal or forge lines, become visible escapes, and the end of what is longer
-    than ``limit`` is cut off."""
+    """Returns text from an untrusted source (a phone, a file) as one line for a message. Control
+    characters, which could steer a terminal or forge lines, become visible escapes, and text beyond
+    ``limit`` characters is cut off."""
     shown = "".join(
         c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii")
         for c in text[: limit + 1]

@@ -1,8 +1,8 @@
-"""Declare options once: fields of frozen dataclasses, each with its help and its range.
+"""Options, declared once as fields of frozen dataclasses, each with its help and its range.
 
 The field has the type and the default, :func:`option` the rest. :func:`validate` checks the fields
-for callers from Python, :mod:`nnapi_prof.cli.options` makes options of the command line from them,
-and the documentation lists them.
+for callers from Python, :mod:`nnapi_prof.cli.options` makes command-line options of them, and the
+documentation lists them.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _KEY = "option"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """The properties of an option that its field's type and default do not tell."""
+    """The properties of an option beyond its field's type and default."""
 
     help: str
     least: float | None = None
     most: float | None = None
     choices: tuple[str, ...] = ()
     flag: str | None = None
-    """Its name on the command line, or several as ``-k, --plans``; None for that of the field."""
+    """Its name on the command line, or several as ``-k, --plans``; None for the field's name."""
     metavar: str | None = None
-    """Its value in ``--help``; None for the type's usual one."""
+    """The placeholder of its value in ``--help``; None for the type's usual one."""
 
     @property
     def limits(self) -> tuple[float | None, float | None]:
-        """The least and the greatest value."""
+        """The minimum and the maximum value."""
         return self.least, self.most
 
     def range_words(self) -> str:
@@ -93,7 +93,7 @@ class ValueType:
     scalar: type
     """One of bool, int, float and str."""
     is_sequence: bool
-    """Several values are taken."""
+    """Whether the option takes several values."""
     takes_mapping: bool
     takes_none: bool
 
@@ -154,16 +154,16 @@ def validate(options: DataclassInstance) -> None:
 
 
 def checked(name: str, options: T | None, cls: type[T]) -> T:
-    """Return an options object, and that of all defaults for None. Raises UsageError where it is
-    another object."""
+    """Return an options object, for None one with all defaults. Raises UsageError where it is of
+    another class."""
     if options is not None and not isinstance(options, cls):
         raise UsageError(f"{name} are {options!r}", f"give {cls.__name__}(...) of nnapi_prof")
     return cls() if options is None else options
 
 
 def number(name: str, value: object, least: float, most: float | None = None) -> None:
-    """Raises UsageError where ``value`` is no number from ``least`` to ``most``; None, which means
-    what the function says it does, is let through."""
+    """Raises UsageError where ``value`` is not a number from ``least`` to ``most``; accepts
+    None."""
     if value is None:
         return
     limits = f"at least {least:g}" if most is None else f"from {least:g} to {most:g}"
@@ -173,13 +173,13 @@ def number(name: str, value: object, least: float, most: float | None = None) ->
 
 
 def one_of(name: str, value: object, choices: Sequence[object]) -> None:
-    """Raises UsageError where ``value`` is none of ``choices``; None is let through."""
+    """Raises UsageError where ``value`` is not one of ``choices``; accepts None."""
     if value is not None and value not in choices:
         raise UsageError(f"{name} is {value!r}: one of {', '.join(map(str, choices))} is wanted")
 
 
 def names(name: str, value: object) -> tuple[str, ...]:
-    """Several texts; a text alone is one. Raises UsageError where there is anything else."""
+    """Return the texts of an iterable; a text alone is one. Raises UsageError for anything else."""
     if isinstance(value, Mapping) or not isinstance(value, Iterable):
         raise UsageError(f"{name} is {value!r}: texts are wanted")
     texts = (value,) if isinstance(value, str) else tuple(value)
@@ -189,8 +189,8 @@ def names(name: str, value: object) -> tuple[str, ...]:
 
 
 def placements(name: str, value: object) -> tuple[str, ...]:
-    """:func:`names` of patterns that may say where, as ``"softmax*=cpu"``; a mapping from units to
-    targets says it, too. Raises UsageError where there is anything else."""
+    """Return patterns that may name a target, as ``"softmax*=cpu"``, given as texts (see
+    :func:`names`) or as a mapping from units to targets. Raises UsageError for anything else."""
     if not isinstance(value, Mapping):
         return names(name, value)
     if not all(isinstance(text, str) for pair in value.items() for text in pair):
@@ -199,14 +199,14 @@ def placements(name: str, value: object) -> tuple[str, ...]:
 
 
 def into(parameter: str, cls: type[DataclassInstance]) -> dict[str, str]:
-    """Return the replacements of keywords, for :func:`moved`, that became fields of a dataclass."""
+    """Return for :func:`moved` the replacements of keywords that became fields of a dataclass."""
     return {name: f"{parameter}={cls.__name__}({name}=...)" for name in options_of(cls)}
 
 
 def moved(**replacements: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function that refuses keywords of an earlier version and says what replaces them.
 
-    An entry stays for one minor version, as those of :data:`nnapi_prof.cli.command.REMOVED`.
+    An entry stays for one minor version, like those of :data:`nnapi_prof.cli.command.REMOVED`.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

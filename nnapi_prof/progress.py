@@ -1,7 +1,7 @@
-"""The callbacks by which a step tells how far it is.
+"""Callbacks that steps report their progress to.
 
-What a user's program is given is a :class:`nnapi_prof.execution.profile.Progress`; the
-steps below it know less, and tell one of these.
+A user's program gets a :class:`nnapi_prof.execution.profile.Progress`; the steps below it know
+less, and call one of these.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Notify = Callable[[str], None]
-"""Told in a line what comes next."""
+"""Called with a line that says what comes next."""
 CountCallback = Callable[[int, int], None]
-"""Told how many parts are done, and of how many."""
+"""Called with the number of finished parts, and of all."""
 StepCallback = Callable[[str, int, int], None]
-"""Told what is at work, how many parts are done, and of how many."""
+"""Called with the name of the current part, the number of finished parts, and of all."""

@@ -1,9 +1,9 @@
-"""Compilers and build tools of this host, and the cache that builds go to.
+"""Compilers and build tools of this host, and the cache for builds.
 
 cmake and ninja come from their Python packages. The C compiler for this host is the system's ``cc``
 where one works, else ``zig cc`` from the ``ziglang`` package; $NNAPI_PROF_CC names another, ``zig``
-forces zig. zig builds for an old glibc, so that what it makes runs on other Linux machines too.
-What is for another machine, or for Android, zig builds.
+forces zig. zig builds for an old glibc, so that its output runs on other Linux machines too.
+Builds for another machine, or for Android, always use zig.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ LOGGER = logging.getLogger(__name__)
 
 
 ZIG_GLIBC = "2.28"
-"""Debian 10's: has every libc function that agent and emulator use."""
+"""Debian 10's glibc, which has every libc function that agent and emulator use."""
 SILENCE_TIMEOUT_S = 900.0
-"""A tool of a build that says nothing for so long hangs: however busy the machine, one file takes
-less. How long a build takes altogether is not limited."""
+"""A build tool without output for so long counts as hung: one file takes less, even on a busy
+machine. The whole build has no time limit."""
 STOP_S = 10.0
-"""What the processes of a build that is stopped get to put away what they were writing."""
+"""Seconds that the processes of a stopped build get to remove half-written files."""
 SAID_EVERY_S = 15.0
 TAIL_LINES = 30
 
 ANDROID_ABIS = ("arm64-v8a", "armeabi-v7a", "x86_64")
 
-# CMake's word for the processor, and zig's for processor and C library.
+# CMake's name of the processor, and zig's of processor and C library.
 _LINUX = {
     "arm64-v8a": ("aarch64", "aarch64-linux-gnu"),
     "armeabi-v7a": ("armv7-a", "arm-linux-gnueabihf"),
@@ -68,16 +68,16 @@ _PROBE = '#include <pthread.h>\n#include <stdio.h>\nint main(void) { return puts
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A working C compiler: one executable, and what CMake must be told besides."""
+    """A working C compiler: its executable, and further options for CMake."""
 
     path: Path
     identity: str
-    """Part of the cache key: a compiler's update builds anew."""
+    """Part of the cache key, so that an update of the compiler causes a new build."""
     cxx: Path | None = None
     """Its C++ compiler, where that is not the same executable."""
     cmake_options: tuple[str, ...] = ()
     toolchain: Path | None = None
-    """A CMake toolchain file that says how the executable is used."""
+    """A CMake toolchain file for the executable."""
 
     @property
     def configure_options(self) -> tuple[str, ...]:
@@ -101,14 +101,14 @@ def cache_dir() -> Path:
 
 
 def host_abi() -> str:
-    """This machine's ABI in Android's words."""
+    """Returns Android's name of this machine's ABI."""
     machine = platform.machine().lower()
     abis = {"amd64": "x86_64", "aarch64": "arm64-v8a", "arm64": "arm64-v8a"}
     return abis.get(machine, machine)
 
 
 def find_compiler(cache: Path) -> Compiler:
-    """The C compiler to use for this host. Raises BuildError where none works."""
+    """Returns the C compiler to use for this host. Raises BuildError where none works."""
     request = os.environ.get("NNAPI_PROF_CC", "")
     if request and request != "zig":
         path = shutil.which(request)
@@ -126,8 +126,8 @@ def find_compiler(cache: Path) -> Compiler:
 
 
 def find_clang(cache: Path) -> Compiler:
-    """A compiler for XNNPACK, which is written for clang and has files in C++: clang or zig, or
-    what $NNAPI_PROF_CC names. Raises BuildError where none works."""
+    """Returns a compiler for XNNPACK, which is written for clang and has files in C++: clang or
+    zig, or the one in $NNAPI_PROF_CC. Raises BuildError where none works."""
     if os.environ.get("NNAPI_PROF_CC"):
         return find_compiler(cache)
     path = shutil.which("clang")
@@ -137,8 +137,8 @@ def find_clang(cache: Path) -> Compiler:
 
 
 def find_cxx_compiler() -> Compiler:
-    """A compiler of this system for C and C++, whose C++ library is that of Python's wheels: what
-    is loaded beside one shares its types. Raises BuildError where there is none."""
+    """Returns a system compiler for C and C++ that uses the same C++ library as Python's wheels, so
+    that a library loaded beside a wheel shares its types. Raises BuildError where there is none."""
     for c_name, cxx_name in (("gcc", "g++"), ("clang", "clang++")):
         c_path, cxx_path = shutil.which(c_name), shutil.which(cxx_name)
         if c_path and cxx_path and _works(c_path) and _has_cxx_headers(cxx_path):
@@ -150,7 +150,7 @@ def find_cxx_compiler() -> Compiler:
 
 
 def cross_compiler(abi: str, os_name: str, cache: Path) -> Compiler:
-    """The compiler for another machine than this, or for Android. Raises BuildError."""
+    """Returns the compiler for another machine, or for Android. Raises BuildError."""
     if not (
         (os_name == "android" and abi in ANDROID_ABIS) or (os_name == "linux" and abi in _LINUX)
     ):
@@ -187,7 +187,8 @@ def _system_compiler(path: str) -> Compiler:
 
 @functools.cache
 def _works(path: str) -> bool:
-    """Whether a compiler makes an executable: on some machines ``cc`` lacks libc's headers."""
+    """Returns whether a compiler can build an executable: some machines' ``cc`` lacks libc's
+    headers."""
     with tempfile.TemporaryDirectory(prefix="nnapi-prof-") as work:
         source = Path(work) / "probe.c"
         source.write_text(_PROBE)
@@ -197,7 +198,7 @@ def _works(path: str) -> bool:
 
 @functools.cache
 def _has_cxx_headers(path: str) -> bool:
-    """Whether a C compiler compiles C++: the headers are a package of their own."""
+    """Returns whether a C compiler compiles C++, whose headers are a separate package."""
     with tempfile.TemporaryDirectory(prefix="nnapi-prof-") as work:
         source = Path(work) / "probe.cc"
         source.write_text("#include <algorithm>\n#include <cmath>\n")
@@ -206,7 +207,7 @@ def _has_cxx_headers(path: str) -> bool:
 
 
 def find_zig() -> tuple[Path, str]:
-    """zig's executable and its version. Raises BuildError where the package is missing."""
+    """Returns zig's executable and version. Raises BuildError where the package is missing."""
     try:
         package = importlib.import_module("ziglang")
     except ImportError as error:
@@ -225,8 +226,8 @@ def _zig(cache: Path) -> Compiler:
 
 
 def _zig_scripts(zig: Path, version: str, target: str, cache: Path) -> Compiler:
-    """zig's C compiler: CMake wants one executable, so scripts stand for ``zig cc`` and friends."""
-    # XNNPACK's spelling of an ARM processor's features, in the way that `zig cc` takes.
+    """Returns zig's C compiler, as scripts for ``zig cc`` and the like: CMake needs executables."""
+    # translates XNNPACK's spelling of an ARM processor's features to that of `zig cc`
     features = (
         'for a; do shift; case "$a" in -march=armv8.?-a*) '
         f"a=$(echo \"$a\" | sed '{_ZIG_FEATURES}');; esac; "
@@ -263,7 +264,7 @@ def _write_script(path: Path, text: str) -> None:
 
 
 def python_tool(package: str, folder_name: str) -> str:
-    """An executable that a Python package brings along, else the system's."""
+    """Returns the path of the executable in a Python package, else of the system's."""
     try:
         folder = getattr(importlib.import_module(package), folder_name)
     except (ImportError, AttributeError):
@@ -282,7 +283,7 @@ _STEP = re.compile(r"\[(\d+)/(\d+)\] ")
 
 @contextmanager
 def build_steps(heard: CountCallback) -> Iterator[None]:
-    """While this lasts, ``heard`` is told of each step of the builds that this thread waits for."""
+    """Calls ``heard`` at each step of the builds that this thread waits for during a block."""
     token = _steps.set(heard)
     try:
         yield
@@ -292,7 +293,7 @@ def build_steps(heard: CountCallback) -> Iterator[None]:
 
 @contextmanager
 def build_steps_said(say: Notify) -> Iterator[None]:
-    """While this lasts, ``say`` gets a line now and then that tells how far a build is."""
+    """Calls ``say`` with the progress of a build now and then during a block."""
     due = time.monotonic() + SAID_EVERY_S
 
     def heard(done: int, of: int) -> None:
@@ -306,11 +307,11 @@ def build_steps_said(say: Notify) -> Iterator[None]:
 
 
 def run_tool(command: Sequence[str], failed: str) -> None:
-    """Runs a tool of a build, which ends with all that it started when this is interrupted.
+    """Runs a build tool; an interrupt stops it with all processes that it started.
 
-    Raises BuildError with ``failed`` and the end of what the tool said, or where it hangs.
+    Raises BuildError with ``failed`` and the end of the tool's output, or where it hangs.
     """
-    # CFLAGS and the like are for the user's own projects; the cache key knows nothing of them.
+    # CFLAGS and the like are for the user's own projects; the cache key does not contain them.
     env = {k: v for k, v in os.environ.items() if k not in ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS")}
     heard = _steps.get()
     tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -343,7 +344,7 @@ def run_tool(command: Sequence[str], failed: str) -> None:
 
 
 def _lines(source: int) -> Iterator[str]:
-    """Yields the lines of a pipe. Raises TimeoutError after SILENCE_TIMEOUT_S of nothing."""
+    """Yields the lines of a pipe. Raises TimeoutError after SILENCE_TIMEOUT_S without output."""
     rest = b""
     while chunk := _read_pipe(source, SILENCE_TIMEOUT_S):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -359,14 +360,15 @@ def _read_pipe(source: int, timeout_s: float) -> bytes:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ends a tool and what it started: kindly first, for ninja removes what it had half written."""
+    """Ends a tool and the processes it started, first by SIGTERM: ninja then removes half-written
+    files."""
     assert process.stdout is not None
     deadline = time.monotonic() + STOP_S
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             while _read_pipe(process.stdout.fileno(), max(0.0, deadline - time.monotonic())):
-                pass  # nobody reads what the last of them says
+                pass  # drops their last output
         os.killpg(process.pid, signal.SIGKILL)
 
 

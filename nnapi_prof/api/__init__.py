@@ -1,7 +1,6 @@
-"""The steps of a model's way, for the command line and for Python: neither prints.
+"""The functions behind the command line and the Python interface; none of them prints.
 
-Here is what every function of the API does first and last: check arguments, pass on what a step
-tells, and open devices.
+This module has their common parts: checks of arguments, listeners for progress, open devices.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def table_location(costs: str | os.PathLike[str] | None) -> str | None:
-    """Returns the location of a cost table as text. Raises UsageError where it is no path and no
-    URL."""
+    """Returns the location of a cost table as text. Raises UsageError where it is neither a path
+    nor a URL."""
     if costs is None or isinstance(costs, str | os.PathLike):
         return None if costs is None else str(costs)
     raise UsageError(
@@ -37,7 +36,7 @@ def table_location(costs: str | os.PathLike[str] | None) -> str | None:
 
 
 def device_name(device: str | None) -> None:
-    """Raises UsageError where a device is not named by text."""
+    """Raises UsageError where a device's name is not text."""
     if device is not None and not isinstance(device, str):
         raise UsageError(
             f"device is {device!r}: a serial, HOST:PORT, 'local' or 'sim:NAME' is wanted"
@@ -47,8 +46,8 @@ def device_name(device: str | None) -> None:
 def precisions_of(
     words: Sequence[str | Precision] | None, conditions: Conditions
 ) -> tuple[Precision, ...] | None:
-    """The precisions that regions may compute in, float32 always first; None where none are asked
-    for. Raises UsageError where one is none, or the conditions say one for all."""
+    """Returns the precisions that regions may compute in, float32 always first; None for None.
+    Raises UsageError for an unknown one, or where the conditions set one for the whole model."""
     if words is None:
         return None
     if conditions.precision is not Precision.FLOAT32:
@@ -68,14 +67,14 @@ def precisions_of(
     return tuple(dict.fromkeys(chosen))
 
 
-# Steps tell a listener what they do: they never print.
+# Steps report to a listener; they never print.
 
 PLANNING = "finding the best plan"
-"""The phase in which the partitioner searches: seconds of those it may take."""
+"""The phase in which the partitioner searches; it counts seconds of its time limit."""
 
 
 def _ignore(_: object) -> None:
-    """Whoever does not listen."""
+    """Does nothing: the default of callbacks."""
 
 
 def _no_work(_: str) -> AbstractContextManager[None]:
@@ -84,35 +83,35 @@ def _no_work(_: str) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Callbacks; those that are not given hear nothing."""
+    """Callbacks of a step; the defaults do nothing."""
 
     note: Callable[[str], None] = _ignore
-    """Told what the user should know: a guessed shape, a device that was not named."""
+    """Called with a note for the user, such as a guessed shape or the device that was chosen."""
     busy: Callable[[str], None] = _ignore
-    """Told in a line what comes next or takes a while: building the agent, pushing it."""
+    """Called with a line on what comes next or takes a while: building the agent, pushing it."""
     progress: ProgressCallback = _ignore
-    """Told how far a phase is, whenever a part of it is done."""
+    """Called with the progress of a phase whenever a part of it is done."""
     working: Callable[[str], AbstractContextManager[None]] = _no_work
-    """Entered around what may take seconds and has no parts to count: reading a model, planning."""
+    """Entered around work that may take seconds and has no parts to count, such as planning."""
 
     def notes(self, *texts: str) -> None:
-        """Tells several notes."""
+        """Calls :attr:`note` with each text."""
         for text in texts:
             self.note(text)
 
     def counting(self, phase: str, total: int) -> Callable[[str, int, int], None]:
-        """Tells that a phase of so many parts begins; what is returned is called with what is at
-        work, how many parts are done, and of how many."""
+        """Reports the start of a phase of ``total`` parts. Returns the callback for its progress,
+        which takes the current part's label, the number of finished parts, and of all."""
         self.progress(Progress(phase, 0, total, ""))
         return lambda label, done, of: self.progress(Progress(phase, done, of, label))
 
     def planning(self) -> Report:
-        """Tells how far the partitioner is, in the phase :data:`PLANNING`."""
+        """Returns a callback for the partitioner's progress, in the phase :data:`PLANNING`."""
         return tell_planning(lambda *told: self.progress(Progress(*told)), PLANNING)
 
 
 SILENT = Listener()
-"""Hears nothing."""
+"""A listener that ignores everything."""
 
 __all__ = ["SILENT", "Listener", "Progress", "ProgressCallback"]
 
@@ -121,7 +120,7 @@ LOGGER = logging.getLogger("nnapi_prof")
 
 
 def to_log(progress: ProgressCallback | None) -> Listener:
-    """Notes go to the log as INFO, progress to ``progress`` where there is one."""
+    """Returns a listener that logs notes as INFO and passes progress to ``progress``, if any."""
 
     def tell(text: str) -> None:
         LOGGER.info("%s", text)
@@ -132,18 +131,17 @@ def to_log(progress: ProgressCallback | None) -> Listener:
 
 
 ESTIMATED = "estimated"
-"""How a chip is reached: not at all."""
+"""The kind of a chip in lists of devices: it is estimated, never reached."""
 
 
 class Devices(tuple[ListedDevice, ...]):
-    """Devices; ``serial`` of each is what ``device=`` takes."""
+    """Devices within reach; ``device=`` takes the ``serial`` of one."""
 
     __slots__ = ()
 
     def frame(self) -> pd.DataFrame:
-        """One row for each: ``serial``, ``kind`` (adb server, usb, local, simulated,
-        estimated), ``state``
-        (``device`` where it can be used), ``description``."""
+        """Returns one row for each device: ``serial``, ``kind`` (adb server, usb, local, simulated,
+        estimated), ``state`` (``device`` where it can be used), ``description``."""
         import pandas as pd
 
         columns = ["serial", "kind", "state", "description"]
@@ -158,14 +156,15 @@ class Devices(tuple[ListedDevice, ...]):
 
 
 def devices() -> Devices:
-    """The devices within reach, as ``nnapi-prof devices`` lists them: phones on a running adb
-    server and on USB, this machine, simulated phones. A phone on the network is reached as
+    """Lists the devices within reach, as ``nnapi-prof devices`` does: phones on a running adb
+    server and on USB, this machine, simulated phones. The name of a phone on the network is
     ``HOST:PORT``."""
     return Devices([*list_devices(), *list_chips()])
 
 
 def list_chips() -> list[ListedDevice]:
-    """Snapdragons whose NPU Qualcomm's simulator stands in for; none without the extra ``qnn``."""
+    """Lists the Snapdragons whose NPU Qualcomm's simulator estimates; none without the extra
+    ``qnn``."""
     if not compiler_available():
         return []
     return [
@@ -178,8 +177,8 @@ def list_chips() -> list[ListedDevice]:
 def open_client(
     device: str | AgentClient | None, listener: Listener = SILENT
 ) -> Iterator[AgentClient]:
-    """Opens what ``--device`` names for the time of a block; ``listener`` hears what takes time,
-    and which device it is where nobody named one. A device that is open already stays so.
+    """Opens the device that ``--device`` names for the time of a block; ``listener`` hears slow
+    steps, and the chosen device where none was named. A device that is open already stays open.
 
     Raises what :func:`nnapi_prof.device.find.open_device` raises.
     """

@@ -1,8 +1,8 @@
-"""Finds the part of a model that prevents a faster plan, and another way to write it.
+"""Finds the parts of a model that prevent a faster plan, and other ways to write them.
 
-Rewrites can be tried: they are written into the model, and profiled, planned and run on a device.
-For a chip, every rewrite is compiled and planned anew. A rewrite that the compiler makes by itself
-saves nothing then, and is not offered.
+Rewrites can be tried: the rewritten model is profiled, planned and run on a device. For a chip,
+every rewritten model is compiled and planned again; a rewrite that the compiler makes by itself
+saves nothing, and is not offered.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from nnapi_prof.reports.data import ReportData
 
 SECONDS = 30.0
-"""Looking for advice may take; what was not looked at then is told by costs alone."""
+"""Time limit of the search for advice; the rest of the advice then rests on costs alone."""
 LOOKING, TRYING = "looking for what would help", "trying rewrites"
 
 
@@ -61,16 +61,15 @@ class Advised:
 
     @property
     def advice(self) -> tuple[Advice, ...]:
-        """The suggestions. The measured saving counts where there is one, else the predicted
-        one."""
+        """The suggestions, sorted by measured saving where there is one, else by predicted
+        saving."""
         return self.planned.advice
 
     def frame(self) -> pd.DataFrame:
-        """One row for each: ``cause``, ``units`` (their numbers), ``rewrite`` (None where none is
-        known), ``code`` (PyTorch), ``accuracy``, ``saves_ms`` (predicted), ``margin_ms`` (half of
-        its 95 % interval), ``measured_ms`` (what it saved when it was tried, NaN where it was not),
-        ``measured_margin_ms`` and ``moved`` (largest change of an output,
-        relative)."""
+        """Returns one row for each suggestion: ``cause``, ``units`` (their numbers), ``rewrite``
+        (None where none is known), ``code`` (PyTorch), ``accuracy``, ``saves_ms`` (predicted),
+        ``margin_ms`` (half of its 95 % interval), ``measured_ms`` (the saving when it was tried,
+        else NaN), ``measured_margin_ms`` and ``moved`` (largest relative change of an output)."""
         import pandas as pd
 
         rows = []
@@ -125,21 +124,21 @@ def advise(
     progress: Callable[[Progress], None] | None = None,
     listener: Listener | None = None,
 ) -> Advised:
-    """Finds what would make a plan faster, ranked by what it would save.
+    """Finds changes that make a plan faster, ranked by their savings.
 
-    For each operation that an accelerator refuses, each segment that divides an accelerator's, each
-    unit that constraints keep off, each that is slow for its size and each change of layout, the
-    plan is made again as if it were otherwise: with a known rewrite of it, whose new units are
-    priced by what the same device ran, or without the hindrance where none is known.
+    Hindrances are operations that an accelerator refuses, segments between two of the same
+    accelerator, units that constraints keep off, units that are slow for their size and changes of
+    layout. For each, the plan is made again: with a known rewrite, whose new units are priced by
+    measurements on the same device, or without the hindrance where no rewrite is known.
 
-    ``plan`` is a :class:`nnapi_prof.ModelPlan` or the folder of one; ``costs`` the cost table,
-    asked where the plan was read from a folder. With ``tries`` so many of the rewrites that save
-    most are written into the model, profiled on ``device`` (None: the one that was profiled) and
-    run whole beside the plan: ``verified`` says what they saved, and how far they move the outputs.
-    For a ``device`` like ``"qnn:SM8750"``, and for a plan that was estimated for one, Qualcomm's
-    compiler is asked: ``tries`` (0: 3) operations are written otherwise, compiled and planned anew.
-    Looking takes ``seconds`` at most (None: 30); Ctrl-C ends it, and trying, with what is there
-    until then. A ``listener`` hears notes, too, in place of ``progress``.
+    ``plan`` is a :class:`nnapi_prof.ModelPlan` or its folder; ``costs`` is the cost table, used
+    where the plan was read from a folder. The ``tries`` rewrites that save most are written into
+    the model, profiled on ``device`` (None: the one that was profiled) and run whole beside the
+    plan: ``verified`` has the measured saving, and how far the outputs move.
+    For a ``device`` like ``"qnn:SM8750"``, and for a plan that was estimated for one, ``tries``
+    (0: 3) operations are rewritten, compiled by Qualcomm's compiler and planned again.
+    The search takes at most ``seconds`` (None: 30); Ctrl-C ends search and trials with the results
+    so far. A ``listener`` also hears notes, and replaces ``progress``.
 
     Raises UsageError where costs were not measured, CostError where the table lacks the model,
     DeviceError where the device fails.
@@ -245,7 +244,7 @@ def _basis(planned: ModelPlan, table: str | os.PathLike[str] | None) -> Basis:
 
 
 def _levels(planned: ModelPlan, data: ReportData) -> dict[Target, int]:
-    """Feature levels to lower for."""
+    """Returns the feature level of each target, at which rewrites are lowered."""
     info = planned.costs.agent_info if planned.costs else None
     if info is not None:
         return {spec.target: spec.level for spec in device_targets(info, one_thread=True)}
@@ -259,7 +258,8 @@ def _levels(planned: ModelPlan, data: ReportData) -> dict[Target, int]:
 
 
 def _kept_off(plan: Plan, costs: CostModel) -> frozenset[int]:
-    """Units that constraints may keep off accelerators that run them; none without constraints."""
+    """Returns the units that constraints may keep off accelerators that can run them; none without
+    constraints."""
     if plan.proof is None or not plan.proof.constrained:
         return frozenset()
     places = [target for target in costs.fits if target.engine is Engine.NNAPI]
@@ -273,17 +273,17 @@ def _kept_off(plan: Plan, costs: CostModel) -> frozenset[int]:
 
 
 RUNS, MORE_RUNS, MOST_S = 30, 4, 5.0
-"""Of a plan that is tried, and of the one it is compared with; so many times as many where these do
-not tell the saving well enough, while a plan's runs take at most so many seconds."""
+"""Runs of the original and the rewritten plan, their growth factor while the saving is not
+:data:`CLEAR`, and the seconds that one plan's runs may take at most."""
 CLEAR = 0.05
-"""Of a saving: known well enough where the interval is narrower."""
+"""Half width of a saving's 95 % interval, as a share of the saving, below which runs suffice."""
 NONE_SAVES = "measured unit by unit, none of its rewrites saves anything"
 MOST_FORMS = 3
 """Rewrites of one hindrance that are tried."""
 
 
 class Trial:
-    """Rewrites on the device."""
+    """Trials of rewrites on the device."""
 
     def __init__(
         self,
@@ -302,9 +302,9 @@ class Trial:
         self._before: dict[int, _Ran] = {}
 
     def best_of(self, suggestion: Suggestion) -> Advice:
-        """The first of a hindrance's rewrites that saves anything, else the one that was first.
+        """Returns the advice of a hindrance's first rewrite that saves time, else of the first.
 
-        What the driver was never asked is measured unit by unit first, which prices it anew.
+        Units that the driver never ran are measured on their own first, for a new prediction.
         """
         options = self._priced([suggestion, *suggestion.others])
         if not options:
@@ -325,7 +325,7 @@ class Trial:
         return first or suggestion.advice
 
     def _priced(self, options: Sequence[Suggestion]) -> list[Suggestion]:
-        """Those whose units save something by themselves, the ones that save most first."""
+        """Returns the options whose units alone predict a saving, the nearly best first."""
         if options[0].advice.sure:
             return list(options)
         priced = []
@@ -353,12 +353,12 @@ class Trial:
         )
 
     def _by_units(self, one: Suggestion) -> Advice:
-        """Its advice by the plan that follows from its units measured alone."""
+        """Returns advice predicted from the option's units, measured on their own."""
         model = self._model(one)
         costs = self._profile(model, refine=False)
         plan = partition(model, costs, verify=False).plan
         assert costs.measured is not None
-        # by one fit of both models' units, so that what they share errs alike
+        # one fit of both models' units, so that the units they share have the same error
         graph = self._basis.program.units
         basis = replace(self._basis, costs=fit(graph, formed_rows(graph, costs.measurements)))
         return replace(
@@ -374,7 +374,7 @@ class Trial:
         return load(one.module, list(program.example_inputs), name=self._planned.model.name)
 
     def _measured(self, one: Suggestion) -> Verified:
-        """Both plans run whole."""
+        """Runs the plan and the rewritten one whole, and returns both latencies."""
         from nnapi_prof.advice.search import moved
 
         if one.module is not None:
@@ -429,10 +429,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """A plan that was run whole."""
+    """The result of running a plan whole."""
 
     ns: float
-    """Median; what is on the host as it is predicted."""
+    """Median latency; segments on the host count with their predictions."""
     sigma_ns: float
     """Its standard error."""
     moved: float
@@ -440,16 +440,16 @@ class _Ran:
 
 
 MOST_RULES = 3
-"""Rewrites of one operation that are compiled, those that change least first."""
+"""Maximum number of rewrites of one operation to compile, the smallest changes first."""
 COMPILING = "compiling rewrites"
 
 
 def advise_on_chip(planned: ModelPlan, tries: int, listener: Listener) -> tuple[Advice, ...]:
     """Returns advice for a plan that was estimated for a chip, the largest saving first.
 
-    Of ``tries`` operations up to three rewrites each are written into the model and compiled for
-    the chip; those are offered that make the plan faster. Raises what
-    :func:`nnapi_prof.api.chips.profile_on_chip` raises.
+    Up to three rewrites of each of ``tries`` operations are written into the model and compiled for
+    the chip; those that make the plan faster are returned. Raises the errors of
+    :func:`nnapi_prof.api.chips.profile_on_chip`.
     """
     costs = planned.costs.priced if planned.costs else None
     assert isinstance(costs, ChipCosts)
@@ -465,8 +465,8 @@ def advise_on_chip(planned: ModelPlan, tries: int, listener: Listener) -> tuple[
 
 
 def _best(planned: ModelPlan, obstacle: Obstacle, listener: Listener) -> Advice | None:
-    """Compiles an operation's rewrites, and takes of those that save most the one that changes
-    least; None where none helps."""
+    """Compiles an operation's rewrites. Returns the smallest change among those that save about the
+    most; None where none helps."""
     tried = []
     for rule in list(obstacle.rules)[:MOST_RULES]:
         advice = _compiled(planned, obstacle, rule, listener)

@@ -1,4 +1,4 @@
-"""Find where a device's results differ from PyTorch's, what avoids it, and what that costs."""
+"""Find where a device's results differ from PyTorch's, how to avoid it, and at what cost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WRONG = "computes something else than PyTorch, as `nnapi-prof bisect` found"
 
 @dataclass(frozen=True)
 class Avoidance:
-    """Plans without faults."""
+    """Ways to avoid faults: other plans and rewrites."""
 
     planned: ModelPlan | None
     model: Model
@@ -52,7 +52,7 @@ class Avoidance:
     listener: Listener
 
     def cures(self, culprit: Culprit, probe: RegionProbe) -> Iterator[Cure]:
-        """Yield what avoids a fault, each with its plan's latency where costs were measured."""
+        """Yield the cures of a fault, with their plans' latencies where costs were measured."""
         if culprit.target.engine is Engine.NNAPI:
             before = self.replanned(())
             after = self.replanned((culprit,)) if before is not None else None
@@ -72,7 +72,7 @@ class Avoidance:
         yield from self._rewrites(culprit, probe)
 
     def _rewrites(self, culprit: Culprit, probe: RegionProbe) -> Iterator[Cure]:
-        """Yield the rewrites that the culprit's own target computes rightly, planned."""
+        """Yield the rewrites that the culprit's own target computes correctly, planned."""
         from nnapi_prof.bisection.locate import agreeing_rewrites
 
         for rewrite, program in agreeing_rewrites(probe, culprit):
@@ -87,7 +87,7 @@ class Avoidance:
             )
 
     def _planned_anew(self, program: Program) -> ModelPlan:
-        """Return the plan of a rewritten model, of which new units are measured first."""
+        """Return the plan of a rewritten model, after measuring its new units."""
         from nnapi_prof.api.planning import partition
         from nnapi_prof.api.profiling import profile
 
@@ -115,7 +115,7 @@ class Avoidance:
         try:
             measured = read_costs(self.model, self.costs, self.client, conditions=self.conditions)
         except (CostError, UsageError):
-            return None  # nothing was measured: there is nothing to plan with
+            return None  # there are no measured costs to plan with
         return partition(
             self.model,
             measured,
@@ -125,7 +125,7 @@ class Avoidance:
         )
 
     def fix(self, culprits: Sequence[Culprit], folder: Path) -> str:
-        """Write the plan without the faults, and keep later profiles from them."""
+        """Write the plan without the faults, and mark them in the cost table as failures."""
         planned = self.replanned(culprits)
         if planned is None:
             raise UsageError(
@@ -164,7 +164,7 @@ class Avoidance:
 
 
 def _runs_on(planned: ModelPlan | None, culprit: Culprit) -> str | None:
-    """Return where a plan runs a culprit's first unit; without a plan the CPU, which has it."""
+    """Return the target on which a plan runs a culprit's first unit; the CPU without a plan."""
     if planned is None:
         return CPU.key
     return next(
@@ -173,7 +173,7 @@ def _runs_on(planned: ModelPlan | None, culprit: Culprit) -> str | None:
 
 
 def _agrees_in(probe: RegionProbe, culprit: Culprit, conditions: Conditions) -> bool:
-    """Whether a culprit agrees on its own target under other conditions."""
+    """Return whether a culprit agrees with PyTorch on its own target under other conditions."""
     other = probe.variant(culprit.way, conditions=conditions)
     if isinstance(other.convert(culprit.units), str):
         return False
@@ -201,25 +201,25 @@ def bisect(
     progress: Callable[[Progress], None] | None = None,
     listener: Listener | None = None,
 ) -> Bisection:
-    """Find the first unit whose results on a device differ from PyTorch's, and what avoids it.
+    """Find the first unit whose results on a device differ from PyTorch's, and ways to avoid it.
 
     Each region gets reference inputs, eager PyTorch's in float32 or the integer reference's in 8
-    bits, so that errors do not add up. The model is halved until the unit that differs is alone.
+    bits, so that errors do not add up. The model is halved until one differing unit remains.
 
-    ``plan`` is a plan or the folder of one, of which every segment on the ``device`` is searched,
-    or a model: then ``target`` says where, as ``"nnapi:NAME/fast"`` or ``"cpu"`` (None: every
-    accelerator in turn). ``budget`` is the largest error of a value relative to its largest element
-    that is allowed with reference inputs (None: 1e-4, in less than float32 2e-2, in 8 bits what
-    roundings of ties explain). ``find_all`` goes on for the next units. ``samples`` are the model's
-    own example inputs, then random ones; ``inputs`` are shapes as :func:`nnapi_prof.load` takes
-    them, or tensors, which are then the only sample. The ``conditions`` are those of
-    :func:`nnapi_prof.profile`; a plan has its own. ``through`` makes the probe that runs regions
-    (``nnapi_prof.executorch.bisect`` has one). ``progress`` is called with a
-    :class:`nnapi_prof.Progress`; a ``listener`` hears notes.
+    ``plan`` is a plan or its folder, of which every segment on the ``device`` is searched, or a
+    model: then ``target`` names the target, as ``"nnapi:NAME/fast"`` or ``"cpu"`` (None: every
+    accelerator in turn). ``budget`` is the largest allowed error of a value with reference inputs,
+    relative to its largest element (None: 1e-4; below float32 2e-2; in 8 bits as much as different
+    rounding of ties explains). ``find_all`` continues with further units. ``samples`` is how many
+    inputs are tried: the model's example inputs, then random ones; ``inputs`` are shapes as
+    :func:`nnapi_prof.load` takes them, or tensors, which are then the only sample. The
+    ``conditions`` are those of :func:`nnapi_prof.profile`; a plan has its own. ``through`` makes
+    the probe that runs regions (``nnapi_prof.executorch.bisect`` has one). ``progress`` is called
+    with a :class:`nnapi_prof.Progress`; a ``listener`` hears notes.
 
     Where the cost table ``costs`` has the model, each cure is planned and its latency predicted.
     ``reproducer`` is a folder for the smallest case that shows the first fault. ``fix`` is the
-    folder of a new plan without the faults; the cost table then keeps later profiles from them.
+    folder of a new plan without the faults; later profiles then avoid them by the cost table.
 
     Raises DeviceError where the device fails, UsageError.
     """
@@ -314,7 +314,7 @@ def _subject(
     inputs: Sequence[str] | Sequence[Tensor],
     listener: Listener,
 ) -> tuple[ModelPlan | None, Model, Conditions | None]:
-    """Return the plan where there is one, the model, and the plan's conditions."""
+    """Return the plan, its model and its conditions; None and None for a model alone."""
     if isinstance(plan, ModelPlan):
         return plan, plan.model, plan.conditions
     if isinstance(plan, Model):
@@ -332,7 +332,7 @@ def _as_measured(
     model: Model, client: AgentClient, costs: str | os.PathLike[str] | None, conditions: Conditions
 ) -> Conditions:
     """Return the conditions with the number of threads that the model was measured with; with one
-    thread where it was not measured, or with several numbers."""
+    thread where it was not measured, or was measured with several numbers."""
     try:
         with open_table(costs, to_read=True) as store:
             fingerprint = device_fingerprint(client.info())
@@ -397,7 +397,7 @@ def _named(target: str, specs: Mapping[Target, TargetSpec]) -> Target:
 def _probe(
     through: Callable[..., RegionProbe] | None, arguments: tuple[Any, ...], listener: Listener
 ) -> RegionProbe:
-    """Return a probe that tells the listener what it runs."""
+    """Return a probe that reports its runs to the listener."""
     from nnapi_prof.bisection.probe import RegionProbe
 
     n_probes = 0
@@ -421,7 +421,7 @@ def _reproduce(
     plan: ModelPlan | Model | str | os.PathLike[str],
     client: AgentClient,
 ) -> None:
-    """Write the reproducer. Raises UsageError where it cannot be."""
+    """Write the reproducer. Raises UsageError where that fails."""
     from nnapi_prof.bisection.reproducer import write_reproducer
 
     probe = next(probe for _, probe in results if probe.target == culprit.target)

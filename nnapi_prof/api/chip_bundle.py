@@ -1,4 +1,4 @@
-"""The folder of a plan for a Snapdragon that is not there; no device runs it.
+"""The folder of a plan that was estimated for a Snapdragon; no device runs it.
 
 manifest.json         the plan, the costs behind it and their origin, with its own SHA-256
 model.pt | model.pt2  the original
@@ -32,24 +32,24 @@ from nnapi_prof.qnn.calibration import ChipOrigin
 from nnapi_prof.qnn.costs import ChipCosts
 
 VERSION = 1
-"""Of the manifest."""
+"""Version of the manifest."""
 
 
 @dataclass(frozen=True)
 class ChipPlan:
-    """The content of such a folder."""
+    """The content of the folder of an estimated plan."""
 
     model: Model
     plans: tuple[Plan, ...]
-    """The plan, then its rivals."""
+    """The plan, then its baselines."""
     costs: Costs
     advice: tuple[Advice, ...] = ()
 
 
 def write_chip_bundle(folder: Path, model: Model, plans: Sequence[Plan], costs: Costs) -> None:
-    """Writes a plan made from a chip's costs. A bundle that stands there is replaced.
+    """Writes a plan made from a chip's costs, and replaces a bundle in the same place.
 
-    Raises UsageError where something else stands there.
+    Raises UsageError where something else is in that place.
     """
     priced, origin = _chip_costs(costs)
     model_file = f"model{model.path.suffix}"
@@ -77,7 +77,8 @@ def write_chip_bundle(folder: Path, model: Model, plans: Sequence[Plan], costs: 
 
 
 def read_chip_bundle(folder: Path) -> ChipPlan:
-    """Reads what :func:`write_chip_bundle` wrote. SerializationError where it is damaged."""
+    """Reads the folder that :func:`write_chip_bundle` wrote. Raises SerializationError where it is
+    damaged."""
     try:
         data = read_manifest(folder / "manifest.json", CHIP_FORMAT, VERSION)
         check_model(folder, data)

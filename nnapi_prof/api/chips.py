@@ -1,9 +1,9 @@
-"""A model on Snapdragons that are not there: what their NPUs take of it, and how long it takes.
+"""Estimates of a model on Snapdragons without a phone: supported operations and latencies.
 
-``profile(model, device="qnn:SM8750")`` estimates costs of units and regions. Nothing of it goes
-into a cost table: what was compiled is remembered in the cache folder, and the same call gives the
-same costs. A plan that follows from them is estimated, and its folder says so; no device runs it,
-``nnapi-prof report`` shows it, and ``advise`` starts from it.
+``profile(model, device="qnn:SM8750")`` estimates costs of units and regions. They never go into a
+cost table: compiled results stay in the cache folder, and the same call gives the same costs. A
+plan made from them is estimated, and its folder says so; no device runs it, ``nnapi-prof report``
+shows it, and ``advise`` starts from it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from nnapi_prof.reports.words import calibration_words
 
 LOGGER = logging.getLogger(__name__)
 MOST_SAMPLES = 16
-"""Inputs that ranges are taken from: every value of the model is kept for each."""
+"""Maximum number of inputs for ranges: all values of the model stay in memory for each."""
 PHONE = "sm8750"
-"""The described phone whose CPU stands beside the NPU."""
+"""The phone whose description gives the costs of the CPU beside the NPU."""
 USUAL = Latency()
 
 if TYPE_CHECKING:
@@ -70,8 +70,9 @@ class ChipEstimates:
     licence: str = LICENCE
 
     def frame(self) -> pd.DataFrame:
-        """One row for each chip: ``chip``, ``whole_ms``, ``low_ms``, ``high_ms`` (nine of ten
-        published networks lie between), ``taken`` and ``refused`` (operations), ``doubts``."""
+        """Returns one row for each chip: ``chip``, ``whole_ms``, ``low_ms`` and ``high_ms`` (nine
+        of ten published networks lie between), ``taken`` and ``refused`` (operations),
+        ``doubts``."""
         import pandas as pd
 
         rows = [
@@ -103,11 +104,11 @@ def estimate_chips(
 ) -> ChipEstimates:
     """Estimates a whole model on Snapdragons' NPUs by Qualcomm's own compiler and simulator.
 
-    ``device`` is ``"qnn:SM8550,SM8750"``, with ``/int8`` behind for 8 bits, whose ranges are those
-    of ``samples``, as :func:`nnapi_prof.profile` takes them. Needs the extra ``qnn``, no phone and
-    no network. Nothing of it is measured: times are fitted to published networks, and each has its
-    band. ``inputs`` are the shapes of a file that leaves them open, and a ``listener`` hears what
-    takes time.
+    ``device`` is ``"qnn:SM8550,SM8750"``, with ``/int8`` appended for 8 bits, whose ranges come
+    from ``samples``, as :func:`nnapi_prof.profile` takes them. This needs the extra ``qnn``, but no
+    phone and no network. Nothing is measured: times are fitted to published networks, and each has
+    its interval. ``inputs`` are the shapes of a file that leaves them open, and a ``listener``
+    hears slow steps.
 
     Raises UsageError where the extra is missing or a chip does not exist, ConversionError where
     ``torch.onnx`` cannot export the model.
@@ -145,8 +146,8 @@ def _suspect(one: ChipEstimate) -> bool:
 
 
 def _better(first: ChipEstimates, second: ChipEstimates) -> ChipEstimates:
-    """The other form's estimates, for all chips, where that is simulated to be faster by more than
-    exporters mostly differ: one file ships."""
+    """Returns the second form's estimates for all chips, as one file ships, where its simulation is
+    faster by more than exporters mostly differ; else the first's."""
     from nnapi_prof.qnn.doubts import Doubt, DoubtKind
 
     times = times_as_slow(first.chips[0], second.chips[0])
@@ -158,7 +159,7 @@ def _better(first: ChipEstimates, second: ChipEstimates) -> ChipEstimates:
 
 
 Drawn = Sequence[Sequence["Tensor"]]
-"""Inputs of a program, one after the other."""
+"""Sets of inputs of a program."""
 
 
 def _drawn(
@@ -170,7 +171,7 @@ def _drawn(
 def _estimate(
     name: str, form: Form, chips: Sequence[Chip], drawn: Drawn | None, listener: Listener
 ) -> ChipEstimates:
-    """In 8 bits with the ranges of what is ``drawn``; None: in fp16."""
+    """Estimates a form in 8 bits with ranges from the ``drawn`` inputs, or in fp16 for None."""
     from nnapi_prof.qnn.compiler import CompilerPool
     from nnapi_prof.qnn.network import estimate_network
 
@@ -198,10 +199,11 @@ def _chip_name(chip: Chip) -> str:
 
 
 def whole_form(path: Path, inputs: Sequence[str] = ()) -> Form:
-    """A model file as the ONNX graph that ships: an ExportedProgram by the exporter that traces, as
-    Qualcomm AI Hub's models are, else by the other one, TorchScript by way of its normalised graph.
+    """Exports a model file to the ONNX graph that ships. The exporter that traces takes an
+    ExportedProgram, as for Qualcomm AI Hub's models, else the other exporter; TorchScript is
+    exported from its normalised graph.
 
-    Raises what :func:`nnapi_prof.frontend.load` raises, and ConversionError.
+    Raises the errors of :func:`nnapi_prof.frontend.load`, and ConversionError.
     """
     from nnapi_prof.qnn.graphs import export_onnx, preprocess
     from nnapi_prof.qnn.network import exported_form
@@ -213,7 +215,8 @@ def whole_form(path: Path, inputs: Sequence[str] = ()) -> Form:
 
 
 def _faster_form(path: Path, form: Form, chip: Chip, listener: Listener) -> Form:
-    """The other exporter's form where that is faster by more than exporters mostly differ."""
+    """Returns the other exporter's form where it is faster by more than exporters mostly differ,
+    else the given one."""
     other = other_form(path)
     if other is None:
         return form
@@ -241,7 +244,7 @@ def convert_for_chip(
 
     ``device`` is ``"qnn:SM8650"`` or with ``/int8``; the file is ``MODEL.SM8650.qnn.onnx`` beside
     the model where ``output`` is None. ``samples`` set the ranges of 8 bits, as in
-    :func:`estimate_chips`. Raises what :func:`estimate_chips` raises.
+    :func:`estimate_chips`, whose errors this raises, too.
     """
     chip, precision = one_chip(device)
     require_compiler()
@@ -272,7 +275,7 @@ def convert_for_chip(
 
 @dataclass(frozen=True)
 class ChipResult:
-    """Costs on a chip, the plan that they lead to, and how far both can be trusted."""
+    """Costs on a chip, the plan made from them, and the accuracy of both."""
 
     chip: Chip
     precision: QnnPrecision
@@ -291,7 +294,7 @@ class ChipResult:
 
     @property
     def ties(self) -> tuple[str, ...]:
-        """Rivals that the plan beats by less than the estimate can see."""
+        """Names of baselines that the plan beats by less than the estimate can resolve."""
         return self.origin.ties(self.planned.plans)
 
 
@@ -306,11 +309,11 @@ def profile_on_chip(
 ) -> ChipResult:
     """Estimates a model's units and regions on a chip's NPU, and the plan beside its CPU.
 
-    ``workers`` are processes that compile at once (None: one a core), ``objective`` and ``seconds``
-    those of :func:`nnapi_prof.partition`, ``samples`` the source of what 8 bits are calibrated
-    with. Raises UsageError where the extra ``qnn`` is missing or there is no such chip,
-    ConversionError where the model cannot be exported, CostError where nothing was published to
-    calibrate on.
+    ``workers`` is the number of processes that compile (None: one a core), ``objective`` and
+    ``seconds`` are those of :func:`nnapi_prof.partition`, ``samples`` is the source of inputs for
+    calibration in 8 bits. Raises UsageError where the extra ``qnn`` is missing or there is no such
+    chip, ConversionError where the model cannot be exported, CostError where too few published
+    networks exist to calibrate on.
     """
     chip, precision = one_chip(device)
     require_compiler()
@@ -413,8 +416,8 @@ def _cutter(
 def calibration_inputs(
     program: Program, path: Path, options: CalibrationOptions, listener: Listener
 ) -> list[tuple[Tensor, ...]]:
-    """Draws inputs of a program as every calibration in 8 bits does, and lets the listener know
-    what they are: the first :data:`MOST_SAMPLES` of them."""
+    """Draws at most :data:`MOST_SAMPLES` inputs of a program, as every calibration in 8 bits does,
+    and reports their source to the listener."""
     from nnapi_prof.precision.samples import LIMIT, load_samples
 
     drawn = load_samples(

@@ -1,4 +1,4 @@
-"""Compare two bundles, runs or cost tables; fail a build where one became slower."""
+"""Compare two bundles, runs or cost tables, and fail a build where the new one is slower."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ _TABLES = (".sqlite", ".sqlite3", ".db")
 
 
 class Comparison(Compared):
-    """Two sides, the new one against the base. :func:`nnapi_prof.compare` makes one."""
+    """Comparison of a new side with a base; :func:`nnapi_prof.compare` makes one."""
 
     def frame(self) -> pd.DataFrame:
-        """One row for the plan as it ran whole and each unit and region that both sides measured:
-        ``name``, ``target`` (None of the plan), ``base_ms`` and ``new_ms`` (medians), ``ratio``
-        (new by base) with its interval ``low`` and ``high``, ``verdict``, ``simulated``."""
+        """Returns one row for the plan as it ran whole and for each unit and region that both sides
+        measured: ``name``, ``target`` (None for the plan), ``base_ms`` and ``new_ms`` (medians),
+        ``ratio`` (new / base) with its interval ``low`` and ``high``, ``verdict``,
+        ``simulated``."""
         import pandas as pd
 
         rows = [
@@ -87,17 +88,17 @@ def compare(
     """Compares ``new`` with ``base``: two plans or results, two bundles with their last runs, two
     documents of ``nnapi-prof run --json``, or two cost tables.
 
-    Behind ``#`` a path says more: of a bundle which run (``net.nnprof#2026-01-31``, a device, or
-    ``#DEVICE@DATE``), of a table which device and what was known by when (``costs.sqlite#Pixel
-    6@2026-01-31``). ``costs`` is the cost table that bundles were planned with, for the latencies
-    of their units; without one the plans as they ran are compared alone.
+    A suffix after ``#`` selects a run of a bundle (``net.nnprof#2026-01-31``, a device, or
+    ``#DEVICE@DATE``), or the device of a table and the date up to which rows count
+    (``costs.sqlite#Pixel 6@2026-01-31``). ``costs`` is the cost table that bundles were planned
+    with, for the latencies of their units; without it, only the plans' own runs are compared.
 
     ``fail_if_slower`` is the slow-down that :meth:`Comparison.raise_for_slower` fails (0.05: 5 %).
-    The plan, or of tables a row, fails where its median is slower by at least half of that, beyond
-    noise: so a change of nothing passes, and one of the limit fails, where noise leaves the
-    interval less than half of it.
+    The plan, or a row of a table, fails where its median is slower by at least half of that, beyond
+    noise: where noise leaves an interval of less than half the limit, an unchanged latency passes
+    and a slow-down by the limit fails.
 
-    Raises UsageError where the sides are not alike, CostError and SerializationError where one
+    Raises UsageError where the sides cannot be compared, CostError and SerializationError where one
     cannot be read.
     """
     table = None if costs is None else os.fspath(costs)
@@ -122,7 +123,7 @@ def _is_table(side: Side) -> bool:
 
 
 def _require_alike(one: Side, two: Side) -> None:
-    """Raises UsageError where a limit would be asked of other devices or conditions."""
+    """Raises UsageError where a limit would compare different devices or conditions."""
     for what, ours, theirs in (
         ("device", one.fingerprint, two.fingerprint),
         ("conditions", one.conditions, two.conditions),
@@ -169,13 +170,13 @@ def _head(path: str) -> bytes:
     try:
         with Path(path).open("rb") if Path(path).is_file() else io.BytesIO() as file:
             return file.read(len(_SQLITE))
-    except OSError:  # whoever reads it says why
+    except OSError:  # reading it later reports why
         return b""
 
 
 def _of_bundle(name: str, path: Path, which: str, costs: str | None, must_run: bool) -> Side:
     check_bundle(path)
-    read_bundle(path)  # says so where it is damaged
+    read_bundle(path)  # raises where it is damaged
     runs = every(path)
     run = choose(runs, which) if which else (runs[-1] if runs else None)
     if run is None and must_run:
@@ -203,7 +204,7 @@ def _of_run(name: str, run: RunReport) -> Side:
 
 
 def _of_document(name: str, text: str) -> Side:
-    """A document of ``nnapi-prof run --json``, or the file that a bundle keeps of its run."""
+    """Reads a document of ``nnapi-prof run --json``, or a bundle's file of its run."""
     try:
         data: Any = json.loads(text)
         if data.get("estimated") is True:
@@ -241,7 +242,7 @@ def _sample(ns: object) -> int:
 
 
 def _of_table(name: str, path: str, which: str) -> Side:
-    """The last measurements of one device, those until a date where ``which`` names one."""
+    """Reads the latest measurements of one device, up to the date in ``which``, if any."""
     device, _, date = which.rpartition("@")
     until = None
     try:

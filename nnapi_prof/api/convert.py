@@ -1,7 +1,7 @@
 """Convert a model, in memory or in a file, to a module for stock PyTorch or an Android archive.
 
-Stock PyTorch lets NNAPI choose the accelerator and hands it addresses; :func:`with_addresses` plans
-by costs that were measured so.
+Stock PyTorch lets NNAPI choose the accelerator and passes tensors by address;
+:func:`with_addresses` plans with costs that were measured in this way.
 """
 
 from __future__ import annotations
@@ -68,22 +68,22 @@ def convert_model(
     float16: bool = False,
     whole: bool = False,
 ) -> torch.jit.ScriptModule:
-    """``nnapi-prof convert`` as a function: a module that stock PyTorch runs on NNAPI.
+    """Converts a model to a module that stock PyTorch runs on NNAPI, like ``nnapi-prof convert``.
 
     ``model`` is TorchScript, an ExportedProgram, the path of either's file, or another module,
-    which is exported. ``inputs`` is an example of its arguments: a tensor, or a sequence of what
-    the call takes, nested as there. In the place of a tensor a text may stand that says its shape,
-    as ``--input`` does: ``"1x3x?x?"``. Sizes of ``?`` and 0 are left open, and taken from the
-    inputs whenever these change. Images that have the attribute ``nnapi_nhwc`` lie channels last
-    on NNAPI's side, and so do, if any has it, the images that the module returns.
+    which is exported. ``inputs`` is an example of its arguments: a tensor, or a sequence of
+    arguments, nested as in the call. A text may give the shape in place of a tensor, as for
+    ``--input``: ``"1x3x?x?"``. Sizes of ``?`` and 0 are left open, and taken from the inputs
+    whenever these change. Images with the attribute ``nnapi_nhwc`` are stored channels last by
+    NNAPI; if any input has it, the images that the module returns are stored so, too.
 
-    Arguments that are numbers, and state, become what :func:`nnapi_prof.load` makes of them.
+    Numbers as arguments and state are treated as by :func:`nnapi_prof.load`.
 
-    The module takes and returns what ``model`` does; ``torch.jit.save`` saves it. What NNAPI lacks
-    at ``level`` (27 to 31, 1000006 to 1000008) stays on the CPU in it; with ``whole`` that is
-    refused, as it is with open sizes. ``preference`` is low_power, fast or sustained.
+    The module takes and returns the same as ``model``; ``torch.jit.save`` saves it. Operations that
+    NNAPI lacks at ``level`` (27 to 31, 1000006 to 1000008) stay on the CPU; with ``whole``, or with
+    open sizes, they are refused. ``preference`` is low_power, fast or sustained.
 
-    Raises NnapiProfError, in a sentence.
+    Raises NnapiProfError.
     """
     chosen = next((p for p in Preference if p.short == preference), None)
     if chosen is None:
@@ -106,7 +106,7 @@ def convert_model(
 
 
 class _Options(NamedTuple):
-    """How a model is converted."""
+    """Options of a conversion."""
 
     level: int
     preference: Preference
@@ -118,7 +118,7 @@ class _Options(NamedTuple):
 def _convert_tensors_only(
     model: str | Path | torch.nn.Module | ExportedProgram, inputs: Any, options: _Options
 ) -> torch.jit.ScriptModule:
-    """:func:`convert_model` of a model of tensors alone. Raises KeepsState for others."""
+    """Converts a model whose inputs are all tensors. Raises KeepsState for one with state."""
     level, chosen, relaxed, float16, whole = options
     args = (inputs,) if isinstance(inputs, Tensor | str) else tuple(inputs)
     leaves = leaves_of((args, {}))
@@ -170,8 +170,8 @@ def module_of(
     relaxed: bool,
     structure: Structure,
 ) -> torch.jit.ScriptModule:
-    """A converted program as a module for stock PyTorch: whole, whole with sizes left open, or in
-    parts, which know their preferences."""
+    """Makes a module for stock PyTorch of a converted program: whole, whole with open sizes, or in
+    parts, which have their own preferences."""
     constants = constant_outputs(program)
     if isinstance(source, Parts):
         return mixed_module(program, source, constants, relaxed, structure)
@@ -182,7 +182,7 @@ def module_of(
 
 
 def _read_model(path: Path) -> torch.jit.ScriptModule | ExportedProgram:
-    """The model of a file, its inputs nested as they are."""
+    """Reads the model of a file, without flattening its inputs."""
     if model_kind(path) is ModelKind.EXPORTED:
         return read_exported(path)
     return read_nested(path)
@@ -191,15 +191,15 @@ def _read_model(path: Path) -> torch.jit.ScriptModule | ExportedProgram:
 # From a bundle to an app: an Android archive.
 
 LOWEST_API = 27
-"""Android 8.1, whose libc the libraries are built for, and NNAPI's first."""
+"""Android 8.1, NNAPI's first version, for whose libc the libraries are built."""
 DATE = (1980, 1, 1, 0, 0, 0)
-"""Of every file in an archive: the same bundle and sources give the same bytes."""
+"""Date of every file in an archive, so that the same bundle and sources give the same bytes."""
 VENDORS = tuple(
     f'    <uses-native-library android:name="{name}" android:required="false" />\n'
     for name in ("libneuron_adapter.so", "libneuronusdk_adapter.mtk.so")
 )
-"""Vendors' libraries that ``nnapiLibrary`` may name: from Android 12 on an app opens only those in
-its manifest. NNAPI's own library is the NDK's, which needs no entry."""
+"""Vendors' libraries that ``nnapiLibrary`` may name: from Android 12 on, an app can only open those
+in its manifest. NNAPI's own library is part of the NDK and needs no entry."""
 MANIFEST = f"""\
 <?xml version="1.0" encoding="utf-8"?>
 <manifest xmlns:android="http://schemas.android.com/apk/res/android" package="dev.nnapiprof">
@@ -215,12 +215,12 @@ MANIFEST = f"""\
 </manifest>
 """
 RULES = "-keep class dev.nnapiprof.** { *; }\n"
-"""For the app's shrinker: C names the classes and their methods."""
+"""Rules for the app's shrinker: C code looks up the classes and methods by name."""
 
 
 @dataclass(frozen=True)
 class AndroidArchive:
-    """An ``.aar`` that was written."""
+    """An Android archive (``.aar``) and its content."""
 
     path: Path
     asset: str
@@ -239,9 +239,9 @@ def write_aar(
     """Writes an Android archive with the runtime library for each ABI, the class
     ``dev.nnapiprof.NnapiModel``, and the bundle as an asset; an app needs nothing else.
 
-    ``output`` is beside the bundle by default. It takes a JDK, and neither Android's SDK nor its
-    NDK; libraries are built once, by zig. Raises UsageError for a bundle that an app cannot run,
-    BuildError where something cannot be built.
+    ``output`` defaults to a file beside the bundle. This requires a JDK, but neither Android's SDK
+    nor its NDK; zig builds the libraries once. Raises UsageError for a bundle that an app cannot
+    run, BuildError where a build fails.
     """
     path = Path(bundle)
     if unknown := [abi for abi in abis if abi not in ANDROID_ABIS]:
@@ -254,7 +254,7 @@ def write_aar(
     asset = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', path.stem)}.nnprt"
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     with _writing(target):
-        draft.write_bytes(b"")  # what cannot be written is said before minutes of compiling
+        draft.write_bytes(b"")  # fails before minutes of compiling, not after
     try:
         archive = _archive(_files(asset, content, abis, progress))
         with _writing(target):
@@ -295,7 +295,7 @@ def _files(
 
 
 def _classes() -> bytes:
-    """``classes.jar``."""
+    """Returns the content of ``classes.jar``."""
     with tempfile.TemporaryDirectory(prefix="nnapi-prof-") as folder:
         root = Path(folder)
         compiled = java.compile_classes(root)
@@ -304,7 +304,7 @@ def _classes() -> bytes:
 
 
 def _archive(files: dict[str, bytes]) -> bytes:
-    """A zip file."""
+    """Returns a zip file of the given files."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, data in files.items():
@@ -316,13 +316,13 @@ def _archive(files: dict[str, bytes]) -> bytes:
 
 
 def with_addresses(bundle: Bundle, model: Model, costs: str | None = None) -> Bundle:
-    """Return a bundle planned by costs of tensors at addresses, with the rows of its device in a
-    cost table under its other conditions, and without targets that name an accelerator. The bundle
-    itself if it is planned so, or NNAPI runs nothing of it.
+    """Return a bundle planned with costs of tensors passed by address, without targets that name an
+    accelerator. The costs are rows of the bundle's device in a cost table, otherwise under the
+    bundle's conditions. Return the bundle itself if it is planned so, or uses NNAPI nowhere.
 
-    ``costs`` is :func:`.read_costs`'s. Raises NotMeasured where the table has no such rows (with
-    ``costs`` None also where there is no table), CostError where it cannot be read, UsageError
-    where ``costs`` names none, PartitionError where a unit runs nowhere under them.
+    ``costs`` is that of :func:`.read_costs`. Raises NotMeasured where the table has no such rows
+    (with ``costs`` None also where there is no table), CostError where it cannot be read,
+    UsageError where ``costs`` names none, PartitionError where a unit then runs nowhere.
     """
     from nnapi_prof.api.cost_tables import open_table, read_costs
     from nnapi_prof.api.planning import partition

@@ -54,10 +54,10 @@ USUAL = Conditions()
 def open_table(
     costs: str | os.PathLike[str] | CostStore | None, *, to_read: bool = False
 ) -> Iterator[CostStore]:
-    """Opens what ``costs`` names for the time of a block; a table that is open already stays so.
-    With ``to_read`` it is not made where it does not exist.
+    """Opens the cost table ``costs`` for the time of a block; a table that is open already stays
+    open. With ``to_read`` a missing table is not created.
 
-    Raises UsageError where it names nothing, CostError where that cannot be opened.
+    Raises UsageError where there is none, CostError where it cannot be opened.
     """
     if isinstance(costs, CostStore):
         yield costs
@@ -68,10 +68,10 @@ def open_table(
 
 
 def note_other_agent(store: CostStore, info: AgentInfo, listener: Listener) -> None:
-    """Tell that costs of this device in the table are another agent's, if that is so.
+    """Report where the table has this device's costs only from another version of the agent.
 
-    They stay apart from those of the agent at hand (:attr:`.AgentInfo.cost_version`). With
-    XNNPACK, a host's emulator has one accelerator more and therefore another fingerprint, so
+    They are stored separately from the current agent's (:attr:`.AgentInfo.cost_version`). With
+    XNNPACK, a host's emulator has one more accelerator and therefore another fingerprint, so
     accelerators are not compared.
     """
 
@@ -106,16 +106,16 @@ def read_costs(
     samples: int | None = None,
     listener: Listener = SILENT,
 ) -> Costs:
-    """Reads what was measured of a model's units from a cost table; no device is needed.
+    """Reads the measured costs of a model's units from a cost table, without a device.
 
     ``costs`` is that of :func:`.profile`, or a table that is open already. ``device`` is a device
     of the table: its fingerprint, the beginning of it, or its name as `nnapi-prof costs list` shows
     it, with * and ?; None where there is only one; or a device that is open. The ``conditions`` are
-    those that it was measured under; ``threads="auto"`` is the number that :func:`.profile` chose
-    by a trial, without one the only number that the model was measured with. ``fill`` estimates
-    units that were never measured from what else was measured on the device. ``until``, a date or
-    time in UTC, leaves out what was measured later. ``precisions``, ``calibration`` and ``samples``
-    are those of :func:`.profile`, and need a device that is open. A ``listener`` hears notes.
+    those of the measurements; ``threads="auto"`` is the number that :func:`.profile` chose by a
+    trial, or without a trial the only number that the model was measured with. ``fill`` estimates
+    units that were never measured from other measurements on the device. ``until``, a date or time
+    in UTC, leaves out later measurements. ``precisions``, ``calibration`` and ``samples`` are those
+    of :func:`.profile`, and need a device that is open. A ``listener`` hears notes.
 
     Raises CostError where the model was not measured there, UsageError where the table or the
     device is not found.
@@ -187,12 +187,12 @@ def measured_threads(
     *,
     fill: bool = False,
 ) -> int:
-    """The number of threads that a model was measured with on a device.
+    """Returns the number of threads that a model was measured with on a device.
 
-    That is the number of its ``trial``; without one the only number that all its units were
-    measured with, else the one that most were, and with ``fill``, where none was, the one that most
-    units of other models were. One where nothing was measured. Raises CostError where the whole
-    model was measured with several.
+    That is the number of its ``trial``; without one, the only number that all its units were
+    measured with, else the number with most rows. With ``fill``, a model that was not measured gets
+    the number with most rows of other models. Where there are no rows, it is that of the
+    ``conditions``. Raises CostError where all units were measured with several numbers.
     """
     if trial is not None:
         return trial.threads
@@ -211,8 +211,8 @@ def measured_threads(
 
 
 def cpu_rows(store: CostStore, fingerprint: str, conditions: Conditions) -> list[Measurement]:
-    """The newest rows of the CPU under these conditions, with whatever number of threads, without
-    those of trials."""
+    """Returns the newest rows of the CPU under these conditions, with any number of threads,
+    without those of trials."""
     own = replace(conditions.on(CPU), threads=0)
     rows = store.select(Selection((fingerprint,), targets=(CPU.key,), newest=True))
     return [
@@ -250,7 +250,7 @@ def device_info(store: CostStore, fingerprint: str) -> Mapping[str, Any]:
     return descriptions.get(fingerprint, {})
 
 
-# Costs without a device: by the description of a phone, which can be fitted to measurements.
+# Costs without a device, from a phone's description, which can be fitted to measurements.
 
 
 @dataclass(frozen=True)
@@ -258,9 +258,9 @@ class Phone:
     """A phone's description, from which :func:`nnapi_prof.estimate` estimates costs."""
 
     description: Mapping[str, Any] = field(repr=False)
-    """As its JSON file has it."""
+    """The content of its JSON file."""
     reports: tuple[TargetReport, ...] = field(default=(), repr=False)
-    """How far predictions are off in cross-validation, for each target; empty where it was read."""
+    """Errors of predictions in cross-validation, for each target; empty where it was read."""
 
     @property
     def name(self) -> str:
@@ -274,12 +274,12 @@ class Phone:
 
     @property
     def simulated(self) -> bool:
-        """It was fitted to a simulated phone's latencies."""
+        """Whether it was fitted to a simulated phone's latencies."""
         return bool(self.description.get("simulated", False))
 
     @classmethod
     def load(cls, name: str | os.PathLike[str]) -> Phone:
-        """A phone that comes along, by its name, or a JSON file. Raises UsageError."""
+        """Reads a phone that ships with nnapi-prof, by name, or a JSON file. Raises UsageError."""
         return cls(read_phone(str(name)))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -295,9 +295,9 @@ class Phone:
         return file
 
     def frame(self) -> pd.DataFrame:
-        """One row for each target: ``target``, ``rows`` (measurements fitted to), ``median`` and
-        ``nine_of_ten`` (relative errors that half and nine of ten predictions stay below, in
-        cross-validation), ``within_10_percent`` (the share of predictions that are)."""
+        """Returns one row for each target: ``target``, ``rows`` (measurements in the fit),
+        ``median`` and ``nine_of_ten`` (relative errors that half and nine of ten predictions stay
+        below, in cross-validation), ``within_10_percent`` (share of predictions within 10 %)."""
         import pandas as pd
 
         rows = []
@@ -340,14 +340,14 @@ def estimate(
     burst: bool = False,
     relaxed: bool = False,
 ) -> Costs:
-    """Estimates a model's costs on a phone that is not there: no device, no network.
+    """Estimates a model's costs on a phone from its description, without a device or a network.
 
-    ``phone`` is a name that comes along (``pixel4``, ``s10``, ``mi8se``, ``a03s``, simulated ones),
-    a JSON file that :meth:`nnapi_prof.Phone.save` wrote, or a :class:`nnapi_prof.Phone`.
-    ``threads`` (None: as many as a real phone was measured with, the number with which a simulated
-    one's CPU runs the model fastest), ``burst`` (NNAPI asked to compute in bursts) and ``relaxed``
-    (float32 as float16) are simulated phones'; of a real one, what it was not measured with is
-    refused.
+    ``phone`` is the name of a phone that ships with nnapi-prof (``pixel4``, ``s10``, ``mi8se``,
+    ``a03s``, simulated ones), a JSON file that :meth:`nnapi_prof.Phone.save` wrote, or a
+    :class:`nnapi_prof.Phone`. ``threads`` (None: the number that a real phone was measured with, or
+    the one with which a simulated CPU runs the model fastest), ``burst`` (NNAPI in burst mode) and
+    ``relaxed`` (float32 as float16) are for simulated phones; for a real one, they are refused
+    unless it was measured with them.
 
     Raises UsageError where there is no such phone or it was not measured so, CostError where a
     description is damaged.
@@ -382,13 +382,13 @@ def calibrate(
     seed: int = 0,
     sister: Phone | str | None = None,
 ) -> Phone:
-    """Fits a phone's description to all that a cost table has of a device, of whatever model.
+    """Fits a phone's description to all rows of a device in a cost table, whatever their model.
 
-    ``costs`` and ``device`` are those of :func:`nnapi_prof.read_costs`, as are the ``conditions``
-    that it was measured under (``threads="auto"``: the number that most rows of its CPU have). Each
-    of ``folds`` parts of the table is predicted from the others; ``seed`` decides which rows are in
-    which. ``name`` is that of the phone. With a ``sister``, a phone like it that is known well (as
-    ``phone`` of :func:`estimate`), 10 to 30 rows do.
+    ``costs`` and ``device`` are those of :func:`nnapi_prof.read_costs`, and so are the
+    ``conditions`` of the measurements (``threads="auto"``: the number that most rows of its CPU
+    have). Each of ``folds`` parts of the table is predicted from the others; ``seed`` decides which
+    rows are in which part. ``name`` is the phone's. With a ``sister``, a similar phone that is
+    known well (as ``phone`` of :func:`estimate`), 10 to 30 rows suffice.
 
     Raises CostError where there is too little to fit, UsageError where the device is not found.
     """
@@ -413,7 +413,8 @@ def calibrate(
 
 
 def fitted_phone(phone: Phone | str) -> Description:
-    """Raises UsageError where no measurements were fitted to it."""
+    """Returns the description of a phone. Raises UsageError where it is a simulated one, not fitted
+    to measurements."""
     data = phone.description if isinstance(phone, Phone) else read_phone(phone)
     if data.get("format") == SIMULATED:
         raise UsageError(

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from nnapi_prof.precision.samples import Samples, Source
 
 
-# Prepares what several precisions need beside a model: samples of its inputs, and scales for 8
-# bits.
+# Calibration for several precisions: samples of a model's inputs, and scales for 8 bits.
 
 
 @dataclass(frozen=True)
@@ -52,11 +51,11 @@ class CalibrationOptions:
 
     source: Source | None = None
     limit: int | None = None
-    """None: as many as :data:`nnapi_prof.precision.samples.LIMIT`."""
+    """Maximum number; None for :data:`nnapi_prof.precision.samples.LIMIT`."""
 
     def refuse(self, precision: str) -> None:
-        """Raises UsageError where there are samples, and nothing that is in 8 bits: ``precision``
-        would ask for that."""
+        """Raises UsageError where samples are given although nothing is in 8 bits; ``precision``
+        names the suffix that would request that."""
         if self != CalibrationOptions():
             raise UsageError(
                 f"{option_name('calibration')} and {option_name('samples')} are for 8 bits",
@@ -82,10 +81,9 @@ def calibrate_model(
     options: CalibrationOptions,
     listener: Listener,
 ) -> Calibration:
-    """Samples and, where 8 bits are asked for, the recipe for what a device's accelerators run.
+    """Reads samples and, for 8 bits, makes the recipe for the accelerators of a device.
 
-    The same samples give the same recipe. Raises what reading samples and calibrating raise
-    (InputSpecError, UsageError).
+    The same samples give the same recipe. Raises InputSpecError and UsageError.
     """
     from nnapi_prof.precision.samples import LIMIT, load_samples
 
@@ -109,7 +107,7 @@ def calibrate_model(
 
 
 def int8_level(info: AgentInfo) -> int:
-    """The lowest feature level among a device's accelerators: what all of them take."""
+    """Returns the lowest feature level among a device's accelerators, which all of them support."""
     levels = [
         spec.level
         for spec in device_targets(info)
@@ -119,7 +117,7 @@ def int8_level(info: AgentInfo) -> int:
 
 
 MANY_UNITS = 20
-"""A notebook's table has the slowest of more."""
+"""Maximum number of units in a notebook's table, the slowest ones."""
 
 
 @dataclass(frozen=True)
@@ -132,44 +130,45 @@ class Costs:
 
     model: Model
     device: str
-    """The device for people: ``npu-phone (simulated phone, ...)``."""
+    """The device's name for people: ``npu-phone (simulated phone, ...)``."""
     conditions: Conditions
-    """Under which they hold."""
+    """The conditions under which they hold."""
     priced: AnyCosts = field(repr=False)
-    """What was fitted to measurements or estimated, or a table of one's own; in ns."""
+    """The costs in ns: fitted to measurements, estimated, or a user's own table."""
     estimated: bool = False
-    """Nothing of them was measured."""
+    """Whether they are estimates without any measurement."""
     device_spec: str | None = None
-    """What ``device=`` takes for this device; None where none was asked."""
+    """The device's name as ``device=`` takes it; None where no device was used."""
     fingerprint: str | None = None
-    """The device in cost tables."""
+    """The device's key in cost tables."""
     location: str | None = None
     """The cost table: a file's path or a URL without its password."""
     measurements: tuple[Measurement, ...] = field(default=(), repr=False)
-    """The rows that they were fitted to, those of other models among them."""
+    """The rows that they were fitted to, including those of other models."""
     corun_rows: tuple[Measurement, ...] = field(default=(), repr=False)
-    """What ran side by side on the device, units of other models among them."""
+    """Measurements of units that ran at the same time, including those of other models."""
     device_info: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What the cost table knows of the device."""
+    """The cost table's description of the device."""
     agent_info: AgentInfo | None = field(default=None, repr=False)
-    """What the device said of itself, where it was asked."""
+    """The device's description of itself; None where no device was used."""
     outcome: ProfileOutcome | None = field(default=None, repr=False)
-    """How much a profile measured, and the plan that it ended with."""
+    """Number of measurements in a profile, and its last plan."""
     thread_trial: ThreadTrial | None = None
-    """What decided the number of threads of the conditions; None where it was stated."""
+    """The trial that chose the number of threads; None where the caller stated the number."""
     notes: tuple[str, ...] = ()
     objective: Objective | None = None
-    """Of :meth:`adjusted` costs: what they are in place of ns."""
+    """The objective of :meth:`adjusted` costs; None for latency."""
     objective_table: CostTable | None = field(default=None, repr=False)
-    """Of :meth:`adjusted` costs: :attr:`base_table` as the objective changes it."""
+    """The table of :meth:`adjusted` costs: :attr:`base_table`, changed by the objective."""
     origin: ChipOrigin | None = field(default=None, repr=False)
-    """Of costs that Qualcomm's simulator estimated: how, and how far they can be trusted."""
+    """The origin and accuracy of costs that Qualcomm's simulator estimated."""
     calibration: Calibration | None = field(default=None, repr=False)
-    """Of costs in several precisions: what 8 bits were fitted to, and errors are measured on."""
+    """The calibration of costs in several precisions: the scales of 8 bits, and the samples that
+    errors are measured on."""
 
     @property
     def simulated(self) -> bool:
-        """The phone is simulated: these latencies are computed, not measured on hardware."""
+        """Whether the phone is simulated, so that its latencies are computed, not measured."""
         return self.base_table.simulated
 
     @property
@@ -180,22 +179,22 @@ class Costs:
 
     @property
     def base_table(self) -> CostTable:
-        """The costs in ns, also of :meth:`adjusted` ones."""
+        """The costs in ns, without the changes of :meth:`adjusted`."""
         return self.priced if isinstance(self.priced, CostTable) else self.priced.table
 
     @property
     def table(self) -> CostTable:
-        """The table that the partitioner takes, in ns or what :attr:`objective` says."""
+        """The partitioner's table, in ns or in the unit of :attr:`objective`."""
         return self.base_table if self.objective_table is None else self.objective_table
 
     @property
     def measured(self) -> CostModel | None:
-        """The fitted cost model; None where they are estimated, or of one's own making."""
+        """The fitted cost model; None where costs are estimated, or a user's own."""
         return self.priced if isinstance(self.priced, CostModel) else None
 
     @cached_property
     def forms(self) -> Forms:
-        """The forms of products of activations that the costs are of, on each accelerator."""
+        """The forms of products of activations on each accelerator that the costs refer to."""
         if isinstance(self.priced, EstimatedCosts):
             return self.priced.forms
         if self.measured is None or self.calibration is not None or self.model.mixed is not None:
@@ -204,15 +203,13 @@ class Costs:
 
     @cached_property
     def contention(self) -> Slowdowns:
-        """How many times as long each processor takes while another one is busy, with this model's
-        mix of operations: measured where ``MeasureOptions(contention=True)`` was
-        asked, else assumed."""
+        """The factor by which each processor is slower while another one is busy, with this model's
+        mix of operations; measured with ``MeasureOptions(contention=True)``, else assumed."""
         return slowdowns(self.model.graph, self.base_table, self.corun_rows)
 
     @property
     def precisions(self) -> tuple[Precision, ...]:
-        """Those that regions may compute in; float32 alone (or what the conditions say in its
-        place), where no others were asked for."""
+        """The precisions that regions may compute in; by default only that of the conditions."""
         if isinstance(self.priced, PrecisionCosts):
             return self.priced.precisions
         return (self.conditions.precision,)
@@ -225,19 +222,20 @@ class Costs:
         name: str = "adjusted latency",
         unit: str = "ms",
     ) -> Costs:
-        """Costs of one's own over these, for another objective than latency.
+        """Returns costs for another objective than latency, computed from these.
 
-        ``cost(unit, target, ns)`` says what a unit (``unit.label``, ``unit.macs``, ...) is to cost
+        ``cost(unit, target, ns)`` returns the cost of a unit (``unit.label``, ``unit.macs``, ...)
         on a target that would run it in ``ns``; None keeps it off. ``weight`` is a factor for all
-        that happens on a target: a function of the target, or a mapping from patterns of target
-        names (1 for what fits none). A region measured whole keeps what it took, plus what
-        ``cost`` changes of its units, times the weight. The plan is as exact as for latency.
+        costs on a target: a function of the target, or a mapping from patterns of target names (1
+        for a target that matches none). A region measured whole keeps its latency, plus the changes
+        of its units by ``cost``, times the weight. The plan is as exact as for latency.
 
             watts = {"cpu": 2.5, "nnapi:sim-npu/*": 0.9}
             frugal = nnp.partition(model, costs.adjusted(weight=watts, name="energy", unit="mJ"))
 
-        ``unit`` is that of ms x weight, and ``name`` what is made least, for people. Raises
-        UsageError where either says what is no number from 0 on, or a pattern fits no target.
+        ``unit`` is the unit of ms x weight, and ``name`` that of the objective, for people. Raises
+        UsageError where either returns anything but a number of at least 0, or a pattern matches no
+        target.
         """
         objective = Objective(name, unit)
         if self.objective is not None:
@@ -249,14 +247,14 @@ class Costs:
         return replace(self, objective=objective, objective_table=table)
 
     def frame(self) -> pd.DataFrame:
-        """One row for each unit and target.
+        """Returns one row for each unit and target.
 
-        ``unit`` (its number), ``name``, ``label``, ``target``, ``accelerator`` (``cpu`` and
-        ``host`` are ones here), ``marginal_ms`` (within a region, without invocation and transfer;
-        NaN where it cannot run there), ``sigma_ms`` (its standard error, 0 where none is known),
-        ``inferred`` (it was measured under another preference only), ``alone_ms`` (measured alone,
-        invocation and transfer included; NaN where it was not), ``reason`` (why it cannot run
-        there) and, of adjusted costs, ``objective`` in their own unit.
+        ``unit`` (its number), ``name``, ``label``, ``target``, ``accelerator`` (also ``cpu`` or
+        ``host``), ``marginal_ms`` (within a region, without invocation and transfer; NaN where it
+        cannot run there), ``sigma_ms`` (its standard error, 0 where none is known), ``inferred``
+        (whether it was only measured under another preference), ``alone_ms`` (measured alone, with
+        invocation and transfer; NaN where it was not), ``reason`` (why it cannot run there) and,
+        for adjusted costs, ``objective`` in their own unit.
         """
         import pandas as pd
 
@@ -282,11 +280,11 @@ class Costs:
         return pd.DataFrame(rows)
 
     def units(self) -> pd.DataFrame:
-        """One row for each unit, a column for each accelerator: its marginal cost in ms under the
-        preference under which most was measured, NaN where it cannot run there.
+        """Returns one row for each unit and a column for each accelerator: its marginal cost in ms
+        under the preference with most measurements, NaN where it cannot run there.
 
-        A cost may be rough, or 0 where it cannot be told from that: :meth:`frame` has standard
-        errors, and the table that these costs show in a notebook marks them.
+        A cost may be rough, or 0 where the difference from 0 is noise: :meth:`frame` has standard
+        errors, and the table of these costs in a notebook marks such costs.
         """
         import pandas as pd
 
@@ -301,8 +299,8 @@ class Costs:
         return pd.DataFrame(rows)
 
     def refusals(self) -> pd.DataFrame:
-        """One row for each unit and target that cannot run it: ``unit``, ``label``, ``target``,
-        ``reason``."""
+        """Returns one row for each unit and target that cannot run it: ``unit``, ``label``,
+        ``target``, ``reason``."""
         import pandas as pd
 
         units = self.model.graph.units
@@ -313,7 +311,7 @@ class Costs:
         return pd.DataFrame(rows, columns=["unit", "label", "target", "reason"])
 
     def rows(self) -> pd.DataFrame:
-        """One row for each measurement behind these costs, samples summarised; times in ms."""
+        """Returns one row for each measurement of these costs, with summarised samples, in ms."""
         from nnapi_prof.reports.frames import measurement_frame
 
         own = {unit.signature for unit in self.model.graph.units}
@@ -360,8 +358,7 @@ def _in_ms(ns: float | None) -> float:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C while :func:`nnapi_prof.profile` measured; what was measured until then is in the cost
-    table."""
+    """Ctrl-C during :func:`nnapi_prof.profile`; the measurements so far are in the cost table."""
 
     def __init__(self, device: str, location: str, outcome: ProfileOutcome) -> None:
         super().__init__(
@@ -369,8 +366,8 @@ class Interrupted(KeyboardInterrupt):
             " there"
         )
         self.device = device
-        """For people, as :attr:`Costs.device`."""
+        """The device's name, as :attr:`Costs.device`."""
         self.location = location
         """The cost table, as :attr:`Costs.location`."""
         self.outcome = outcome
-        """How much was measured, and the plan of the last round."""
+        """Number of measurements, and the plan of the last round."""
