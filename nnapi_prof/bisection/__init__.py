@@ -1,13 +1,13 @@
 """Find the operation whose results differ, why, and what to do.
 
-:func:`halves` halves a model until the unit that computes something else is alone. It knows units
-by their numbers and asks a probe how far a region is off. A region is a run of units in topological
-order, so that it is convex, and the probe gives it reference inputs: an error of one region is
-never the next one's.
+:class:`Halving` halves a model until only the faulty unit is left. It identifies units by number
+and asks a probe for the error of a region. A region is a run of units in topological order, which
+makes it convex, and the probe feeds it reference inputs, so that errors do not pass from one region
+to the next.
 
-:mod:`.probe` runs regions on the device with reference inputs, :mod:`.deviation` says how far is
-too far, :mod:`.locate` puts these together, :mod:`.diagnosis` tells what kind of fault it looks
-like, :mod:`.reproducer` writes the smallest case that shows it.
+:mod:`.probe` runs regions on the device with reference inputs, :mod:`.deviation` compares values
+with their references, :mod:`.locate` combines the two, :mod:`.diagnosis` determines the likely kind
+of fault, :mod:`.reproducer` writes the smallest case that shows it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Region = tuple[int, ...]
 
 
 class FaultKind(enum.Enum):
-    """The likely kind of a fault, by what its values look like."""
+    """The likely kind of a fault, judged by its values."""
 
     DOES_NOT_RUN = "does not run"
     RACE = "race"
@@ -30,36 +30,36 @@ class FaultKind(enum.Enum):
     NOT_FINITE = "not finite"
     """NaN or infinity where the reference is finite."""
     SATURATION = "saturation"
-    """Values end at a limit that the reference passes."""
+    """Values are clamped at a limit that the reference passes."""
     LAYOUT = "layout"
-    """The right values at other places."""
+    """The right values are in the wrong places."""
     SCALE = "scale"
-    """Multiples of the right values, or all off by the same."""
+    """Values are multiples of the right ones, or all off by the same amount."""
     PADDING = "padding"
-    """Only values at the borders of images are off, or images moved by one row or column."""
+    """Only values at the borders of images are wrong, or images moved by one row or column."""
     CHANNELS = "channels"
-    """Only values of some channels are off."""
+    """Only values of some channels are wrong."""
     PRECISION = "precision"
-    """No further off than float16 rounding explains."""
+    """The error is no larger than float16 rounding explains."""
     FUSION = "fusion"
     """Several units differ together, none alone."""
     KERNEL = "kernel"
-    """Something else."""
+    """Any other fault."""
 
 
 FIRST_REPEATS, LAST_REPEATS = 2, 8
-"""Executions of a region: usually, and where a difference was seen once and then no more."""
+"""Executions of a region: usually, and to confirm a difference that may come and go."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One probe of a region. ``ratio`` is its error as a multiple of what is allowed there."""
+    """Outcome of probing a region. ``ratio`` is its error as a multiple of the allowed error."""
 
     ratio: float
     refused: bool = False
-    """The target does not take the region, so that nothing is known of its units."""
+    """The target refuses the region, so that nothing is known about its units."""
     parts: tuple[Region, ...] = ()
-    """Of a refused region: the runs of its units that the target takes, each unit alone."""
+    """Runs of a refused region's units that the target accepts one by one."""
 
     @property
     def differs(self) -> bool:
@@ -67,7 +67,8 @@ class Verdict:
 
 
 Probe = Callable[[Sequence[Region], int], Sequence[Verdict]]
-"""Regions and number of executions of each -> the worst of each, in one run on the device."""
+"""Function of regions and the number of executions of each that returns the worst verdict of each,
+from one run on the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Finding:
 class Halving:
     """A search over the regions of one target. ``runs`` counts the requests to the device.
 
-    ``known`` are verdicts of regions that were executed before, :data:`FIRST_REPEATS` times.
+    ``known`` holds verdicts of regions that were already executed :data:`FIRST_REPEATS` times.
     """
 
     def __init__(self, probe: Probe, known: Mapping[Region, Verdict] | None = None) -> None:
@@ -92,8 +93,8 @@ class Halving:
     def search(self, regions: Sequence[Region]) -> Iterator[Finding]:
         """Yield the differing units of some regions, in topological order.
 
-        The first finding takes at most ``log2(units) + 4`` runs where one unit is at fault.
-        Whoever wants the first alone stops there.
+        The first finding takes at most ``log2(units) + 4`` runs where one unit is at fault. Stop
+        iterating there if you need only the first.
         """
         taken = [region for region in regions if region]
         verdicts = self._probe(taken)
@@ -106,9 +107,9 @@ class Halving:
                 yield from self._inside(region, verdict)
 
     def alone(self, regions: Sequence[Region]) -> Iterator[Finding]:
-        """Yield the units of some regions that differ alone, whatever comes behind them.
+        """Yield the units of some regions that differ when they run alone. Takes one run.
 
-        What follows may hide a fault: a mean does not tell in which order it read. One run.
+        Later units may hide a fault: a mean does not depend on the order of its inputs.
         """
         units = [(unit,) for region in regions for unit in region]
         for unit, verdict in zip(units, self._probe(units), strict=True):
@@ -116,7 +117,7 @@ class Halving:
                 yield Finding(unit, verdict)
 
     def _inside(self, region: Region, verdict: Verdict) -> Iterator[Finding]:
-        """Yield what differs in a region that does."""
+        """Yield the smallest differing parts of a region that differs."""
         if len(region) == 1:
             yield Finding(region, verdict)
             return
@@ -135,8 +136,8 @@ class Halving:
     def _together(self, region: Region, verdict: Verdict) -> Iterator[Finding]:
         """Yield the smallest part of a region that differs though neither half does.
 
-        Either a fault comes and goes, which more executions of the halves show, or it needs
-        neighbours, as a wrong fused kernel does: then the region is shrunk from both ends.
+        Either the fault comes and goes, which more executions of the halves show, or it needs
+        neighbours, like a wrong fused kernel: then the region is shrunk from both ends.
         """
         while True:
             again = self._probe((*halves(region), region), LAST_REPEATS)
@@ -149,13 +150,13 @@ class Halving:
             if len(region) == 1:
                 yield Finding(region, self._probe((region,), LAST_REPEATS)[0])
                 return
-        if again[-1].differs:  # else it was seen once in ten executions and cannot be shown
+        if again[-1].differs:  # else seen once in ten executions and not reproducible
             yield self._shrunk(region, verdict)
 
     def _shrunk(self, region: Region, verdict: Verdict) -> Finding:
-        """Return a part of a region from which neither end can be taken.
+        """Return a part of a region that stops differing when either end is cut.
 
-        A run tries several cuts at both ends and goes on with the shortest part that differs.
+        Each run tries several cuts at both ends and continues with the shortest differing part.
         """
         while True:
             n = len(region)
@@ -177,6 +178,6 @@ class Halving:
 
 
 def halves(region: Region) -> tuple[Region, Region]:
-    """Return the first and the second half of a region; the first is the smaller one."""
+    """Return the first and the second half of a region; the first is never the larger one."""
     middle = len(region) // 2
     return region[:middle], region[middle:]

@@ -1,4 +1,4 @@
-"""How far a device's value is from the reference, and how much of that is allowed."""
+"""Measure how far a device's value is from the reference, relative to the allowed error."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ EPSILON: Mapping[Precision, float] = {
 }
 """Two roundings of a value in that precision, as a share of it."""
 MEAN_STEPS, FAR_SHARE = 0.12, 0.02
-"""Limits for 8-bit values: steps that they are off on average, and the share off by two or more.
-Drivers round ties another way, which moves one value in thirty by one step or so."""
+"""Limits for 8-bit values: the mean error in steps, and the share off by two or more steps. Drivers
+round ties differently, which moves about one value in thirty by one step."""
 MOST_STEPS, CHANNEL_STEPS, CHANNEL_ELEMENTS = 4.5, 0.5, 16
-"""Limits for 8-bit values of a unit alone: steps of the worst element, and on average those of the
-worst channel that has so many elements. Ties of earlier units do not reach it, so that one wrong
-channel of many is told from them."""
+"""Limits for 8-bit values of a single unit, in steps: the error of the worst element, and the mean
+error of the worst channel with at least this many elements. Ties of earlier units do not affect a
+single unit, so that one wrong channel of many stands out."""
 SYSTEMATIC, SYSTEMATIC_SHARE = 5 * 2.0**-10, 0.5
-"""Largest factor or offset that elements have in common, as a share of the largest one, where a
-unit alone computes in less than float32: five steps of float16, as AOSP's tests allow. It counts
-where it explains this share of the squared errors: roundings are not of one direction."""
+"""Largest error by a common factor or offset, as a share of the largest value, for a single unit in
+less than float32: five steps of float16, as AOSP's tests allow. It counts only if it explains this
+share of the squared errors, because roundings have no common direction."""
 OTHER_SHARE, OTHER_SHARE_ALONE = 0.02, 0.002
-"""Share of integers and truth values that may differ: near ties, the argmax of rounded numbers is
-another one. The inputs of a unit alone are not rounded."""
+"""Share of integers and Booleans that may differ, for several units and for a single unit: near
+ties, rounding changes an argmax. The inputs of a single unit are not rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +48,24 @@ class Deviation:
 
     value: str
     max_abs: float
-    """In real numbers, also of 8-bit values; infinite for NaN or infinity on one side alone."""
+    """Largest error in real numbers, also for 8-bit values; infinite if only one side is NaN or
+    infinite."""
     relative: float
     """``max_abs`` as a share of the reference's largest finite value."""
     ratio: float
-    """The error as a multiple of what is allowed."""
+    """The error as a multiple of the allowed error."""
 
 
 def deviation(
     name: str, mine: torch.Tensor, reference: torch.Tensor, type_: TensorType, budget: float | None,
     precision: Precision, *, n_units: int,
 ) -> Deviation:  # fmt: skip
-    """Compare a value, ``[...]`` of the logical shape, that a region made with its reference.
+    """Compare an output of a region, ``[...]`` of the logical shape, with its reference.
 
-    ``budget`` is relative to the reference's largest value; None takes :data:`BUDGETS`, and for
-    8-bit values :data:`MEAN_STEPS` and :data:`FAR_SHARE`; of a unit alone also
-    :data:`MOST_STEPS`, :data:`CHANNEL_STEPS` and :data:`SYSTEMATIC`. Roundings of several units add
-    up: their budget grows with the root of their number.
+    ``budget`` is relative to the reference's largest value. None uses :data:`BUDGETS`, or for 8-bit
+    values :data:`MEAN_STEPS` and :data:`FAR_SHARE`; for a single unit also :data:`MOST_STEPS`,
+    :data:`CHANNEL_STEPS` and :data:`SYSTEMATIC`. Roundings of several units add up: their budget
+    grows with the square root of their number.
     """
     if mine.shape != reference.shape:
         return Deviation(name, math.inf, math.inf, math.inf)
@@ -98,22 +99,23 @@ def deviation(
 
 
 def _channel_steps(apart: torch.Tensor) -> float:
-    """Return the steps of the worst channel, axis 1, as a multiple of what is allowed."""
+    """Return the mean error of the worst channel (axis 1) as a multiple of the allowed steps."""
     means = _by_channel(apart).mean(1)
     return means.max().item() / CHANNEL_STEPS if means.numel() else 0.0
 
 
 def _by_channel(value: torch.Tensor) -> torch.Tensor:
-    """Return a value as [channels, elements], without channels where these are few elements."""
+    """Return a value as [channels, elements]; no channels if each has too few elements."""
     if value.dim() < 3 or value.numel() // value.shape[1] < CHANNEL_ELEMENTS:
         return value.new_empty(0, 1)
     return value.transpose(0, 1).flatten(1)
 
 
 def _outer_steps(mine: torch.Tensor, reference: torch.Tensor, zero_point: int) -> float:
-    """Return the steps by which large values moved outwards or inwards on average, as a multiple.
+    """Return the mean steps by which large values moved outwards or inwards, as a multiple of the
+    allowed steps.
 
-    A factor near one moves large values alone, and these in one direction.
+    A factor near one moves only large values, and all of them in one direction.
     """
     steps = reference - zero_point
     outer = steps.abs() >= steps.abs().max() / 2
@@ -124,8 +126,8 @@ def _outer_steps(mine: torch.Tensor, reference: torch.Tensor, zero_point: int) -
 
 
 def _systematic(mine: torch.Tensor, reference: torch.Tensor) -> float:
-    """Return the largest common factor or offset, of all elements or of a channel, as a multiple
-    of what is allowed."""
+    """Return the largest common factor or offset of all elements or of a channel, as a multiple of
+    the allowed one."""
     largest = reference.abs().max().item()
     if not (largest > 0 and bool(mine.isfinite().all()) and bool(reference.isfinite().all())):
         return 0.0
@@ -151,13 +153,13 @@ def _systematic(mine: torch.Tensor, reference: torch.Tensor) -> float:
 
 
 SMALLEST = torch.finfo(torch.float32).tiny
-"""Devices may flush smaller numbers to zero."""
+"""Smallest normal float32; devices may flush smaller numbers to zero."""
 
 
 def difference(mine: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """Return ``|mine - reference|``, infinite where one side alone is NaN or infinite.
+    """Return ``|mine - reference|``, infinite where only one side is NaN or infinite.
 
-    Sums of NNAPI may end at the largest float32 where PyTorch has infinity; that counts as equal.
+    NNAPI may return the largest float32 where PyTorch returns infinity; that counts as equal.
     """
     apart = (mine - reference).abs()
     if bool(apart.isfinite().all()):
@@ -170,7 +172,7 @@ def difference(mine: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
 
 
 def worst(deviations: Iterable[Deviation]) -> Deviation | None:
-    """Return the deviation of the largest ratio; None of none."""
+    """Return the deviation with the largest ratio; None if there are none."""
     return max(deviations, key=lambda each: (each.ratio, each.relative), default=None)
 
 
@@ -181,9 +183,9 @@ def movement(
     outputs: Mapping[str, torch.Tensor],
     precision: Precision,
 ) -> float:
-    """Return how far eager PyTorch moves a region's outputs when its inputs move by a rounding.
+    """Return how far a region's outputs move in eager PyTorch when its inputs move by a rounding.
 
-    The largest relative movement over float outputs. Where it is as large as an error, rounding
+    This is the largest relative movement of a float output. If it is as large as an error, rounding
     alone explains the error.
     """
     moved = 0.0

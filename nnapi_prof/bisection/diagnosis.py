@@ -18,7 +18,7 @@ from nnapi_prof.graph.plan import Target
 
 @dataclass(frozen=True, slots=True)
 class ValueFacts:
-    """Description of a value beside its reference. Ranges are of finite numbers."""
+    """Description of a value relative to its reference. Ranges cover finite numbers only."""
 
     shape: tuple[int, ...]
     range: tuple[float, float]
@@ -28,31 +28,31 @@ class ValueFacts:
     n_nan: int = 0
     n_infinite: int = 0
     limit: float | None = None
-    """Where values end that should be larger; None where none does."""
+    """Limit at which values are clamped; None if clamping does not explain the error."""
     factor: float | None = None
-    """Factor between the right values and these, where that explains the error."""
+    """Factor from the right values to these, if that explains the error."""
     offset: float | None = None
-    """Constant added to the right values, where that explains the error."""
+    """Constant added to the right values, if that explains the error."""
     channels_off: tuple[int, ...] = ()
-    """Channels with errors, where others have none."""
+    """Channels with errors, if others have none."""
     borders_only: bool = False
     permuted: tuple[int, ...] | None = None
-    """Axes in the order in which the device read them, where that explains the error."""
+    """Axes in the order in which the device read them, if that explains the error."""
     shift: tuple[int, int] | None = None
-    """Rows and columns by which the right values moved, where that explains the error."""
+    """Rows and columns by which the right values moved, if that explains the error."""
 
 
 EXPLAINED = 0.05
-"""An explanation leaves less than this share of the error."""
+"""Share of the error that an explanation may leave."""
 ROUNDED = 0.25
-"""A factor or an offset leaves less than this share of it, on average and at most: roundings to
-float16 add to it."""
+"""Share of the error that a factor or an offset may leave, on average and at most; it is larger
+because roundings to float16 add to it."""
 
 
 def facts_of(mine: torch.Tensor, reference: torch.Tensor, zero_point: int = 0) -> ValueFacts:
-    """Describe a value, ``[...]`` of the logical shape, beside its reference.
+    """Describe a value, ``[...]`` of the logical shape, relative to its reference.
 
-    ``zero_point`` is that of 8-bit values, of which a factor multiplies the steps.
+    ``zero_point`` is that of 8-bit values, where a factor multiplies the distance from it.
     """
     mine, reference = mine.detach().double(), reference.detach().double()
     apart = difference(mine, reference)
@@ -83,7 +83,7 @@ def _range(value: torch.Tensor) -> tuple[float, float]:
 
 
 def _limit(mine: torch.Tensor, reference: torch.Tensor, error: float) -> float | None:
-    """Return the limit at which values end, where clamping the reference explains the error."""
+    """Return the limit at which values are clamped, if clamping explains the error."""
     finite = mine[mine.isfinite()]
     if error == 0 or finite.numel() < 2:
         return None
@@ -102,7 +102,7 @@ def _limit(mine: torch.Tensor, reference: torch.Tensor, error: float) -> float |
 def _linear_error(
     mine: torch.Tensor, reference: torch.Tensor, error: float
 ) -> tuple[float | None, float | None]:
-    """Return the factor or the offset that explains the error, each None where it does not."""
+    """Return the factor or the offset that explains the error; None for each that does not."""
     if error == 0 or mine.numel() < 3 or reference.min() == reference.max():
         return None, None
     errors = mine - reference
@@ -127,7 +127,7 @@ def _is_whole(value: torch.Tensor) -> bool:
 
 
 def _channels(off: torch.Tensor) -> tuple[int, ...]:
-    """Return the channels (axis 1, or the last of two axes) with errors, () where all have."""
+    """Return the channels (axis 1) with errors; () if all have errors."""
     if off.dim() < 2 or off.shape[1] < 2:
         return ()
     axes = [axis for axis in range(off.dim()) if axis != 1]
@@ -136,13 +136,13 @@ def _channels(off: torch.Tensor) -> tuple[int, ...]:
 
 
 SAME_NUMBERS = 1e-3
-"""Values in another order differ, sorted, by less than this share of the error."""
+"""Share of the error by which sorted values may differ to count as the same in another order."""
 BORDER = 3
 """Pixels that a 7x7 window reads beyond an image."""
 
 
 def _borders_only(off: torch.Tensor) -> bool:
-    """Whether only pixels near an edge of ``[N, C, H, W]`` are off, and some pixel is not."""
+    """Return whether pixels of ``[N, C, H, W]`` are off, and all of them are near an edge."""
     if off.dim() != 4 or min(off.shape[2:]) < 3 or not off.any():
         return False
     margin = min(BORDER, (min(off.shape[2:]) - 1) // 2)
@@ -151,10 +151,10 @@ def _borders_only(off: torch.Tensor) -> bool:
 
 
 def _permuted(mine: torch.Tensor, reference: torch.Tensor, error: float) -> tuple[int, ...] | None:
-    """Return the order of axes that turns the reference's numbers into the device's.
+    """Return the order of axes that turns the reference into the device's value.
 
-    The device may have written another order into the same shape: then the numbers, read one after
-    the other, are those of the transposed reference.
+    The device may have written another order into the same shape: its numbers, read one after the
+    other, are then those of the transposed reference.
     """
     if error == 0 or not 2 <= mine.dim() <= 4:
         return None
@@ -172,7 +172,7 @@ def _permuted(mine: torch.Tensor, reference: torch.Tensor, error: float) -> tupl
 
 
 def _shift(mine: torch.Tensor, reference: torch.Tensor, error: float) -> tuple[int, int] | None:
-    """Return by how many rows and columns ``[N, C, H, W]`` moved, at most one of each."""
+    """Return the rows and columns by which ``[N, C, H, W]`` moved, at most one of each."""
     if error == 0 or mine.dim() != 4 or min(mine.shape[2:]) < 4:
         return None
     height, width = mine.shape[2:]
@@ -197,9 +197,9 @@ def kind_of(
 ) -> FaultKind:
     """Return the likely kind of a fault.
 
-    ``runs``: the region ran; ``repeats``: equal inputs gave equal outputs; ``repeats_alike``: they
-    did where the compilation had run as often before. ``half_movement`` is how far a rounding to
-    float16 moves the outputs, relative as ``error``.
+    ``runs``: the region ran. ``repeats``: equal inputs gave equal outputs; ``repeats_alike``: they
+    did among executions that were all first or all reused. ``half_movement`` is how far a rounding
+    to float16 moves the outputs, relative like ``error``.
     """
     if not runs:
         return FaultKind.DOES_NOT_RUN
@@ -224,18 +224,18 @@ def kind_of(
 
 
 REUSED_RUNS, MANY_RUNS = 2, 16
-"""Executions of a compilation that is used again: usually, and where nothing differed."""
+"""Executions of a reused compilation: usually, and where nothing differed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How executions reach the driver. A fault may show in some ways alone."""
+    """A way in which executions reach the driver. A fault may show in some ways only."""
 
     mode: Mode
     pointers: bool = False
-    """Tensors are handed over as addresses instead of in shared memory."""
+    """Tensors are passed as addresses instead of in shared memory."""
     delegate: bool = False
-    """ExecuTorch's delegate runs the region on this host and hands over what it likes."""
+    """ExecuTorch's delegate runs the region on this host and decides how to pass tensors."""
     runs: int = REUSED_RUNS
     """Executions of a compilation in every second process."""
 
@@ -260,17 +260,17 @@ class Cure:
     """A plan without the fault. Latencies are predicted, in ns, for one frame."""
 
     name: str
-    """Where or how the units run instead, or how the operation is rewritten."""
+    """Description: the target or way that runs the units instead, or the rewrite's name."""
     target: str | None
-    """Key of the target that runs them, None where the plan stays."""
+    """Key of the target that runs them; None if the plan is unchanged."""
     before_ns: float | None = None
     after_ns: float | None = None
     code: str = ""
-    """Of a rewrite: PyTorch, one line or several."""
+    """PyTorch code of a rewrite, one line or several."""
 
     @property
     def costs_ns(self) -> float | None:
-        """How much longer the plan takes with it; None where costs were not measured."""
+        """The extra latency of the plan with the cure; None if costs were not measured."""
         if self.before_ns is None or self.after_ns is None:
             return None
         return self.after_ns - self.before_ns
@@ -278,7 +278,7 @@ class Cure:
 
 @dataclass(frozen=True)
 class Culprit:
-    """The smallest part of a model that differs: one unit, or several that differ together only."""
+    """The smallest part of a model that differs: one unit, or several that only differ together."""
 
     units: tuple[int, ...]
     names: tuple[str, ...]
@@ -289,33 +289,33 @@ class Culprit:
     source: Source
     kind: FaultKind
     worst: Deviation
-    """Of its values, with reference inputs."""
+    """Largest deviation of its values, with reference inputs."""
     final_error: float | None
-    """Relative error of the model's outputs if nothing else were wrong; None where eager PyTorch
-    cannot run the rest."""
+    """Relative error of the model's outputs if nothing else were wrong; None if the region does not
+    run."""
     final_share: float | None
     """``final_error`` as a share of the whole model's error on the device."""
     facts: tuple[tuple[str, ValueFacts], ...] = ()
     """Name and description of each value that is off."""
     way: Way = Way(Mode.SYNC)
-    """In which it was found."""
+    """Way in which it was found."""
     ways: tuple[WayCheck, ...] = ()
     message: str | None = None
-    """What the device said, where it does not run."""
+    """Message of the device, if the region does not run."""
     sample: int = 0
-    """Number of the sample that shows it best."""
+    """Number of the sample with the largest error."""
     cures: tuple[Cure, ...] = ()
 
     @property
     def only_in(self) -> tuple[Way, ...]:
-        """The ways in which it shows, where it does not show in all that were tried."""
+        """The ways in which the fault shows; empty if it shows in all that were tried."""
         showing = tuple(check.way for check in self.ways if check.differs)
         return showing if len(showing) < len(self.ways) else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Unchecked:
-    """A unit that a target does not execute, so that nothing is known of its results there."""
+    """A unit that a target does not execute, so that nothing is known about its results."""
 
     unit: int
     label: str
@@ -337,17 +337,17 @@ class Bisection:
     n_units: int
     n_samples: int
     budget: float | None
-    """As asked for; None: the usual one of each precision."""
+    """Requested error budget; None uses the default of each precision."""
     culprits: tuple[Culprit, ...]
     unchecked: tuple[Unchecked, ...]
-    """Units that targets did not execute; whatever they compute is not known."""
+    """Units that targets did not execute; their results are unknown."""
     runs: int
     """Requests to the device until the search ended."""
     executions: int
-    """Executions on the device, every sample and repeat counted."""
+    """Executions on the device, counting every sample and repeat."""
     notes: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
-        """Nothing differs."""
+        """Whether nothing differs."""
         return not self.culprits

@@ -1,4 +1,4 @@
-"""Locate the units that compute something else, describe each, and find rewrites that agree."""
+"""Locate the units with wrong results, describe each, and find rewrites that agree."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from nnapi_prof.graph.program import Program, run_units
 
 @dataclass(frozen=True)
 class Located:
-    """Outcome of the search of one target."""
+    """Outcome of the search on one target."""
 
     culprits: tuple[Culprit, ...]
     unsteady: tuple[str, ...]
-    """Labels of units that differ no more than rounding moves eager PyTorch."""
+    """Labels of units whose differences rounding explains, or that did not differ again."""
     runs: int
     """Requests to the device until the search ended."""
     unchecked: Mapping[int, str]
-    """Why units were not checked, by their numbers."""
+    """Unit number -> the reason why it was not checked."""
 
 
 def locate(
@@ -57,10 +57,10 @@ def locate(
     find_all: bool,
     every_way: bool = False,
 ) -> Located:
-    """Search regions of a target; the first culprit alone, or with ``find_all`` every one.
+    """Search regions of a target for the first culprit, or with ``find_all`` for every one.
 
-    With ``every_way``, regions that agree in the probe's own way of running are searched in the
-    first other way in which they do not.
+    With ``every_way``, regions that agree when run the probe's own way are searched in the first
+    other way in which they differ.
     """
     culprits: list[Culprit] = []
     unsteady: dict[str, None] = {}
@@ -89,9 +89,9 @@ def locate(
 def _stages(
     probe: RegionProbe, regions: Sequence[Region], *, every_way: bool
 ) -> Iterator[Iterator[Finding]]:
-    """Yield what the halving finds, what each unit alone shows, and what other ways do.
+    """Yield the findings of halving, then of each unit alone, then of other ways.
 
-    A stage is left out where the one before found a culprit.
+    The caller stops after a stage that found a culprit.
     """
     search = Halving(probe)
     yield search.search(regions)
@@ -102,9 +102,9 @@ def _stages(
 
 
 def _in_other_ways(probe: RegionProbe, regions: Sequence[Region]) -> Iterator[Finding]:
-    """Yield what differs in the first other way in which a region does, or a unit alone.
+    """Yield the findings in the first other way in which a region differs, or else a unit alone.
 
-    In shared memory a compilation is executed many times: a driver's state may grow.
+    In shared memory a compilation is executed many times, because a driver's state may grow.
     """
     own = probe.way
     ways = [way if way.pointers else replace(way, runs=MANY_RUNS) for way in probe.ways()]
@@ -122,10 +122,10 @@ def _in_other_ways(probe: RegionProbe, regions: Sequence[Region]) -> Iterator[Fi
 
 
 def _alone_after_many_runs(probe: RegionProbe, finding: Finding) -> Finding:
-    """Return the unit of a finding that differs alone once its compilation has run often.
+    """Return the unit of a finding that differs alone after many runs of its compilation.
 
-    State that grows in a driver leaves the budget of several units before that of its own unit.
-    Without such a unit the finding and the probe's way stay.
+    State that grows in a driver may exceed the budget of several units before that of its own unit.
+    If there is no such unit, the finding and the probe's way are unchanged.
     """
     own = probe.way
     if len(finding.region) == 1 or own.runs == MANY_RUNS:
@@ -140,9 +140,9 @@ def _alone_after_many_runs(probe: RegionProbe, finding: Finding) -> Finding:
 def _showing(
     probe: RegionProbe, regions: Sequence[Region], ways: Sequence[Way]
 ) -> tuple[Way | None, dict[Region, Verdict]]:
-    """Return the first other way in which a region differs, with each region's verdict there.
+    """Return the first other way in which a region differs, with each region's verdict.
 
-    Takes one run. The way is None where no region differs in any.
+    Takes one run. The way is None if no region differs in any way.
     """
     others = [way for way in ways if way != probe.way]
     cases = [(region, way) for way in others for region in regions]
@@ -158,7 +158,7 @@ def _showing(
 
 
 def _describe(probe: RegionProbe, finding: Finding, driver_version: str) -> Culprit | None:
-    """Describe a finding; None where rounding explains its error."""
+    """Describe a finding; None if rounding explains its error or it does not differ again."""
     region, program = finding.region, probe.program
     runs = probe.execute([region], LAST_REPEATS)[0]
     sample, run = max(runs, key=lambda each: each[1].ratio)
@@ -173,7 +173,7 @@ def _describe(probe: RegionProbe, finding: Finding, driver_version: str) -> Culp
     )
     is_float = run.status is Status.OK and program.units.values[off.value].quant is None
     if run.status is Status.OK and run.ratio <= 1.0:
-        return None  # it came and went, and could not be shown again
+        return None  # the difference did not show again
     if is_float and steady and math.isfinite(off.relative):
         moved = movement(program, region, inputs, outputs, probe.precision)
         if off.relative <= 2 * moved:
@@ -222,7 +222,7 @@ def _error_share(final: float, whole: float) -> float:
 
 
 def _repeats(runs: Sequence[tuple[int, Execution]]) -> bool:
-    """Whether executions with equal inputs gave equal outputs."""
+    """Return whether executions with equal inputs gave equal outputs."""
     by_sample: dict[int, list[Execution]] = {}
     for sample, run in runs:
         by_sample.setdefault(sample, []).append(run)
@@ -237,14 +237,14 @@ def _repeats(runs: Sequence[tuple[int, Execution]]) -> bool:
 
 
 def _bits(value: torch.Tensor) -> torch.Tensor:
-    """Return a tensor's numbers with every NaN alike, for comparison."""
+    """Return a tensor with NaN replaced by a number, for comparison."""
     return value.nan_to_num(nan=math.pi) if value.is_floating_point() else value
 
 
 def _final_error(
     program: Program, region: Region, run: Execution, values: Mapping[str, torch.Tensor]
 ) -> float | None:
-    """Return the outputs' relative error where all units but the region's compute as eager does."""
+    """Return the outputs' relative error if eager PyTorch computes all units after the region."""
     if run.status is not Status.OK:
         return None
     graph = program.units
@@ -266,7 +266,7 @@ def _final_error(
 
 
 def _ways(probe: RegionProbe, region: Region) -> tuple[WayCheck, ...]:
-    """Try a region in every way in which an app may reach the driver. One run."""
+    """Try a region in every way in which an app may reach the driver. Takes one run."""
     ways = probe.ways()
     if len(ways) < 2:
         return ()
@@ -279,14 +279,14 @@ def _ways(probe: RegionProbe, region: Region) -> tuple[WayCheck, ...]:
 
 MOST_MOVED = 1e-3
 """Largest change of the model's outputs by a rewrite, relative to the largest value. A cure keeps
-what the model computes: advice's hard-swish for SiLU is none."""
+the model's results: advice's hard-swish for SiLU does not qualify."""
 
 
 def agreeing_rewrites(probe: RegionProbe, culprit: Culprit) -> Iterator[tuple[Rewrite, Program]]:
     """Yield the rewrites of a culprit's operations that agree on its target, and the new programs.
 
-    Yields nothing for models in 8 bits, which are not rewritten. Raises DeviceError where the
-    device fails.
+    Yields nothing for 8-bit models, which are not rewritten. Raises DeviceError if the device
+    fails.
     """
     program = probe.program
     if any(type_.quant is not None for type_ in program.units.values.values()):
@@ -302,7 +302,7 @@ def agreeing_rewrites(probe: RegionProbe, culprit: Culprit) -> Iterator[tuple[Re
 
 
 def _agrees(probe: RegionProbe, culprit: Culprit, program: Program) -> bool:
-    """Whether the target computes all units rightly that the old program has not."""
+    """Return whether the target computes all units correctly that the old program did not have."""
     old = {unit.nodes for unit in probe.program.units.units}
     new = [unit.index for unit in program.units.units if unit.nodes not in old]
     if not new:

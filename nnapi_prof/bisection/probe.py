@@ -1,4 +1,4 @@
-"""Regions on the device with reference inputs, against reference outputs."""
+"""Run regions on the device with reference inputs and compare the outputs with references."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ HOST_LEVEL = 30
 
 
 def reference_values(program: Program, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return every value between units: eager PyTorch's, for 8 bits the integer reference's.
+    """Return every value between units: from eager PyTorch, or for 8 bits an integer reference.
 
-    The integer reference is NNAPI's own arithmetic, unit by unit, on the host's library. Raises
-    BuildError where that cannot be built.
+    The integer reference is NNAPI's own arithmetic, unit by unit, in the host's library. Raises
+    BuildError if that cannot be built.
     """
     values = dict(zip(program.units.inputs, inputs, strict=True)) | constant_outputs(program)
     graph = program.units
@@ -82,13 +82,13 @@ class Execution:
     message: str | None = None
     values: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False)
     deviations: tuple[Deviation, ...] = ()
-    """How far each output is from its reference."""
+    """Deviation of each output from its reference."""
     reused: bool = False
     """The compilation had run before."""
 
     @property
     def ratio(self) -> float:
-        """The worst error as a multiple of what is allowed."""
+        """The worst error as a multiple of the allowed error."""
         if self.status is not Status.OK:
             return math.inf
         off = worst(self.deviations)
@@ -118,18 +118,18 @@ class RegionProbe:
         self.level = level
         self.references = references
         self.forms: Forms = {}
-        """Of products of activations: a plan's."""
+        """A plan's forms of products of activations."""
         self.conditions = conditions
         self.budget = budget
         self.way = Way(conditions.mode)
         self.requests = 0
         """Requests to the device."""
         self.executions = 0
-        """Regions executed on the device, every repeat and sample counted."""
+        """Executions of regions on the device, counting every repeat and sample."""
         self.refusals: dict[int, str] = {}
-        """Why units alone were not executed, by their numbers."""
+        """Unit number -> the reason why the unit was not executed alone."""
         self.output_error: float | None = None
-        """Relative error of the model's outputs; None where no region computes them all."""
+        """Relative error of the model's outputs; None if no region computes all of them."""
         self.client = client
         self._tell = tell
         self._regions: dict[UnitRun, Region | str] = {}
@@ -146,7 +146,7 @@ class RegionProbe:
         references: Sequence[Mapping[str, torch.Tensor]] | None = None,
         conditions: Conditions | None = None,
     ) -> RegionProbe:
-        """Return a probe of the same target without a plan's precision; None leaves what is."""
+        """Return a probe of the same target without a plan's precision; None keeps this probe's."""
         other = copy.copy(self)
         other.program = program or self.program
         other.references = references or self.references
@@ -156,8 +156,8 @@ class RegionProbe:
         return other
 
     def ways(self) -> list[Way]:
-        """Return the ways in which an app may reach the target's driver, this probe's among them,
-        with as many runs."""
+        """Return the ways in which an app may reach the target's driver, with this probe's number
+        of runs."""
         if self.target.engine is not Engine.NNAPI:
             return [Way(self.conditions.mode, runs=self.way.runs)]
         modes = [Mode.SYNC] if self.target.accelerator == AUTO else [Mode.SYNC, Mode.BURST]
@@ -188,7 +188,7 @@ class RegionProbe:
         return Verdict(max((run.ratio for _, run in runs), default=0.0))
 
     def _refusal(self, region: UnitRun, runs: Sequence[tuple[int, Execution]] | None) -> str | None:
-        """Return why a region was not executed, None where it was."""
+        """Return the reason why a region was not executed; None if it was."""
         converted = self.convert(region)
         if isinstance(converted, str):
             return converted
@@ -196,7 +196,7 @@ class RegionProbe:
         return next((run.message or "the driver refuses it" for run in refused), None)
 
     def convert(self, region: UnitRun) -> Region | str:
-        """Return the region's NNAPI model, or why there is none."""
+        """Return the region's NNAPI model, or the reason why there is none."""
         if region not in self._regions:
             self._regions[region] = self._convert(region)
         return self._regions[region]
@@ -217,7 +217,7 @@ class RegionProbe:
     def execute(
         self, regions: Sequence[UnitRun], repeats: int
     ) -> list[list[tuple[int, Execution]]]:
-        """Run regions as :meth:`execute_in` does, in the probe's own way."""
+        """Run regions like :meth:`execute_in`, in the probe's own way."""
         return self.execute_in([(region, self.way) for region in regions], repeats)
 
     def execute_in(
@@ -226,8 +226,8 @@ class RegionProbe:
         """Run convertible regions on every sample, in one request; each repeat is a new process.
 
         Every second process runs the region ``way.runs`` times and keeps the last outputs. Returns
-        for each case its executions, each with the number of its sample. Raises DeviceError where
-        the device fails as a whole.
+        the executions of each case, each with the number of its sample. Raises DeviceError if the
+        device fails as a whole.
         """
         if not cases:
             return []
@@ -296,7 +296,7 @@ class RegionProbe:
         return replace(run, deviations=deviations)
 
     def taken(self, units: Sequence[int]) -> set[int]:
-        """Return the units that the target takes one by one, from one run."""
+        """Return the units that the target accepts one by one. Takes one run."""
         alone = [(unit,) for unit in units if isinstance(self.convert((unit,)), Region)]
         samples, self.references = self.references, self.references[:1]
         try:
@@ -319,7 +319,7 @@ class RegionProbe:
         return [tuple(part) for part in parts if part]
 
     def _parts(self, region: UnitRun) -> tuple[UnitRun, ...]:
-        """Return the runs of a refused region's units that the target takes one by one."""
+        """Return the runs of a refused region's units that the target accepts one by one."""
         if len(region) == 1:
             return ()
         self.taken(region)

@@ -1,13 +1,13 @@
-"""The smallest case that shows a fault, as a folder that needs none of this tool's Python.
+"""Write the smallest case that shows a fault, as a folder that does not need this tool.
 
 ::
 
-    README.md            what it shows, and the commands
-    region.pt2           the units in PyTorch, where they are a plain graph
-    input_0.bin ...      what the region reads, as it lies in the device's memory
-    expected_0.bin ...   what it should write
+    README.md            the fault, and the commands that show it
+    region.pt2           the units in PyTorch, if torch.export accepts them
+    input_0.bin ...      the region's inputs, in the device's memory layout
+    expected_0.bin ...   the expected outputs
     region.h region.cpp region.weights   the NNAPI model (:mod:`nnapi_prof.convert.export_cpp`)
-    main.cpp             runs it on the accelerator, compares, and exits with 1 where it differs
+    main.cpp             runs it on the accelerator, compares, and exits with 1 on a difference
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def write_reproducer(
     budget: float | None,
     command: str,
 ) -> list[Path]:
-    """Write a reproducer of a culprit on an NNAPI target; returns its files.
+    """Write a reproducer of a culprit on an NNAPI target and return its files.
 
-    ``values`` are the references of the sample that shows it, ``budget`` is that of
-    :func:`.deviation.deviation`, ``command`` shows it with this tool. Raises SerializationError
-    where the region has sizes that are not known, OSError where the folder cannot be written.
+    ``values`` are the references of the sample that shows the fault, ``budget`` is that of
+    :func:`.deviation.deviation`, ``command`` shows the fault with this tool. Raises
+    SerializationError if the region has unknown sizes, OSError if the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -112,21 +112,21 @@ def write_reproducer(
 def _save_program(
     program: Program, culprit: Culprit, values: Mapping[str, torch.Tensor], path: Path
 ) -> bool:
-    """Save the units as an ExportedProgram; whether that is possible."""
+    """Save the units as an ExportedProgram; return whether that was possible."""
     module, inputs = extract(program, culprit.units)
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             examples = tuple(values[name].clone() for name in inputs)
             torch.export.save(torch.export.export(module, examples), path)
-    except Exception as error:  # torch.export raises what it likes on graphs that it refuses
+    except Exception as error:  # torch.export raises exceptions of any type
         warnings.warn(f"no {path.name}: torch.export refuses these units: {error}", stacklevel=2)
         return False
     return True
 
 
 def extract(program: Program, units: tuple[int, ...]) -> tuple[fx.GraphModule, tuple[str, ...]]:
-    """Return some units as a module of their own, and the names of the values that it takes."""
+    """Return units as a separate module, and the names of the values that it takes."""
     entering, leaving = program.units.boundary(units)
     inside = {name for unit in units for name in program.units.units[unit].nodes}
     graph = fx.Graph()
@@ -153,7 +153,7 @@ def extract(program: Program, units: tuple[int, ...]) -> tuple[fx.GraphModule, t
 def _main(
     region: Region, culprit: Culprit, budget: float | None, allowed: float, *, systematic: bool
 ) -> str:
-    """Return the program that runs the region as the fault showed, and compares."""
+    """Return the C++ program that runs the region the way it failed and compares the outputs."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     def tensors(names: tuple[str, ...], types: tuple[TensorType, ...]) -> list[dict[str, object]]:
@@ -170,7 +170,7 @@ def _main(
         ]
 
     way = culprit.way
-    if way.delegate:  # which this program has not: by NNAPI as it showed there, too
+    if way.delegate:  # this program has no delegate: use another way that shows the fault
         way = next((w.way for w in culprit.ways if w.differs and not w.way.delegate), way)
     environment = Environment(
         loader=FileSystemLoader(DATA),
@@ -185,7 +185,7 @@ def _main(
         weights=bool(region.buffers),
         burst=way.mode is Mode.BURST,
         pointers=way.pointers,
-        # What grows from execution to execution may need many of them.
+        # An error that grows with each execution may need many of them.
         executions=MANY_RUNS if culprit.kind is FaultKind.STATE else way.runs,
         race=culprit.kind is FaultKind.RACE,
         tolerance=f"{allowed:.9g}",
@@ -203,14 +203,14 @@ def _main(
 
 
 def _rule(type_: TensorType, budget: float | None) -> str:
-    """Return the C++ rule that judges a tensor, as :func:`.deviation.deviation` does."""
+    """Return the C++ rule that judges a tensor like :func:`.deviation.deviation`."""
     if type_.dtype.startswith("float") or (type_.quant is not None and budget is not None):
         return "float"
     return "integer" if type_.quant is None else "quantized"
 
 
 def _channels(type_: TensorType) -> dict[str, int]:
-    """Return how many channels lie in a tensor's memory, and how many elements apart."""
+    """Return the number of channels in a tensor's memory, and their stride in elements."""
     if len(type_.shape) < 3:
         return {"channels": 1, "inner": 1}
     inner = 1 if type_.dim_order is DimOrder.CHANNELS_LAST else math.prod(type_.shape[2:])
