@@ -1,8 +1,7 @@
-"""Finds problems that prevent measuring, on this host and on a phone, and the remedy for each.
+"""Find problems that prevent measuring, on this host and on a phone, and the remedy for each.
 
-One file for each theme; each check is one function that returns a finding, or None where there is
-nothing to say. Nothing is changed on the host; on a phone the agent is put where it can be had
-without building it.
+There is one file per theme. Each check is a function that returns a finding, or None if there is
+nothing to report. Nothing changes on the host; on a phone the agent is installed if it is built.
 """
 
 from __future__ import annotations
@@ -23,28 +22,28 @@ ISSUES = "report it with the output of `nnapi-prof doctor --json`; other checks 
 
 
 class Severity(enum.Enum):
-    """How much a finding matters."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
-    """Works, or may be meant so; worth knowing."""
+    """It works, or may be intended, but is worth knowing."""
     PROBLEM = "problem"
     """Something will fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One line about one thing, and one line how to mend it where there is something to mend."""
+    """A finding in one line and, unless all is well, its fix in one line."""
 
     level: Severity
     found: str
     fix: str | None = None
     family: str = ""
     check: str = ""
-    """Short name of what was looked at: ``packages``, ``adb key``."""
+    """Short name of the check: ``packages``, ``adb key``."""
 
     def __post_init__(self) -> None:
-        # Words of systems and devices may have several lines.
+        # Messages of systems and devices may have several lines.
         object.__setattr__(self, "found", " ".join(self.found.split()))
         if (self.fix is None) != (self.level is Severity.OK):
             raise ValueError(f"{self.found}: what is not ok has a fix, what is ok has none")
@@ -63,7 +62,7 @@ def problem(found: str, fix: str) -> CheckResult:
 
 
 def joined(findings: Sequence[CheckResult]) -> CheckResult:
-    """Return one finding about several things: of the worst level, with the fixes for it."""
+    """Return one finding that combines several: the worst level, with its fixes."""
     levels = list(Severity)
     worst = max((each.level for each in findings), key=levels.index)
     bad = [each for each in findings if each.level is worst]
@@ -74,14 +73,14 @@ def joined(findings: Sequence[CheckResult]) -> CheckResult:
 
 @dataclass(frozen=True)
 class Family:
-    """Checks that stand together: ``@PYTHON("packages")`` adds one."""
+    """A group of checks: ``@PYTHON("packages")`` adds one."""
 
     name: str
     checks: list[tuple[str, Callable[[Any], CheckResult | None]]] = field(default_factory=list)
 
     def __call__(self, check: str, *, of_phones: bool = False) -> Callable[[Any], Any]:
-        """Add a function of :class:`Host` or :class:`CheckedDevice`; ``of_phones`` those of a
-        phone's own system, which ``local`` and simulated phones do not have."""
+        """Add a function of :class:`Host` or :class:`CheckedDevice`; ``of_phones`` marks a check of
+        a phone's own system, which ``local`` and simulated phones do not have."""
 
         def add(
             function: Callable[[Any], CheckResult | None],
@@ -97,13 +96,13 @@ class Family:
 
 
 def run(families: Iterable[Family], on: object) -> list[CheckResult]:
-    """Return what the checks find, each for itself: one that fails becomes a finding."""
+    """Return the findings of all checks; a check that fails becomes a finding itself."""
     findings: list[CheckResult] = []
     for family in families:
         for check, function in family.checks:
             try:
                 finding = function(on)
-            # Whatever it is: the user asked what is wrong, and the other checks may tell.
+            # Any error: the user asked what is wrong, and the other checks may still find it.
             except Exception as error:
                 finding = failed(error)
             if finding is not None:
@@ -112,7 +111,7 @@ def run(families: Iterable[Family], on: object) -> list[CheckResult]:
 
 
 def failed(error: Exception) -> CheckResult:
-    """Return that a check could not be made: not known to be well, so a problem."""
+    """Return the finding that a check failed: a problem, because the state is unknown."""
     if isinstance(error, NnapiProfError):
         return error_finding(error)
     if isinstance(error, ModuleNotFoundError):
@@ -122,16 +121,16 @@ def failed(error: Exception) -> CheckResult:
 
 
 def error_finding(error: NnapiProfError) -> CheckResult:
-    """Return an error of ours as a finding."""
+    """Return an error of nnapi-prof as a finding."""
     return problem(error.problem, error.remedy or "nnapi-prof devices (lists what is within reach)")
 
 
-# ---- what is looked at ---------------------------------------------------------------------------
+# ---- subjects of the checks ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The places that the checks of this host read; tests have others."""
+    """The places that the checks of this host read; tests replace them."""
 
     usb_devices: Path = Path("/sys/bus/usb/devices")
     usb_nodes: Path = Path("/dev/bus/usb")
@@ -150,16 +149,16 @@ class CheckedDevice:
     abi: str
     os: str
     facts: Mapping[str, str]
-    """``sdk``, ``release``, ``maker``, ``model``, ``page``, ``selinux``; empty where not told."""
+    """``sdk``, ``release``, ``maker``, ``model``, ``page``, ``selinux``; empty if not reported."""
     remote_dir: str
-    """The agent's folder there."""
+    """The agent's folder on the device."""
     info: AgentInfo | None = None
-    """What the agent says, where it could be had without building it."""
+    """The agent's report; None if the agent is not built."""
     host_only: bool = False
-    """``local`` or a simulated phone: there is no phone's system to look at."""
+    """The device is ``local`` or a simulated phone, without a phone's system to check."""
 
     def ask(self, script: str, *arguments: str) -> tuple[int, str]:
-        """A shell script's exit code and output; the arguments are $0, $1, ...
+        """Run a shell script and return its exit code and output; the arguments are $0, $1, ...
 
         Raises DeviceOffline.
         """

@@ -1,7 +1,7 @@
-"""How this host reaches phones: its adb key, the adb server, and USB.
+"""Check how this host reaches phones: its adb key, the adb server, and USB.
 
-Of USB the kernel is asked, under /sys, not libusb: a phone that may not be opened tells libusb
-nothing.
+USB devices are read from the kernel, under /sys, because libusb cannot identify a phone that this
+user may not open.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ ANDROID_KEY_BITS = 2048
 
 @ADB("adb key")
 def adb_key(_: Host) -> CheckResult:
-    """Readable for this user alone, and its public half, which phones are shown, is its own."""
+    """Check that only this user can read the key, and that its public half, which phones see,
+    matches it."""
     from nnapi_prof.device.transport.adb import key_file
 
     path = key_file()
@@ -62,7 +63,7 @@ def adb_key(_: Host) -> CheckResult:
 
 
 def _public_half(path: Path, pem: bytes) -> bytes | None:
-    """The public key of a private one in Android's form, base64; None where it holds none."""
+    """Return the public key of a private one in Android's format, base64; None if it has none."""
     from adb_shell.auth.keygen import encode_pubkey
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -76,11 +77,11 @@ def _public_half(path: Path, pem: bytes) -> bytes | None:
     return base64.b64encode(bytes(encode_pubkey(str(path))))
 
 
-# ---- the adb server: whether one runs, whether it is one, and the phones it owns -----------------
+# ---- the adb server: whether one runs, what else may listen, and the phones it owns --------------
 
 
 TIMEOUT_S = 1.0
-"""For a server on this host; one that takes longer hangs."""
+"""Time limit for a server on this host; one that takes longer hangs."""
 _RESTART = "adb kill-server && adb start-server"
 _STATES = {
     "unauthorized": "confirm 'Allow USB debugging' on the phone's screen (replug it if none shows)",
@@ -112,7 +113,7 @@ def adb_server(host: Host) -> CheckResult:
         )
     client = _client_version()
     if client is not None and client != version:
-        # A client of another version ends the server when it starts, and with it what runs.
+        # A client of another version stops the server when it starts, and with it running jobs.
         return warning(
             f"the server at {where} has version {version}, the `adb` on the PATH {client}: that "
             "one ends the server whenever it is called, and what is being measured",
@@ -123,11 +124,11 @@ def adb_server(host: Host) -> CheckResult:
 
 @ADB("phones")
 def served_phones(host: Host) -> CheckResult | None:
-    """Those that the adb server owns."""
+    """Check the phones that the adb server owns."""
     try:
         devices = host.adb_server.devices()
     except (DeviceError, UsageError):
-        return None  # of the server there is a finding
+        return None  # the server has its own finding
     return joined([_served(device) for device in devices]) if devices else None
 
 
@@ -141,7 +142,7 @@ def _served(device: ServerDevice) -> CheckResult:
 
 
 def _client_version() -> int | None:
-    """41 of ``Android Debug Bridge version 1.0.41``; None without adb. Starts no server."""
+    """Return 41 for ``Android Debug Bridge version 1.0.41``; None without adb. Starts no server."""
     adb = shutil.which("adb")
     if adb is None:
         return None
@@ -178,7 +179,7 @@ class UsbPhone:
     serial: str
     node: Path
     claimed: bool
-    """Some process has its adb interface."""
+    """A process has claimed its adb interface."""
 
 
 @USB("libusb")
@@ -209,7 +210,7 @@ def phones(host: Host) -> CheckResult:
 
 
 def usb_phones(host: Host) -> Iterator[UsbPhone]:
-    """Devices on USB that have adb's interface."""
+    """Yield the USB devices with an adb interface."""
     for interface in sorted(host.usb_devices.glob("*:*")):
         kind = tuple(
             _read_text(interface / f"bInterface{name}")
@@ -230,7 +231,8 @@ def usb_phones(host: Host) -> Iterator[UsbPhone]:
 
 
 def _phone_finding(phone: UsbPhone, owned: bool) -> CheckResult:
-    """Whether we or the adb server can use it. Opening it claims nothing, so it is harmless."""
+    """Check whether nnapi-prof or the adb server can use a phone. Opening it claims nothing, so it
+    is harmless."""
     if owned:
         return ok(f"{phone.name}: the adb server owns it and is used")
     try:

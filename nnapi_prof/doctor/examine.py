@@ -1,6 +1,6 @@
-"""Examine what stands in the way of measuring: run all checks, the host's first, then the phone's.
+"""Run all checks for problems that prevent measuring, the host's first, then the phone's.
 
-A phone is looked at from ``--device`` to its agent, where that needs no building.
+The checks of a phone include its agent if that is already built.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _FACTS_SCRIPT = (
 def reach(
     spec: str | None, progress: Notify | None = None
 ) -> tuple[CheckedDevice | None, CheckResult]:
-    """Open the device to look at; close its transport. Without ``spec`` it is the only phone that
-    can be used, None where there is none or several. Raises NnapiProfError."""
+    """Open the device to check; the caller closes its transport. Without ``spec`` this is the only
+    usable phone, or None if there is none or several. Raises NnapiProfError."""
     spec = spec or os.environ.get("ANDROID_SERIAL") or None
     if spec is None:
         ready = [phone.serial for phone in connected() if phone.state == "device"]
@@ -84,7 +84,7 @@ def reach(
 
 
 def _here(spec: str) -> tuple[CheckedDevice | None, CheckResult]:
-    """This host or a phone simulated on it: nothing is built for it now."""
+    """Open this host or a simulated phone, if nothing has to be built for it."""
     if spec.startswith(SIMULATED):
         phone_file(spec.removeprefix(SIMULATED))
     unbuilt = find_agent(host_abi(), "linux") is None
@@ -101,7 +101,7 @@ def _here(spec: str) -> tuple[CheckedDevice | None, CheckResult]:
 def agent_of(
     phone: CheckedDevice, progress: Notify | None = None
 ) -> tuple[CheckedDevice, CheckResult | None]:
-    """The phone with what its agent says, if the agent can be had without building it."""
+    """Return the phone with its agent's report, if the agent is built, and the finding."""
     if phone.info is not None:
         return phone, None
     if find_agent(phone.abi, phone.os) is None:
@@ -110,7 +110,7 @@ def agent_of(
             f"none is built for {phone.os} on {phone.abi}: what NNAPI has there is not known",
             f"nnapi-prof agent build --abi {abi}, then nnapi-prof doctor again",
         )
-    # Not closed: that would close the transport, which is the caller's.
+    # Not closed: that would close the caller's transport.
     client = AgentClient(phone.transport, progress=progress)
     info = client.info()
     return replace(phone, info=info), ok(f"runs there: {info.agent}, {client.installed.path}")
@@ -120,11 +120,11 @@ def agent_of(
 
 
 FIRST_API = 27
-"""Android 8.1: NNAPI's first."""
+"""First API level with NNAPI: Android 8.1."""
 DEPRECATED_API = 35
-"""Android 15."""
+"""First API level that deprecates NNAPI: Android 15."""
 FULL_KB = 16 * 1024
-"""The agent has some 3 MB; a model's weights come on top."""
+"""Free space below which measuring fails: the agent has some 3 MB, plus a model's weights."""
 SCANT_KB = 256 * 1024
 _PAGES = ("4096", "16384")
 LOW_PERCENT = 20
@@ -134,11 +134,11 @@ _THERMAL = ("none", "light", "moderate", "severe", "critical", "emergency", "shu
 _COOL = "let it cool down, out of its case; profile waits as long as --cooldown-s says"
 _STATE_SCRIPT = SCRIPT + "true"
 
-# $0 the folder above the agent's: the nearest one that is there.
+# $0: the parent of the agent's folder; its nearest existing parent is used.
 _SPACE_SCRIPT = (
     'd="$0"; while [ ! -d "$d" ] && [ "$d" != / ]; do d=$(dirname "$d"); done; df -Pk "$d"'
 )
-# $0 the agent's folder. A script is refused where a program would be.
+# $0: the agent's folder. Systems that refuse to run programs there refuse a script, too.
 _EXECUTE_SCRIPT = (
     'umask 077; mkdir -p "$0" || exit 8; f="$0/doctor.$$"; '
     'printf "#!%s\\necho fits\\n" "$(command -v sh)" >"$f" && chmod 700 "$f" || '
@@ -171,7 +171,7 @@ def android(phone: CheckedDevice) -> CheckResult:
 
 @PHONE("ABI", of_phones=True)
 def processor(phone: CheckedDevice) -> CheckResult:
-    """Agents exist for its ABI, and load on its pages."""
+    """Check that an agent exists for the phone's ABI and supports its page size."""
     if phone.abi not in ANDROID_ABIS:
         return problem(
             f"{phone.abi}: there is no agent for it", f"use a device of {', '.join(ANDROID_ABIS)}"
@@ -204,7 +204,7 @@ def space(phone: CheckedDevice) -> CheckResult:
 
 @PHONE("execution", of_phones=True)
 def execution(phone: CheckedDevice) -> CheckResult:
-    """Whether programs may run where the agent goes: by running one."""
+    """Check that programs may run in the agent's folder, by running one."""
     code, output = phone.ask(_EXECUTE_SCRIPT, phone.remote_dir)
     selinux = phone.facts.get("selinux")
     guard = f" (SELinux {selinux.lower()})" if selinux else ""
@@ -221,14 +221,14 @@ def execution(phone: CheckedDevice) -> CheckResult:
     return problem(f"{phone.remote_dir} cannot be written to: {last[0]}", elsewhere)
 
 
-# ---- NNAPI, as the agent asks it; heat, battery and screen, which change latencies ---------------
+# ---- NNAPI, as the agent reports it; heat, battery and screen, which change latencies ------------
 
 
 @NNAPI("NNAPI")
 def nnapi(phone: CheckedDevice) -> CheckResult | None:
     info = phone.info
     if info is None:
-        return None  # said of the agent
+        return None  # the agent has its own finding
     label = " (simulated)" if info.simulated else ""
     if info.nnapi.library is None:
         why = info.nnapi.error or "it cannot be loaded"
@@ -248,7 +248,8 @@ def nnapi(phone: CheckedDevice) -> CheckResult | None:
 
 
 def _state(phone: CheckedDevice) -> tuple[DeviceState, str]:
-    """From Android's own services; what a device does not tell is left out."""
+    """Return the state from Android's services, without values that the device does not report,
+    and their raw output."""
     _, output = phone.ask(_STATE_SCRIPT)
     return parse_state(output), output
 
@@ -302,9 +303,9 @@ HOST = (PYTHON, COMPILERS, CACHE, AGENTS, COSTS, ADB, USB)
 def examine(
     spec: str | None = None, host: Host | None = None, progress: Notify | None = None
 ) -> list[CheckResult]:
-    """Runs every check on this host and on the device that ``spec`` names.
+    """Run every check on this host and on the device that ``spec`` names.
 
-    Without ``spec`` the only phone within reach is looked at. Raises nothing of a check's.
+    Without ``spec`` the only available phone is checked. Errors of checks become findings.
     """
     return run(HOST, host or Host()) + _phone(spec, progress)
 
@@ -312,14 +313,14 @@ def examine(
 def _phone(spec: str | None, progress: Notify | None) -> list[CheckResult]:
     try:
         phone, finding = reach(spec, progress)
-    # As in `run`: whatever it is, the other findings are shown.
+    # As in `run`: the other findings are shown after any error.
     except Exception as error:
         phone, finding = None, failed(error)
     findings = [replace(finding, family=PHONE.name, check="device")]
     if phone is None:
         return findings
     try:
-        # The system first: it tells why an agent cannot be put there.
+        # The system first: it explains why an agent cannot be installed.
         findings += run([PHONE], phone)
         try:
             phone, agent = agent_of(phone, progress)

@@ -1,6 +1,6 @@
 """Check this host: Python, packages, compilers and build tools, built agents, the cost table.
 
-A program is checked for being there, new enough, and able to do its work.
+Checks of programs test that they exist, are new enough, and work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PYTHON = Family("Python")
 COMPILERS = Family("Compilers")
 
 LIMIT_S = 20.0
-"""For one compilation of a few lines."""
+"""Time limit of one compilation of a few lines."""
 _PROGRAM = (
     "#include <math.h>\n#include <pthread.h>\n#include <stdio.h>\n"
     'int main(int n, char **words) { (void)words; return printf("%.0f", sqrt(n * 4.0)) < 0; }\n'
@@ -54,7 +54,7 @@ def python_itself(_: Host) -> CheckResult:
 
 @PYTHON("packages")
 def packages(_: Host) -> CheckResult:
-    """Every dependency, by its metadata: importing torch alone would take seconds."""
+    """Check every dependency by its metadata, because importing torch alone takes seconds."""
     there: list[str] = []
     missing: dict[str, str] = {}
     for requirement in _applicable(requirements()):
@@ -70,7 +70,7 @@ def packages(_: Host) -> CheckResult:
 
 
 def _look(requirement: Any, there: list[str], missing: dict[str, str]) -> None:
-    """Adds a requirement to those that are met, or to the others, with what is installed."""
+    """Add a requirement to the met ones, or to the missing ones with the installed version."""
     bounds = f"{requirement.name}{requirement.specifier}"
     try:
         version = metadata.version(requirement.name)
@@ -84,7 +84,7 @@ def _look(requirement: Any, there: list[str], missing: dict[str, str]) -> None:
 
 
 def _applicable(texts: list[str], extra: str | None = None) -> Iterator[Any]:
-    """Requirements that hold here: always, or (with an ``extra``) only under that one."""
+    """Yield the requirements that apply here: always, or only with ``extra`` if that is given."""
     from packaging.requirements import Requirement
 
     for text in texts:
@@ -99,24 +99,24 @@ def _applicable(texts: list[str], extra: str | None = None) -> Iterator[Any]:
 
 
 def requires_python() -> str:
-    """``>=3.11``"""
+    """Return the required versions of Python: ``>=3.11``."""
     return str(metadata.metadata("nnapi-prof")["Requires-Python"])
 
 
 def requirements() -> list[str]:
-    """Our dependencies as they are declared: ``numpy>=1.26``."""
+    """Return the declared dependencies of nnapi-prof: ``numpy>=1.26``."""
     return metadata.requires("nnapi-prof") or []
 
 
-# ---- compilers and build tools: what they make has to run ----------------------------------------
+# ---- compilers and build tools: their output has to run ------------------------------------------
 
 
 @COMPILERS("C compiler")
 def c_compiler(_: Host) -> CheckResult | None:
-    """The compiler of this host's agent: the one that is named, else cc, else zig."""
+    """Check the compiler of this host's agent: the one in NNAPI_PROF_CC, else cc, else zig."""
     named = os.environ.get("NNAPI_PROF_CC", "")
     if named == "zig":
-        return None  # has a check of its own
+        return None  # zig has its own check
     flaw = _flaw(named or "cc")
     if flaw is None:
         return ok(f"{shutil.which(named or 'cc')} compiles, and its program runs")
@@ -131,7 +131,7 @@ def c_compiler(_: Host) -> CheckResult | None:
 
 @COMPILERS("zig")
 def zig(_: Host) -> CheckResult:
-    """The compiler of agents for Android."""
+    """Check the compiler of agents for Android."""
     flaw = _zig_flaw()
     if flaw is None:
         return ok("compiles for Android")
@@ -158,7 +158,7 @@ def build_tools(_: Host) -> CheckResult:
 
 
 def _flaw(compiler: str) -> str | None:
-    """Why a compiler cannot be used; None where its program runs and prints what it should."""
+    """Return why a compiler cannot be used; None if its program runs and prints :data:`_SAYS`."""
     path = shutil.which(compiler)
     if path is None:
         return f"there is no {compiler} on the PATH"
@@ -175,8 +175,8 @@ def _flaw(compiler: str) -> str | None:
 
 
 def _zig_flaw() -> str | None:
-    """Why zig cannot be used; None where it compiles for Android. Nothing is linked: zig builds a
-    libc at first use, for half a minute."""
+    """Return why zig cannot be used; None if it compiles for Android. Does not link, because zig
+    would first build a libc for half a minute."""
     try:
         program, _ = find_zig()
     except (BuildError, OSError) as error:
@@ -190,7 +190,7 @@ def _zig_flaw() -> str | None:
 
 
 def _call(command: list[str]) -> tuple[str | None, str]:
-    """How a program failed (None: it did not), and what it printed."""
+    """Run a program and return how it failed (None: it did not), and its standard output."""
     try:
         done = subprocess.run(
             command,
@@ -216,16 +216,17 @@ CACHE = Family("Cache")
 AGENTS = Family("Agents")
 
 FULL_BYTES = 50_000_000
-"""An agent and its build need some 20 MB."""
+"""Free space below which no agent can be built; an agent and its build need some 20 MB."""
 SCANT_BYTES = 500_000_000
-"""XNNPACK with its sources needs some 200 MB, for each ABI less."""
+"""Free space below which XNNPACK may not fit; with sources it needs some 200 MB, and less for each
+further ABI."""
 _PROBE_BYTES = 1 << 16
 _ELSEWHERE = "export NNAPI_PROF_CACHE_DIR=/path/to/a/folder/with/room"
 
 
 @CACHE("cache")
 def folder(_: Host) -> CheckResult:
-    """Writable, and with room."""
+    """Check that the cache is writable and has enough space."""
     path = cache_dir()
     try:
         free = shutil.disk_usage(_try_writing(path)).free
@@ -261,8 +262,7 @@ def xnnpack_prefix(_: Host) -> CheckResult:
 
 @AGENTS("agents")
 def agents(_: Host) -> CheckResult:
-    """Tells of each device with an agent whether that is there, built of these very sources, or
-    still to be built."""
+    """Check for each platform whether its agent is built from the current sources."""
     devices = [("host", host_abi(), "linux"), *((abi, abi, "android") for abi in ANDROID_ABIS)]
     built: list[str] = []
     unbuilt: list[str] = []
@@ -279,8 +279,8 @@ def agents(_: Host) -> CheckResult:
 
 
 def _try_writing(path: Path) -> Path:
-    """The folder itself, or the nearest one above it that is there, after a try at writing: quotas
-    do not show in what is free. Raises OSError."""
+    """Write to the folder, or its nearest existing parent, and return it: quotas do not show in the
+    free space. Raises OSError."""
     folder = _existing(path)
     with tempfile.TemporaryFile(dir=folder) as probe:
         probe.write(bytes(_PROBE_BYTES))
@@ -294,7 +294,7 @@ def _existing(path: Path) -> Path:
     return path
 
 
-# ---- the cost table, which is not changed --------------------------------------------------------
+# ---- the cost table, which the check does not change ---------------------------------------------
 
 
 COSTS = Family("Costs")
@@ -319,13 +319,13 @@ def _file(path: Path) -> CheckResult:
     if not path.exists():
         return _folder(path)
     try:
-        # Read-only first: what is damaged or somebody else's stays as it is.
+        # Read-only first, so that a damaged or foreign file stays unchanged.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as link:
             version = _schema_version(link)
         if isinstance(version, int):
             with closing(sqlite3.connect(path, BUSY_TIMEOUT_S, isolation_level=None)) as link:
                 link.execute("BEGIN IMMEDIATE")
-                # The lock alone is granted on a file that may only be read.
+                # The lock alone would succeed on a read-only file.
                 link.execute("UPDATE nnapi_prof_schema SET version = version")
                 link.execute("ROLLBACK")
     except sqlite3.Error as error:
@@ -353,7 +353,7 @@ def _folder(path: Path) -> CheckResult:
 
 
 def _schema_version(link: sqlite3.Connection) -> int | str | None:
-    """The schema's version, a table of somebody else's, or None of an empty database."""
+    """Return the schema's version, the name of a foreign table, or None for an empty database."""
     tables = [name for (name,) in link.execute("SELECT name FROM sqlite_master WHERE type='table'")]
     if "nnapi_prof_schema" not in tables:
         return min(tables, default=None)
@@ -387,7 +387,7 @@ def _version_finding(where: str, version: int | str | None, state: str) -> Check
 
 
 def _server(where: str) -> CheckResult:
-    """A PostgreSQL server, asked once and without waiting for one that starts."""
+    """Check a PostgreSQL server with one request, without waiting for it to start."""
     from sqlalchemy import create_engine, inspect
     from sqlalchemy.exc import SQLAlchemyError
 
