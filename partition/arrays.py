@@ -1,8 +1,8 @@
-"""A problem as flat arrays: what the relaxation, the moves and the exact programme compute on.
+"""Flat arrays of a problem, for the relaxation, the moves and the exact programme.
 
 Lists of lists become one array of indices and one of offsets ("CSR"): the readers of value v are
 ``readers[reader_at[v]:reader_at[v + 1]]``. Regions that were measured whole are arrays as well,
-with what they would cost by their parts.
+with the costs of their parts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GRAPH_INPUT = -1
 
 
 AS_FLOAT, AS_INT8 = 1, 2
-"""Formats of a value, as bits: ``1 << format`` of the target that makes or reads it."""
+"""Formats of a value as bits: ``1 << format`` of the target that makes or reads the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +38,19 @@ class ValueFlow:
     n_bytes: int
     is_output: bool = False
     to_int8_ns: float = 0.0
-    """Of converting it from floats to 8-bit integers, where targets differ in format, ..."""
+    """Cost of converting it from floats to 8-bit integers, where targets differ in format, ..."""
     to_float_ns: float = 0.0
     """... and back"""
     formats: int = AS_FLOAT
-    """Of an input of the graph: in which it comes. Of an output: in which it is needed. Bits."""
+    """Bits of the formats that a graph input arrives in, or that a graph output is needed in."""
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
     """Flat arrays of a problem with n units, t targets and m values. Times in ns.
 
-    Tables for loops in C are these and more; ``NP_ARRAYS`` in kernels/arrays.h has the same fields
-    in their order.
+    The tables of the loops in C begin with these arrays: ``NP_ARRAYS`` in kernels/arrays.h has the
+    same fields in the same order.
     """
 
     unit_ns: Floats
@@ -66,57 +66,57 @@ class Arrays:
     is_output: Bools
     """[m]"""
     in_ns: Floats
-    """[m, t] of bringing the value into a segment"""
+    """[m, t] cost of bringing the value into a segment"""
     out_ns: Floats
-    """[m, t] of handing it over at a segment's end"""
+    """[m, t] cost of handing the value over at the end of a segment"""
     reader_at: Ints
     readers: Ints
-    """Of each value; ``reader_value`` is the value of each entry."""
+    """Readers of each value; ``reader_value`` is the value of each entry."""
     reader_value: Ints
     read_at: Ints
     reads: Ints
-    """Of each unit: indices into ``readers``, of its own entries there."""
+    """Indices of each unit's own entries in ``readers``."""
     make_at: Ints
     makes: Ints
-    """Of each unit: values."""
+    """Values that each unit makes."""
     format: Ints
-    """[t] of values: 0 floats, 1 8-bit integers"""
+    """[t] format of the values: 0 for floats, 1 for 8-bit integers"""
     formats_in: Ints
-    """[m] bits of the formats in which an input of the graph comes; else 0"""
+    """[m] bits of the formats that a graph input arrives in; else 0"""
     formats_out: Ints
-    """[m] bits of the formats in which an output of the graph is needed; else 0"""
+    """[m] bits of the formats that a graph output is needed in; else 0"""
     to_int8_ns: Floats
-    """[m] of converting the value once, ..."""
+    """[m] cost of converting the value once, ..."""
     to_float_ns: Floats
     """... and back; all 0 where the targets have one format"""
 
     @property
     def n(self) -> int:
-        """Units."""
+        """Number of units."""
         return len(self.unit_ns)
 
     @property
     def t(self) -> int:
-        """Targets."""
+        """Number of targets."""
         return len(self.overhead_ns)
 
     @property
     def shared(self) -> dict[str, Any]:
-        """The arrays by their names."""
+        """The arrays by name."""
         return {field.name: getattr(self, field.name) for field in fields(Arrays)}
 
     @cached_property
     def converts(self) -> bool:
-        """Whether some value may have to be converted at a price."""
+        """Whether converting some value has a cost."""
         return bool(self.to_int8_ns.any() or self.to_float_ns.any())
 
     def conversions_ns(self, target: Ints) -> float:
         """Returns the cost of a plan's conversions, each value converted at most once each way.
-        ``target`` is [n], of each unit."""
+        ``target`` is [n], the target of each unit."""
         return float(self.converting_ns(target).sum()) if self.converts else 0.0
 
     def converting_ns(self, target: Ints) -> Floats:
-        """[m]: what each value's conversions cost in a plan; ``target`` is [n], of each unit."""
+        """Returns [m]: the cost of converting each value in a plan; ``target`` is [n], by unit."""
         bit = 1 << self.format[target]
         there = self.formats_in.copy()
         of_unit = self.producer >= 0
@@ -129,7 +129,7 @@ class Arrays:
 
 
 def offsets(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
-    """Offsets and joined entries of some lists."""
+    """Returns the offsets and the joined entries of some lists."""
     at = np.zeros(len(lists) + 1, dtype=np.int64)
     np.cumsum([len(entries) for entries in lists], out=at[1:])
     joined = np.fromiter((e for entries in lists for e in entries), np.int64, int(at[-1]))
@@ -137,7 +137,7 @@ def offsets(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
 
 
 def grouped(keys: Ints, n: int) -> tuple[Ints, Ints]:
-    """Offsets, and the positions of ``keys`` (numbers below ``n``) in the order of their keys."""
+    """Returns offsets, and the positions of ``keys``, numbers below ``n``, in key order."""
     at = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(np.bincount(keys, minlength=n), out=at[1:])
     return at, np.argsort(keys, kind="stable").astype(np.int64)
@@ -152,8 +152,8 @@ def flat_arrays(
     ns_per_byte: tuple[Floats, Floats],
     formats: Ints | None = None,
 ) -> Arrays:
-    """The arrays of a problem; ``ns_per_byte`` are [t], into segments and out of them, and so are
-    ``formats`` of targets, where they differ."""
+    """Returns the arrays of a problem. ``ns_per_byte`` are [t], into and out of segments; so are
+    the ``formats`` of the targets, where they differ."""
     n, t = unit_ns.shape
     predecessor_at, predecessors = offsets(predecessors_of)
     successor_at, successors = offsets(successors_of)
@@ -197,7 +197,7 @@ def flat_arrays(
 
 
 def bit_rows(sets: Sequence[Iterable[int]], n_bits: int) -> Ints:
-    """[sets, words]: sets of numbers as bits, :data:`WORD` to an int64."""
+    """Returns [sets, words]: sets of numbers as bits, :data:`WORD` to an int64."""
     rows = np.zeros((len(sets), max(1, -(-n_bits // WORD))), dtype=np.int64)
     for row, members in zip(rows, sets, strict=True):
         for number in members:
@@ -206,8 +206,7 @@ def bit_rows(sets: Sequence[Iterable[int]], n_bits: int) -> Ints:
 
 
 WORD = 62
-"""Bits of an int64 that are used: neither the sign nor, in Python's own arithmetic, an overflow
-ever comes into play."""
+"""Number of bits used of an int64: this avoids the sign, and overflows in Python's arithmetic."""
 
 
 # ---- regions measured whole ----------------------------------------------------------------------
@@ -220,14 +219,14 @@ class Regions:
     n_units: int
     unit_at: Ints
     units: Ints
-    """Of each region, ascending: ``units[unit_at[g]:unit_at[g + 1]]``."""
+    """Units of each region, ascending: ``units[unit_at[g]:unit_at[g + 1]]``."""
     target: Ints
     ns: Floats
-    """As measured; inf where it did not run."""
+    """Measured latency; inf where the region did not run."""
     border_ns: Floats
-    """Its overhead, and what crosses its border."""
+    """Overhead of the region, and cost of the values that cross its border."""
     parts_ns: Floats
-    """That and its units' costs; inf where one cannot run there."""
+    """``border_ns`` plus the units' costs; inf where a unit cannot run there."""
 
     @property
     def count(self) -> int:
@@ -239,7 +238,7 @@ class Regions:
         return np.repeat(np.arange(self.count), np.diff(self.unit_at))
 
     def subset(self, chosen: Ints) -> Regions:
-        """Some of the regions."""
+        """Returns some of the regions."""
         sizes = np.diff(self.unit_at)[chosen]
         unit_at = np.zeros(len(chosen) + 1, dtype=np.int64)
         np.cumsum(sizes, out=unit_at[1:])
@@ -255,8 +254,8 @@ class Regions:
         )
 
     def holding(self, inside: Ints, outside: Ints) -> tuple[Ints, Ints]:
-        """(pair, region) for all regions that hold unit ``inside[pair]``, but not unit
-        ``outside[pair]``; -1 is no unit."""
+        """Returns (pair, region) for all regions that hold unit ``inside[pair]``, but not unit
+        ``outside[pair]``; -1 stands for no unit."""
         at, order = grouped(self.units, self.n_units)
         queried = np.flatnonzero(inside >= 0)
         counts = np.diff(at)[inside[queried]]
@@ -278,7 +277,7 @@ def flat_regions(
     region_ns: Mapping[tuple[frozenset[int], int], float],
     ns_per_byte: tuple[Floats, Floats],
 ) -> Regions:
-    """The regions of a problem."""
+    """Returns the regions of a problem."""
     unit_at, units = offsets([sorted(members) for members, _ in region_ns])
     target = np.fromiter((k for _, k in region_ns), np.int64, len(region_ns))
     region = np.repeat(np.arange(len(target)), np.diff(unit_at))
@@ -301,7 +300,7 @@ def flat_regions(
 def _border_bytes(
     a: Arrays, values: Sequence[ValueFlow], region: Ints, units: Ints, count: int
 ) -> tuple[Floats, Floats]:
-    """Bytes that enter and that leave each region."""
+    """Returns the bytes that enter and that leave each region."""
     n_values = len(a.producer)
     n_bytes = np.fromiter((value.n_bytes for value in values), np.float64, n_values)
     n_readers = np.diff(a.reader_at)
@@ -314,7 +313,7 @@ def _border_bytes(
     read, makes_bytes = csr_array(member @ reads), csr_array(member @ makes)
     inside = csr_array(
         makes_bytes.multiply(read)
-    )  # of values made there: how many readers are there, too
+    )  # for values made in the region: the number of readers in it
     inner: Bools = (inside.data == n_readers[inside.indices]) & ~a.is_output[inside.indices]
     kept_bytes = _sums(inside, np.where(inner, n_bytes[inside.indices], 0.0))
     both = _sums(inside, n_bytes[inside.indices])
@@ -325,6 +324,6 @@ def _border_bytes(
 
 
 def _sums(matrix: csr_array, weight: Floats) -> Floats:
-    """[rows]: weights of a row's entries, added up."""
+    """Returns [rows]: the sum of the weights of each row's entries."""
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     return np.asarray(np.bincount(rows, weight, matrix.shape[0]), dtype=np.float64)

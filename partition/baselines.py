@@ -1,17 +1,17 @@
-"""Plans by simple rules, without this partitioner, as placements under the same costs.
+"""Plans by simple rules instead of a search, as placements under the same costs.
 
 all-cpu            the CPU runs all it can (the host the rest)
 best-single        the whole model on the one target that is fastest for it. On real phones this is
-                   within 3 % of the optimum in the median: the one to beat, and never to lose to
-largest-supported  one accelerator gets every unit it supports, in maximal regions, the CPU the
-                   rest: what PyTorch, TVM and ONNX Runtime do. One per accelerator, under the
-                   preference that is best for it; where the whole model ran there, all of it
-largest-3          the same with the three largest regions only, by their number of units, where
-                   there are more: the TFLite delegate's default
-listed             the same for the best accelerator, where units of a given list and all that
-                   depends on them stay off it: ONNX Runtime's partitioning_stop_ops
-greedy             each unit goes where it alone runs fastest, hand-over ignored; neighbours on one
-                   target form segments: what Android's own runtime does with drivers' ratings
+                   within 3 % of the optimum in the median: the rule that a plan has to beat
+largest-supported  one accelerator gets every unit it supports, in maximal regions, and the CPU
+                   the rest, as in PyTorch, TVM and ONNX Runtime. One baseline per accelerator,
+                   under its best preference; the whole model where that ran there
+largest-3          the same with only the three regions of most units, where there are more: the
+                   TFLite delegate's default
+listed             the same for the best accelerator, without the units of a given list and their
+                   dependents: ONNX Runtime's partitioning_stop_ops
+greedy             each unit goes where it alone runs fastest, ignoring hand-over; neighbours on
+                   one target form segments, as in Android's own runtime with drivers' ratings
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from nnapi_prof.graph.plan import BaselineName, Engine, Rule
 from nnapi_prof.partition.problem import Placement, Problem, fallback_target
 
 MOST_REGIONS = 3
-"""TFLite's NNAPI delegate takes this many partitions unless told otherwise."""
+"""Default limit of partitions in TFLite's NNAPI delegate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A named placement. ``favoured`` is the target index it is about, None where it has none."""
+    """A named placement; ``favoured`` is the index of the rule's target, None where it has none."""
 
     name: BaselineName
     placements: tuple[Placement, ...]
@@ -46,11 +46,10 @@ class Baseline:
 
 
 def merge_by_target(problem: Problem, assignment: Sequence[int]) -> tuple[Placement, ...]:
-    """Segments from a target index for each unit.
+    """Returns segments from a target index for each unit.
 
     Runs all ready units of one target until none is left, then turns to another, so every segment
-    is convex and as large as this order allows. Of the ready targets, that of the earliest unit
-    goes first.
+    is convex and as large as this order allows. The target of the earliest ready unit goes first.
     """
     missing = [len(preds) for preds in problem.predecessors]
     ready: dict[int, list[int]] = {}  # target -> heap of units
@@ -75,12 +74,12 @@ def merge_by_target(problem: Problem, assignment: Sequence[int]) -> tuple[Placem
 
 
 def total_ns(problem: Problem, placements: Sequence[Placement]) -> float:
-    """Latency of a plan in ns, conversions included; inf where a segment cannot run."""
+    """Returns the latency of a plan in ns, conversions included; inf where a segment cannot run."""
     return segments_ns(problem, placements) + problem.conversions_ns(placements)
 
 
 def segments_ns(problem: Problem, placements: Sequence[Placement]) -> float:
-    """Latency of segments in ns; inf where one cannot run."""
+    """Returns the latency of segments in ns; inf where one cannot run."""
     is_part = sum(len(u) for u, _ in placements) < problem.n
     if is_part or (len(placements) < FEW_SEGMENTS and problem.n < MANY_UNITS):
         return sum(problem.segment_ns(units, k) for units, k in placements)
@@ -88,7 +87,7 @@ def segments_ns(problem: Problem, placements: Sequence[Placement]) -> float:
 
 
 FEW_SEGMENTS, MANY_UNITS = 32, 300
-"""More are priced all at once, with arrays."""
+"""From these sizes on, segments are priced all at once with arrays."""
 
 
 def _total_at_once(problem: Problem, placements: Sequence[Placement]) -> float:
@@ -121,11 +120,11 @@ def _total_at_once(problem: Problem, placements: Sequence[Placement]) -> float:
 
 
 def find_baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Baseline, ...]:
-    """All baselines that can run, all-cpu first and greedy last.
+    """Returns all baselines that can run, all-cpu first and greedy last.
 
     ``listed`` are the units that the baseline of that name keeps off accelerators. A baseline with
-    a region that was measured and failed on the device cannot run and is left out. None at all
-    where some unit runs only inside a region that was measured whole.
+    a region that failed when measured on the device is left out. There are no baselines where some
+    unit runs only inside a region that was measured whole.
     """
     if not np.isfinite(problem.unit_ns).any(axis=1).all():
         return ()
@@ -160,7 +159,7 @@ def _assignment(supported: NDArray[np.bool_], k: int, fallback: Sequence[int]) -
 
 
 def _best_single(problem: Problem) -> list[Baseline]:
-    """The whole model on one target, the fastest; none where no target runs all of it."""
+    """Returns the whole model on its fastest target; nothing where no target runs all of it."""
     whole = tuple(range(problem.n))
     singles = [
         _baseline_of(problem, Rule.BEST_SINGLE, ((whole, k),), total_ns(problem, ((whole, k),)), k)
@@ -173,7 +172,7 @@ def _best_single(problem: Problem) -> list[Baseline]:
 def _best_of_each(
     problem: Problem, rule: Rule, assign: Callable[[int], list[int]]
 ) -> list[Baseline]:
-    """One baseline for each accelerator that gets anything, under its best preference."""
+    """Returns a baseline for each accelerator that gets any units, under its best preference."""
     best: dict[str, Baseline] = {}
     for k, target in enumerate(problem.targets):
         assignment = assign(k)
@@ -191,7 +190,7 @@ def _regions(baseline: Baseline) -> int:
 
 
 def _limited(problem: Problem, baseline: Baseline, fallback: Sequence[int]) -> Baseline:
-    """The largest regions of a baseline stay, the units of the others fall back."""
+    """Returns a baseline with its largest regions only; the units of the others fall back."""
     k = baseline.favoured
     assert k is not None
     own = sorted((units for units, t in baseline.placements if t == k), key=lambda u: (-len(u), u))
@@ -201,7 +200,7 @@ def _limited(problem: Problem, baseline: Baseline, fallback: Sequence[int]) -> B
 
 
 def _with_dependents(problem: Problem, units: Collection[int]) -> NDArray[np.bool_]:
-    """[n]: some units and all that reads from them, however far."""
+    """Returns [n]: true for some units and all that depend on them, directly or not."""
     dependent = np.zeros(problem.n, dtype=np.bool_)
     for u in range(problem.n):
         dependent[u] = u in units or any(dependent[p] for p in problem.predecessors[u])

@@ -1,9 +1,9 @@
-"""Find blocks of a graph that run one after the other, and cut up plans at them and elsewhere.
+"""Find blocks of a graph that run one after the other, and split plans at them and elsewhere.
 
-A serial plan has segments as large as can be, which lanes that work at once wait for. A search for
-schedules begins with the same targets cut up at the graph's blocks, or into runs of units that
-nothing else reads from, in the order of the longest paths that depend on them (list scheduling:
-T. C. Hu, Oper. Res. 9, 1961).
+A serial plan has the largest possible segments, which other lanes then wait for. A search for
+schedules starts from the same targets split at the graph's blocks, or into runs of units that
+nothing else reads from, in the order of the longest paths that depend on them (list scheduling: T.
+C. Hu, Oper. Res. 9, 1961).
 
 Sets of units are Python ints whose bit u is unit u. A plan that runs segments one after another is
 a chain of ideals (downward-closed sets of the DAG), empty set to all units; the segments are the
@@ -26,7 +26,7 @@ from nnapi_prof.partition.search import Plan
 
 
 def mask(units: Iterable[int]) -> int:
-    """A set of units as bits."""
+    """Returns a set of units as bits."""
     bits = 0
     for u in units:
         bits |= 1 << u
@@ -34,7 +34,7 @@ def mask(units: Iterable[int]) -> int:
 
 
 def members(bits: int) -> tuple[int, ...]:
-    """Bits as units, ascending."""
+    """Returns the units of a set of bits, ascending."""
     units = []
     while bits:
         low = bits & -bits
@@ -44,8 +44,8 @@ def members(bits: int) -> tuple[int, ...]:
 
 
 def all_ideals(predecessors: Sequence[Sequence[int]], most: int) -> set[int] | None:
-    """Every ideal, as bits; None where there are more than ``most``. ``predecessors`` are those of
-    units in topological order."""
+    """Returns every ideal, as bits; None where there are more than ``most``. ``predecessors`` are
+    those of units in topological order."""
     needs = [mask(p) for p in predecessors]
     ideals = {0}
     waiting = [0]
@@ -62,8 +62,8 @@ def all_ideals(predecessors: Sequence[Sequence[int]], most: int) -> set[int] | N
 
 
 def convex_sets(predecessors: Sequence[Sequence[int]], most: int) -> set[int] | None:
-    """Every convex set of units but the empty one, as bits; None where there are more than
-    ``most``, of them or of ideals."""
+    """Returns every non-empty convex set of units, as bits; None where there are more than ``most``
+    sets or ideals."""
     ideals = all_ideals(predecessors, most)
     if ideals is None:
         return None
@@ -77,17 +77,17 @@ def convex_sets(predecessors: Sequence[Sequence[int]], most: int) -> set[int] | 
 
 
 STRAY_SHARE = 0.02
-"""Of the least work of all units: those beside cuts may have so much of it together."""
+"""Largest total work of the units beside cuts, as a share of the least work of all units."""
 MOST_RUNS = 450
-"""More segments make a labelling in which each move takes long."""
+"""Largest number of chains in a start plan; with more, each move takes long."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The graph in stretches that run one after the other."""
+    """Parts of the graph that run one after the other."""
 
     block: tuple[int, ...]
-    """Of each unit; -1 of units that stand beside cuts."""
+    """Block of each unit; -1 for units beside cuts."""
     cuts: tuple[int, ...]
     """The last unit of each block but the last."""
 
@@ -97,7 +97,7 @@ class Blocks:
 
 
 def find_blocks(problem: Problem) -> Blocks:
-    """Cuts that all units but cheap strays precede or follow."""
+    """Splits a graph at units that all others, except a few cheap ones, precede or follow."""
     n = problem.n
     before, behind = [0] * n, [0] * n
     for u, preds in enumerate(problem.predecessors):
@@ -129,8 +129,8 @@ def find_blocks(problem: Problem) -> Blocks:
 def starts_of(
     problem: Problem, plan: Sequence[Placement], shares: Sequence[Floats]
 ) -> Iterator[Plan]:
-    """Plans to begin with: a serial one, the baselines and solutions of relaxations ([n, t])
-    rounded, as they are and cut up."""
+    """Yields plans to begin with: a serial one, the baselines, and rounded solutions of relaxations
+    ([n, t]), both as they are and split up."""
     yield tuple(plan)
     for baseline in find_baselines(problem):
         yield baseline.placements
@@ -148,7 +148,7 @@ def starts_of(
 
 
 def best_targets(problem: Problem, lanes: Lanes) -> list[int]:
-    """Returns for each lane the target that runs most units, and these fastest."""
+    """Returns the target of each lane that runs most units; among equals, the fastest."""
     best: dict[int, tuple[int, float, int]] = {}
     for k, lane in enumerate(lanes.of_target.tolist()):
         runs = np.isfinite(problem.unit_ns[:, k])
@@ -167,20 +167,20 @@ def _targets_of(problem: Problem, plan: Sequence[Placement]) -> list[int]:
 
 
 def _by_block(problem: Problem, assignment: Sequence[int]) -> Plan:
-    """Segments as large as can be within each block of the graph."""
+    """Returns the largest possible segments within each block of the graph."""
     blocks = find_blocks(problem)
     block = [0] * problem.n
     for u, preds in enumerate(problem.predecessors):
         block[u] = max([0, blocks.block[u], *(block[p] for p in preds)])
-    # Targets of different blocks count as different ones, so that none are merged.
+    # Targets count as different in each block: nothing is merged across blocks.
     t = len(problem.targets)
     merged = merge_by_target(problem, [block[u] * t + k for u, k in enumerate(assignment)])
     return tuple((units, k % t) for units, k in merged)
 
 
 def _by_run(problem: Problem, assignment: Sequence[int]) -> Iterator[Plan]:
-    """Chains of units on one target that read from nothing else and are read by nothing else, those
-    first on which the longest paths depend; nothing where there are too many."""
+    """Yields chains of units on one target without readers or inputs in between, in the order of
+    the longest paths that depend on them; nothing where there are too many."""
     n = problem.n
     ns = [float(problem.unit_ns[u, k]) for u, k in enumerate(assignment)]
     rank = [0.0] * n

@@ -1,10 +1,10 @@
-"""Constrains plans beside their speed: targets ruled out, and budgets.
+"""Constraints of plans other than speed: targets ruled out, and budgets.
 
-A budget (segments on accelerators, compile time, error) is the sum over a plan's segments of a
-fixed part by target and a part by unit and target, or what is known of that very region. Like the
-latency it adds up, so a price on it, in ns for each step of it, leaves a problem of the same kind
-(Lagrange's relaxation; H. Everett, "Generalized Lagrange Multiplier Method for Solving Problems of
-Optimum Allocation of Resources", Oper. Res. 11, 1963).
+A budget (segments on accelerators, compile time, error) is a sum over a plan's segments. Each
+segment adds a fixed part by target and a part by unit and target, or a known value for exactly that
+region. Both latency and budgets are sums, so a price on a budget, in ns per step, leaves a problem
+of the same kind (Lagrange's relaxation; H. Everett, "Generalized Lagrange Multiplier Method for
+Solving Problems of Optimum Allocation of Resources", Oper. Res. 11, 1963).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from nnapi_prof.partition.problem import Placement, Problem, Region
 
 @dataclass(frozen=True, eq=False)
 class ErrorLimit:
-    """A limit of the error in one output of the model: the square root of noise powers that add up
-    over units, as those of independent errors do."""
+    """Limit on the error of one output of the model: the square root of noise powers that add up
+    over units, as the powers of independent errors do."""
 
     noise: NDArray[np.float64]
-    """[n, t] noise power of each unit on each target; inf where nobody knows it"""
+    """[n, t] noise power of each unit on each target; inf where unknown"""
     limit: float
-    """Of the error, relative: 0.02 for 2 %"""
+    """Largest relative error: 0.02 for 2 %"""
     output: str = ""
-    """Whose error it is, where a model has several"""
+    """Name of the output, where the model has several"""
 
     def error(self, placements: Sequence[Placement]) -> float:
         """Returns the error of a plan."""
@@ -40,43 +40,43 @@ class ErrorLimit:
         return math.sqrt(sum(powers))
 
     def least(self, problem: Problem) -> float:
-        """No plan of a problem has less."""
+        """Returns a lower bound of the error of any plan of a problem."""
         return math.sqrt(float(np.where(problem.runs, self.noise, np.inf).min(axis=1).sum()))
 
     @property
     def words(self) -> str:
-        """For people: ``an error of at most 2 %``."""
+        """The limit as text: ``an error of at most 2 %``."""
         where = f" in {self.output}" if self.output else ""
         return f"an error of at most {percent(self.limit)}{where}"
 
 
 def percent(error: float) -> str:
-    """An error for people: ``2 %``."""
+    """Returns an error as text: ``2 %``."""
     return f"{100 * error:.3g} %"
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """Limits of a plan; the default is none."""
+    """Limits of a plan; none by default."""
 
     forbidden: Mapping[int, frozenset[Target]] = field(default_factory=dict)
     """Unit -> targets that it must not run on."""
     pinned: Mapping[int, Target] = field(default_factory=dict)
     """Unit -> the one target that it must run on."""
     preference: Preference | None = None
-    """The only preference that segments on accelerators may have."""
+    """The only preference allowed for segments on accelerators."""
     max_regions: int | None = None
-    """Most segments on accelerators."""
+    """Largest number of segments on accelerators."""
     max_compile_ns: float | None = None
-    """Most compile time of all segments on accelerators together; needs costs that tell it."""
+    """Largest total compile time of segments on accelerators; needs costs with compile times."""
     errors: tuple[ErrorLimit, ...] = ()
-    """Most error, of each output of the model that matters."""
+    """Largest error of each output of the model that matters."""
     reasons: Mapping[int, str] = field(default_factory=dict)
-    """Unit -> why it is forbidden where it is, for causes and messages."""
+    """Unit -> reason why it is forbidden, for causes and messages."""
 
     @property
     def words(self) -> str:
-        """The constraints, for people: ``2 units pinned, preference fast only``; empty for none."""
+        """The constraints as text: ``2 units pinned, preference fast only``; empty for none."""
         parts = [
             f"{len(units)} {'unit' if len(units) == 1 else 'units'} {how}"
             for units, how in (
@@ -96,10 +96,10 @@ class Constraints:
 
 
 def constrain(problem: Problem, constraints: Constraints) -> Problem:
-    """The problem without what the constraints rule out; ``max_regions`` is the solver's.
+    """Returns the problem without what the constraints rule out, except ``max_regions``.
 
-    Raises PartitionError where a constraint names a unit or target that is not there, where two
-    contradict each other, or where one leaves a unit nowhere to run.
+    Raises PartitionError where a constraint names an unknown unit or target, where two contradict
+    each other, or where one leaves a unit nowhere to run.
     """
     allowed = np.ones(problem.unit_ns.shape, dtype=np.bool_)
     why: dict[tuple[int, int], str] = {}
@@ -166,25 +166,25 @@ ERROR = "error"
 
 @dataclass(frozen=True, eq=False)
 class Budget:
-    """A limit on what the segments of a plan use together."""
+    """Limit on the total use of a plan's segments."""
 
     name: str
     open_use: NDArray[np.float64]
-    """[t], of each segment"""
+    """[t] use of each segment, by target"""
     unit_use: NDArray[np.float64]
     """[n, t]"""
     limit: float = math.inf
     region_use: Mapping[Region, float] = field(default_factory=dict)
-    """Of a region that is a whole segment, where that is known better than by its parts."""
+    """Use of a region that is a whole segment, where it is known better than by its parts."""
 
     @classmethod
     def segments(cls, problem: Problem, limit: float = math.inf) -> Budget:
-        """The number of segments."""
+        """Returns a budget of the number of segments."""
         return cls("segments", np.ones(len(problem.targets)), np.zeros_like(problem.unit_ns), limit)
 
     @classmethod
     def accelerated(cls, problem: Problem, limit: float = math.inf) -> Budget:
-        """The number of segments on accelerators."""
+        """Returns a budget of the number of segments on accelerators."""
         counted = [target.engine is Engine.NNAPI for target in problem.targets]
         return cls(
             "segments on accelerators",
@@ -195,37 +195,37 @@ class Budget:
 
     @classmethod
     def error(cls, noise: NDArray[np.float64], limit: float = math.inf) -> Budget:
-        """A limit of an error, as noise powers ([n, t]) that add up; ``limit`` is one of these
-        powers, the square of the error. What is not known counts as nothing: rule it out."""
+        """Returns a limit of an error, as noise powers ([n, t]) that add up; ``limit`` is also a
+        power, the square of the error. Unknown noise counts as 0: rule it out separately."""
         use = np.where(np.isfinite(noise), noise, 0.0)
         return cls(ERROR, np.zeros(noise.shape[1]), use, limit)
 
     @property
     def is_sum_over_units(self) -> bool:
-        """Whether it does not matter how units form segments."""
+        """Whether the use does not depend on how units form segments."""
         return not self.open_use.any() and not self.region_use
 
     def additive(self, units: Iterable[int], k: int) -> float:
-        """Use of a region on target ``k`` by its parts."""
+        """Returns the use of a region on target ``k`` by its parts."""
         return float(self.open_use[k] + self.unit_use[sorted(units), k].sum())
 
     def of_region(self, units: Iterable[int], k: int) -> float:
-        """Use of one segment."""
+        """Returns the use of one segment."""
         region = frozenset(units)
         own = self.region_use.get((region, k))
         return self.additive(region, k) if own is None else own
 
     def of(self, placements: Sequence[Placement]) -> float:
-        """Use of a plan."""
+        """Returns the use of a plan."""
         return sum(self.of_region(units, k) for units, k in placements)
 
     def keeps(self, placements: Sequence[Placement]) -> bool:
-        """Whether a plan is within the limit."""
+        """Tells whether a plan is within the limit."""
         return self.of(placements) <= self.limit * (1 + 1e-9)
 
 
 def add_prices(problem: Problem, budgets: Sequence[Budget], rates: Sequence[float]) -> Problem:
-    """The problem in which each step of a budget costs its rate, in ns, on top."""
+    """Returns the problem in which each step of a budget also costs its rate, in ns."""
     overhead, unit = problem.overhead_ns, problem.unit_ns
     priced_regions: dict[Region, None] = dict.fromkeys(problem.region_ns)
     for budget, rate in zip(budgets, rates, strict=True):
@@ -245,5 +245,5 @@ def add_prices(problem: Problem, budgets: Sequence[Budget], rates: Sequence[floa
 
 
 def compile_budget(times: CompileTimes, limit_ns: float) -> Budget:
-    """A limit on the compile time of a plan, in ns."""
+    """Returns a limit on the compile time of a plan, in ns."""
     return Budget(COMPILE_TIME, times.fixed_ns, times.unit_ns, limit_ns, times.region_ns)

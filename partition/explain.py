@@ -1,4 +1,4 @@
-"""Why a segment stands where it does, as facts (see :mod:`nnapi_prof.graph.causes`)."""
+"""Reasons for the target of each segment, as facts (see :mod:`nnapi_prof.graph.causes`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from nnapi_prof.partition.baselines import Baseline
 from nnapi_prof.partition.problem import Placement, Problem
 
 _MANY = 3
-"""Rivals that are named."""
+"""Largest number of rivals that a cause names."""
 
 
 def cause_of_optimum(problem: Problem, placement: Placement) -> Cause:
-    """The cause of a segment of the optimal plan, against other targets of its format: what another
-    format costs depends on its neighbours, and on what error is allowed."""
+    """Returns the cause of a segment of the optimal plan, against other targets of its format only:
+    the cost of another format depends on the neighbours, and on the error allowed."""
     units, k = placement
     target = problem.targets[k]
     here_ns = problem.segment_ns(units, k)
@@ -43,7 +43,7 @@ def cause_of_optimum(problem: Problem, placement: Placement) -> Cause:
 
 
 def _in_format(problem: Problem, k: int) -> Problem:
-    """The problem with targets of one target's format alone; of all where formats are memory."""
+    """Returns the problem with one target's format only; all targets where formats are memory."""
     if problem.formats is None or problem.copies:
         return problem
     others = problem.formats != problem.formats[k]
@@ -58,11 +58,11 @@ _NOT_FAVOURED = {
     Rule.LARGEST_SUPPORTED: CauseKind.NOT_SUPPORTED,
     Rule.LARGEST_FEW: CauseKind.NOT_LARGEST,
 }
-"""Why units that an accelerator supports are not given to it."""
+"""Reasons why units that an accelerator supports do not run there, by rule."""
 
 
 def cause_of_baseline(problem: Problem, placement: Placement, baseline: Baseline) -> Cause:
-    """The cause of a segment of a baseline: its rule, or what broke the rule."""
+    """Returns the cause of a segment of a baseline: its rule, or what broke the rule."""
     units, k = placement
     target = problem.targets[k]
     if target.engine is Engine.HOST:
@@ -84,7 +84,8 @@ def cause_of_baseline(problem: Problem, placement: Placement, baseline: Baseline
 
 
 def _rivals(problem: Problem, units: tuple[int, ...], k: int) -> list[tuple[Target, float]]:
-    """The same segment elsewhere: the CPU and each other accelerator at its best, fastest first."""
+    """Returns a segment's times on the CPU and each other accelerator at its best, fastest
+    first."""
     own = problem.targets[k]
     best: dict[str, tuple[Target, float]] = {}
     for j, target in enumerate(problem.targets):
@@ -102,7 +103,7 @@ def _by_key(rivals: list[tuple[Target, float]]) -> tuple[tuple[str, float], ...]
 
 
 def _named_accelerators(problem: Problem) -> dict[str, list[int]]:
-    """Accelerator name -> its target indices; without "auto"."""
+    """Returns accelerator name -> its target indices; without "auto"."""
     named: dict[str, list[int]] = {}
     for k, target in enumerate(problem.targets):
         if target.accelerator is not None and target.accelerator != AUTO:
@@ -111,8 +112,8 @@ def _named_accelerators(problem: Problem) -> dict[str, list[int]]:
 
 
 def _refusal_causes(problem: Problem, units: tuple[int, ...]) -> Iterator[Cause]:
-    """Yields the refusals of each named accelerator among the segment's units, after what the
-    constraints keep off accelerators."""
+    """Yields the units of the segment that constraints keep off accelerators, then the refusals of
+    each named accelerator."""
     kept_off: dict[tuple[str, ...], list[str]] = {}
     refusals: list[Cause] = []
     for name, ks in _named_accelerators(problem).items():
@@ -125,7 +126,7 @@ def _refusal_causes(problem: Problem, units: tuple[int, ...]) -> Iterator[Cause]
         explained = [u for u in rest if (u, ks[0]) in problem.refusals]
         if explained:
             refusals += _refused(problem, name, explained, ks[0])
-        elif rest:  # a trial of a few units showed it to lie far behind
+        elif rest:  # a trial of a few units showed it to be far slower
             places = (name,)
             refusals.append(Cause(CauseKind.NOT_MEASURED_ON_IT, units=tuple(rest), places=places))
     for reasons, names in kept_off.items():
@@ -134,7 +135,7 @@ def _refusal_causes(problem: Problem, units: tuple[int, ...]) -> Iterator[Cause]
 
 
 def _and_elsewhere(problem: Problem, units: tuple[int, ...], k: int) -> tuple[Cause, ...]:
-    """After the refusals: why no accelerator that runs all of the segment has it, or part of it."""
+    """Returns why no accelerator that runs all of the segment, or part of it, was chosen."""
     if small := _too_small(problem, units, k):
         return (small,)
     rivals = [(t, ns) for t, ns in _rivals(problem, units, k) if t.engine is Engine.NNAPI]
@@ -147,7 +148,7 @@ def _and_elsewhere(problem: Problem, units: tuple[int, ...], k: int) -> tuple[Ca
 
 
 def _refused(problem: Problem, name: str, units: list[int], k: int) -> list[Cause]:
-    """Why a target does not run units; what the cost function keeps off was not refused."""
+    """Returns why a target does not run units; those that the cost function keeps off, first."""
     reasons = {u: problem.refusals.get((u, k), f"no cost for {problem.labels[u]}") for u in units}
     causes = []
     sources = {u: source_of(reason) for u, reason in reasons.items()}
@@ -167,8 +168,8 @@ def _on_host(problem: Problem, units: tuple[int, ...]) -> Cause:
 
 
 def _too_small(problem: Problem, units: tuple[int, ...], k: int) -> Cause | None:
-    """Returns the cause that some accelerator is faster at the work itself and loses by what
-    surrounds it, if so."""
+    """Returns the cause that some accelerator is faster at the work itself but loses by overhead
+    and transfers; None if there is no such accelerator."""
     work_here = float(problem.unit_ns[list(units), k].sum())
     best: tuple[float, int, float] | None = None
     for j, target in enumerate(problem.targets):
@@ -188,7 +189,7 @@ def _too_small(problem: Problem, units: tuple[int, ...], k: int) -> Cause | None
 
 
 def _reasons(problem: Problem, units: tuple[int, ...], target: Target) -> tuple[Cause, ...]:
-    """Why a target cannot run units; none where it runs all."""
+    """Returns why a target cannot run units; nothing where it runs all."""
     if target not in problem.targets:
         return (Cause(CauseKind.NOT_MEASURED, target.key),)
     k = problem.targets.index(target)
@@ -205,9 +206,9 @@ def _reasons(problem: Problem, units: tuple[int, ...], target: Target) -> tuple[
 
 
 def as_latency(plan: Plan, base: Problem, objective: Objective) -> Plan:
-    """A plan that was found under changed costs, with the latencies of the base; numbers in its
-    causes and notes are said in the objective's unit, and a note says what they are. Its proof
-    stays that of the objective, and says so."""
+    """Returns a plan that was found under changed costs, with the latencies of the base problem.
+    Numbers in its causes and notes stay in the objective's unit, and a note describes them. Its
+    proof remains one of the objective, and is marked so."""
     segments = tuple(_as_latency(segment, base, objective) for segment in plan.segments)
     note = (
         f"chosen for the least {objective}: {plan.predicted_ns / 1e6:.4g} {objective.unit}; causes"

@@ -1,10 +1,10 @@
-"""Few plans for many phones: which K of some plans, and which of them each phone uses.
+"""A few plans for many phones: the choice of K plans, and the plan that each phone uses.
 
-What a plan costs on a phone is its regret there: its latency over the least one that is known for
-that phone, less one. K plans are chosen by the mean regret, weighted by phones, or by the worst.
-Both are solved by HiGHS: a mean as a p-median (a column for each plan, one for each plan on each
-phone), the worst as covers, one for each regret that is tried. The mean decides between choices of
-the same worst regret.
+The cost of a plan on a phone is its regret: its latency divided by the least known latency on that
+phone, minus 1. K plans are chosen by the mean regret, weighted by phones, or by the worst. HiGHS
+solves both: the mean as a p-median (a column for each plan, and for each plan on each phone), the
+worst as set covers, one for each regret tried. The mean decides between choices of equal worst
+regret.
 """
 
 from __future__ import annotations
@@ -22,55 +22,56 @@ from scipy.sparse import coo_array, csr_array
 from nnapi_prof.errors import PartitionError
 
 MOST_EXACT = 50
-"""Up to so many plans to choose from there is no limit of time."""
+"""Largest number of candidate plans without a time limit."""
 SECONDS = 20.0
-"""For each choice among more plans."""
+"""Default time limit in seconds of one choice among more plans."""
 CLOSE = 1e-9
 Matrix = NDArray[np.float64]
 
 
 class FleetObjective(StrEnum):
-    """The objective."""
+    """Objective of a choice of plans."""
 
     MEAN = "mean"
-    """The regret of a phone drawn by the weights."""
+    """Mean regret, weighted by phones."""
     WORST = "worst"
-    """The largest regret of a phone whose weight is above 0."""
+    """Largest regret of a phone with a weight above 0."""
 
 
 @dataclass(frozen=True)
 class FleetChoice:
-    """Some plans, by index, and who uses which."""
+    """Chosen plans, by index, and the plan of each phone."""
 
     plans: tuple[int, ...]
-    """At most K, those of the most weight first; each is some phone's."""
+    """At most K plans, by descending weight; at least one phone uses each."""
     plan_of: tuple[int, ...]
-    """[phones]: the index of the plan that is the fastest there of :attr:`plans`."""
+    """[phones]: index of the fastest plan there among :attr:`plans`."""
     regrets: tuple[float, ...]
-    """[phones]; inf, of a phone whose weight is 0, where none of the plans runs on it."""
+    """[phones]; inf for a phone with weight 0 where none of the plans runs."""
     mean: float
-    """By the weights."""
+    """Mean regret by the weights."""
     worst: float
     objective: FleetObjective
     bound: float
-    """No K of the plans that were to choose from have less of the objective."""
+    """Lower bound of the objective of any K candidate plans."""
 
     @property
     def value(self) -> float:
-        """The objective's."""
+        """Value of the objective."""
         return self.mean if self.objective is FleetObjective.MEAN else self.worst
 
     @property
     def is_optimal(self) -> bool:
-        """Whether no K of the plans are better, but for 1e-6."""
+        """Whether no other K plans are better by more than 1e-6."""
         return self.value <= self.bound + 1e-6
 
 
 def regrets(latency_ns: Matrix, least_ns: Sequence[float] | Matrix) -> Matrix:
-    """[plans, phones]: how much longer than at best, 0.1 being 10 %; inf where it cannot run.
+    """Returns [plans, phones]: the excess over the least latency, 0.1 for 10 %; inf if not
+    runnable.
 
     ``latency_ns`` is [plans, phones], ``least_ns`` [phones], the least known latency of any plan.
-    PartitionError where one of them is not above 0, or a phone has no plan at all.
+    Raises PartitionError where one of them is not above 0, or a phone has no plan at all.
     """
     latency = np.asarray(latency_ns, dtype=np.float64)
     least = np.asarray(least_ns, dtype=np.float64)
@@ -94,12 +95,12 @@ def choose_plans(
     weights: Sequence[float] | Matrix | None = None,
     seconds: float | None = None,
 ) -> FleetChoice:
-    """The best ``k`` plans of a matrix of regrets [plans, phones].
+    """Returns the best ``k`` plans of a matrix of regrets [plans, phones].
 
-    ``weights`` are of the phones (None: all alike), in any unit. Up to :data:`MOST_EXACT` plans the
-    choice is the optimum unless ``seconds`` limit it; of more, the best that was found in
-    ``seconds`` (None: :data:`SECONDS`), with a bound. PartitionError where no ``k`` of the plans
-    serve every phone.
+    ``weights`` are by phone, in any unit (None: all equal). Up to :data:`MOST_EXACT` plans the
+    choice is optimal unless ``seconds`` limits it; for more, it is the best one found in
+    ``seconds`` (None: :data:`SECONDS`), with a bound. Raises PartitionError where no ``k`` of the
+    plans serve every phone.
     """
     if k < 1:
         raise PartitionError(f"{k} plans were asked for, 1 is the least")
@@ -127,7 +128,7 @@ def _normalised_shares(weights: Sequence[float] | Matrix | None, n: int) -> Matr
 
 
 def _undominated(regret: Matrix) -> list[int]:
-    """Plans of which none is as good as another on every phone; of equals the first."""
+    """Returns the plans to which no other plan is as good on every phone; the first of equals."""
     alive: list[int] = []
     order = np.argsort(np.where(np.isfinite(regret), regret, 1e9).sum(axis=1), kind="stable")
     for plan in order.tolist():
@@ -160,7 +161,8 @@ def _choice(
 def _least_mean(
     regret: Matrix, share: Matrix, k: int, seconds: float | None, known: Sequence[int] = ()
 ) -> tuple[list[int], float]:
-    """Plans of the least mean, and a bound; ``known`` are some that serve all."""
+    """Returns plans of the least mean regret, and a bound; ``known`` are some that serve all
+    phones."""
     n, phones = regret.shape
     start = (_swaps(regret, share, k) if k < n else list(range(n))) or list(known)
     at_least = float((share * regret.min(axis=0)).sum())
@@ -214,7 +216,7 @@ def _mean_regret(regret: Matrix, share: Matrix, plans: Sequence[int]) -> float:
 
 
 def _swaps(regret: Matrix, share: Matrix, k: int) -> list[int]:
-    """Plans that no exchange of one for another betters; none where they do not serve all."""
+    """Returns plans that no single exchange improves; none where they do not serve all phones."""
     finite = np.where(np.isfinite(regret), regret, 1e6)  # a phone without a plan weighs most
     chosen: list[int] = []
     best = np.full(regret.shape[1], 1e12)
@@ -238,7 +240,8 @@ def _swaps(regret: Matrix, share: Matrix, k: int) -> list[int]:
 
 
 def _least_worst(regret: Matrix, k: int, seconds: float | None) -> tuple[float, float, list[int]]:
-    """The least regret such that ``k`` plans cover every phone within it, a bound, and they."""
+    """Returns the least regret within which ``k`` plans cover all phones, a bound, and the
+    plans."""
     levels = np.unique(regret[np.isfinite(regret)])
     levels = levels[levels >= regret.min(axis=0).max() - CLOSE]
     low, high = 0, len(levels)  # below `low` none is proven to suffice; at `high` one does
@@ -258,7 +261,7 @@ def _least_worst(regret: Matrix, k: int, seconds: float | None) -> tuple[float, 
 
 
 def _cover(able: NDArray[np.bool_], seconds: float | None) -> tuple[list[int], float]:
-    """The smallest cover that was found (empty: none), and of how many plans one is at least."""
+    """Returns the smallest cover found (empty: none), and a lower bound of the number of plans."""
     if not able.any(axis=0).all():
         return [], math.inf
     result = milp(

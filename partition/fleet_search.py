@@ -1,10 +1,10 @@
-"""Plans that are good on many phones: the candidates that :mod:`.fleet` chooses among.
+"""Plans that are good on many phones: the candidates that :mod:`.fleet` chooses from.
 
-One model on several phones is one problem for each: the same units and values, other targets and
-costs. Candidates are each phone's own optimum, the CPU alone, and the optima of groups: the costs
-of several phones, each by its weight over its least latency, summed target by target, are a problem
-again, whose optimum is the plan of least mean regret of all that run on the whole group. Groups
-are all phones and, again and again, those that share a plan of the choice so far.
+One model on several phones is one problem per phone: the same units and values, but other targets
+and costs. Candidates are each phone's own optimum, the CPU alone, and the optima of groups. The
+costs of a group's phones, each by its weight over its least latency, are summed target by target.
+The optimum of this sum is the plan of least mean regret among those that run on the whole group.
+Groups are all phones and, repeatedly, those that share a plan of the current choice.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from nnapi_prof.progress import StepCallback
 
 SECONDS = 120.0
 MOST_ROUNDS = 4
-"""Of choice and new candidates for its groups; the second one seldom brings anything."""
+"""Largest number of rounds of choice and new candidates; the second round seldom helps."""
 
 FleetPlan = tuple[tuple[tuple[int, ...], Target], ...]
-"""Segments in order, each its units and its target."""
+"""Segments in order, each with its units and its target."""
 
 
 @dataclass(frozen=True)
 class FleetSearch:
-    """Candidates, what they take on every phone, and the best of each number of them."""
+    """Candidates, their latencies on every phone, and the best choice of each number of them."""
 
     plans: tuple[FleetPlan, ...]
     latency_ns: Matrix
@@ -50,14 +50,14 @@ class FleetSearch:
     least_ns: Matrix
     """[phones]: the least latency known of any plan."""
     bound_ns: Matrix
-    """[phones]: no plan takes less there."""
+    """[phones]: lower bound of the latency of any plan."""
     choices: tuple[FleetChoice, ...]
-    """For 1, 2, ... plans; those of more plans than are of use are as the last that gained."""
+    """Choices of 1, 2, ... plans; where more plans do not help, the last choice that did."""
     least_mean_of_one: float
-    """No plan at all has a smaller mean regret on all phones that count, be it a candidate or
+    """Lower bound of the mean regret of any single plan on all phones with weight, candidate or
     not."""
     interrupted: bool = False
-    """Ctrl-C or the limit of time ended the search."""
+    """Whether Ctrl-C or the time limit ended the search."""
 
     @property
     def regret(self) -> Matrix:
@@ -66,7 +66,7 @@ class FleetSearch:
 
 
 def latency_of(problem: Problem, plan: FleetPlan) -> float:
-    """In ns; inf where the phone lacks a target, or a unit does not run there."""
+    """Returns the latency in ns; inf where the phone lacks a target or a unit cannot run."""
     index = {target: k for k, target in enumerate(problem.targets)}
     if not all(target in index for _, target in plan):
         return math.inf
@@ -74,8 +74,8 @@ def latency_of(problem: Problem, plan: FleetPlan) -> float:
 
 
 def summed_problem(problems: Sequence[Problem], factors: Sequence[float]) -> Problem:
-    """The problem in which each plan costs the sum of what it costs in all of ``problems``, times
-    their ``factors``; of the targets that they have in common."""
+    """Returns the problem in which the cost of each plan is the sum of its costs in all
+    ``problems``, times their ``factors``; it has the targets that they have in common."""
     first = problems[0]
     targets = tuple(t for t in first.targets if all(t in p.targets for p in problems))
     places = [[p.targets.index(target) for target in targets] for p in problems]
@@ -123,12 +123,12 @@ def plan_fleet(
     report: StepCallback | None = None,
     without: Collection[FleetPlan] = (),
 ) -> FleetSearch:
-    """The best choices of 1 to ``k`` plans for some phones, each the problem of one model there.
+    """Returns the best choices of 1 to ``k`` plans for some phones; each problem is one phone's.
 
-    ``weights`` are of the phones (None: all alike). ``limits`` are of the search for each single
-    plan, ``seconds`` of the whole; Ctrl-C ends it with what it has. Plans ``without`` which the
-    choice must do are left out. Raises PartitionError where the problems are of different models or
-    in several precisions, a unit runs nowhere, or no plan serves all phones.
+    ``weights`` are by phone (None: all equal). ``limits`` apply to the search for each single plan,
+    ``seconds`` to the whole search; Ctrl-C ends it early. The choice leaves out the plans in
+    ``without``. Raises PartitionError where the problems are of different models or in several
+    precisions, a unit runs nowhere, or no plan serves all phones.
     """
     _check_problems(problems, weights)
     search = _FleetSearch(
@@ -163,7 +163,7 @@ def _check_problems(problems: Sequence[Problem], weights: Sequence[float] | None
 
 
 class _FleetSearch:
-    """Candidates and their latencies, as they come in."""
+    """Candidates and their latencies, added as they are found."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class _FleetSearch:
         return self.interrupted or time.monotonic() >= self.deadline
 
     def own(self) -> None:
-        """Each phone's optimum, and the CPU alone."""
+        """Adds each phone's optimum, and the CPU alone."""
         for number, problem in enumerate(self.problems):
             self._tell("phones", number, len(self.problems))
             for rival in find_baselines(problem)[:1]:
@@ -208,7 +208,8 @@ class _FleetSearch:
             )
 
     def whole(self) -> None:
-        """The plan of least mean regret of all that run on every phone, and what none is below."""
+        """Adds the plan of least mean regret among those that run on every phone; notes its
+        bound."""
         group = frozenset(np.flatnonzero(self.weights > 0).tolist())
         if self.is_over or len(group) < 2:
             return
@@ -216,7 +217,7 @@ class _FleetSearch:
         self.least_mean_of_one = 0.0 if bound is None else max(0.0, bound - 1.0)
 
     def groups(self, choices: Sequence[FleetChoice]) -> bool:
-        """The plans of those that share one by some choice; whether there was a new one."""
+        """Adds plans for phones that share one in some choice; returns whether one was new."""
         before = len(self.latency)
         parts = {
             frozenset(
@@ -234,7 +235,7 @@ class _FleetSearch:
         return len(self.latency) > before
 
     def choices(self, k: int, objective: FleetObjective) -> tuple[FleetChoice, ...]:
-        """The best choices of 1, 2, ..., k."""
+        """Returns the best choices of 1, 2, ..., k plans."""
         plans = list(self.latency)
         regret = regrets(np.array([self.latency[plan] for plan in plans]), self.least)
         chosen: list[FleetChoice] = []
@@ -258,8 +259,8 @@ class _FleetSearch:
         )
 
     def _of_group(self, group: frozenset[int]) -> float | None:
-        """Adds the plan of least mean regret on a group; what its optimum is at least. None where
-        no target of all has every unit."""
+        """Adds the plan of least mean regret on a group; returns a bound of it. None where some
+        unit runs on no target of all phones."""
         self.tried.add(group)
         phones = sorted(group)
         factors = self.weights[phones] / self.weights[phones].sum() / self.least[phones]

@@ -1,7 +1,7 @@
-"""Find the front of latency against noise: for every error that one may allow, the fastest plan.
+"""Find the front of latency against noise: the fastest plan for every allowed error.
 
 Noise powers of units on targets add up to a plan's, as a budget does (:mod:`.constraints`). The
-front is met from two sides:
+front is approached from two sides:
 
 * *prices*: least latency + price x noise, for prices between the fastest plan and the quietest,
   gives the plans on its lower hull (H. Everett, Oper. Res. 11, 1963; the prices are those of
@@ -10,8 +10,8 @@ front is met from two sides:
 * *limits*: least latency within a limit of noise, first for the budgets that the caller names, then
   in the widest gaps.
 
-All plans that were met on the way, by either, are candidates for every point. Of small graphs the
-exact programme gives the whole front at once.
+All plans found on the way, by either, are candidates for every point. For small graphs the exact
+programme gives the whole front at once.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from nnapi_prof.partition.search.lagrangian import search_within
 from nnapi_prof.partition.search.tables import free_prices, unit_shares
 
 STARTS = 4
-"""Plans that a search begins with."""
+"""Number of plans that a search begins with."""
 WHOLE_STEPS = 5_000_000
-"""Of the exact programme for the whole front: some 50 ms."""
+"""Limit of the exact programme's steps for the whole front: some 50 ms."""
 LEAST_DROP = 1e-3
-"""Relative: latency between two neighbours that is worth no further point."""
+"""Relative latency between two neighbours below which no further point is tried."""
 SHARE = 0.25
-"""Of the time that is left, for one search that nobody asked for."""
+"""Share of the remaining time for one search that the caller did not request."""
 CLOSE = 1e-9
-"""Relative: noises that differ by less are the same."""
+"""Relative difference below which noises count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """No plan of at most so much noise costs less than ``ns - price x noise``."""
+    """Bound of latency: no plan of at most a given noise costs less than ``ns - price x noise``."""
 
     ns: float
     bounded_by: str
@@ -72,7 +72,7 @@ class Bound:
 
 @dataclass
 class Bicriteria:
-    """Plans met so far, and what is proven."""
+    """Plans found so far, and proven bounds."""
 
     problem: Problem
     noise: Sequence[NDArray[np.float64]]
@@ -83,7 +83,7 @@ class Bicriteria:
     answers: dict[Plan, float] = field(default_factory=dict)
     """Plans that were the best at a price or within a limit, with the largest such limit"""
     is_whole: bool = False
-    """No plan is missing that none betters."""
+    """Whether every plan that no other dominates is known."""
 
     def __post_init__(self) -> None:
         unknown = np.any([np.isinf(array) for array in self.noise], axis=0)
@@ -106,7 +106,7 @@ class Bicriteria:
                 self.plans[plan] = ns, noise
 
     def _answer(self, result: SearchResult, limit: float | None = None) -> None:
-        """Notes what a search came to, within a limit or at a price."""
+        """Notes the result of a search within a limit or at a price."""
         for plan in (result.placements, *result.plans):
             self.offer(plan)
         noise = self.plans[result.placements][1]
@@ -114,25 +114,25 @@ class Bicriteria:
         self.answers[result.placements] = max(self.answers.get(result.placements, 0.0), limit)
 
     def best(self, limit: float) -> Plan | None:
-        """The fastest plan of at most so much noise."""
+        """Returns the fastest plan of at most so much noise."""
         return next((p for p in self.hull() if self.plans[p][1] <= limit * (1 + CLOSE)), None)
 
     def bound(self, limit: float) -> Bound:
-        """The best bound of plans of at most so much noise."""
+        """Returns the best bound of plans of at most so much noise."""
         if self.is_whole:
             best = self.best(limit)
             return Bound(math.inf if best is None else self.plans[best][0], "exact", is_exact=True)
         return max(self.bounds, key=lambda b: (b.at(limit), b.is_exact), default=Bound(0.0, ""))
 
     def is_proven(self, limit: float) -> bool:
-        """Whether the best plan within a limit is known for certain."""
+        """Tells whether the best plan within a limit is proven."""
         plan = self.best(limit)
         if plan is None:
             return False
         return self.plans[plan][0] <= self.bound(limit).at(limit) * (1 + BOUND_MET)
 
     def hull(self) -> list[Plan]:
-        """All plans that none betters in both, the fastest first."""
+        """Returns all plans that no other dominates in latency and noise, the fastest first."""
         if self._hull_of == len(self.plans):
             return self._hull
         self._hull_of = len(self.plans)
@@ -179,7 +179,7 @@ class Bicriteria:
             self._answer(result, limit)
 
     def ends(self) -> None:
-        """The fastest plan, and the quietest."""
+        """Solves for the fastest plan and the one of least noise."""
         own = self.watch.part(SHARE)
         result = search(self.problem, own, starts=self._starts(0.0), with_baselines=True)
         self.watch.absorb(own)
@@ -193,7 +193,7 @@ class Bicriteria:
         own = self.watch.part(SHARE)
         result = search(self.problem.without(quiet > runs.min(axis=1, keepdims=True)), own)
         self.watch.absorb(own)
-        if result is None:  # units run only inside regions that are noisier
+        if result is None:  # some units run only inside regions of more noise
             ns, noise = min(self.plans.values())
             self._at(1e3 * ns / noise if noise > 0 else 0.0)
             return
@@ -205,13 +205,13 @@ class Bicriteria:
             self.bounds.append(bound)
 
     def whole(self) -> bool:
-        """Looks for the whole front at once; whether that was finished."""
+        """Looks for the whole front at once; returns whether the search finished."""
         upper = math.inf
         if self.hull() and len(self.noise) == 1:
             ns, noise = self.plans[self.hull()[-1]]
             least = ErrorLimit(self.noise[0], math.inf).least(self.problem)
             if noise <= least**2 * (1 + CLOSE):
-                upper = ns * (1 + CLOSE)  # who is slower is no quieter
+                upper = ns * (1 + CLOSE)  # a slower plan has no less noise
         prices = free_prices(self.problem, unit_shares(self.problem))
         own = self.watch.part(SHARE)
         for result, is_true in search_repeatedly(
@@ -235,7 +235,7 @@ class Bicriteria:
         return self.is_whole
 
     def prices(self, most: int) -> None:
-        """The plans on the lower hull, those first that are furthest apart."""
+        """Solves for plans on the lower hull, between the most distant neighbours first."""
         tried: set[tuple[Plan, Plan]] = set()
         for _ in range(most):
             ends = self._supported()
@@ -250,7 +250,7 @@ class Bicriteria:
             self._at((slow_ns - fast_ns) / (much - little))
 
     def _supported(self) -> list[Plan]:
-        """Those of :meth:`hull` on its lower hull."""
+        """Returns the plans of :meth:`hull` on its lower hull."""
         ends: list[Plan] = []
         for plan in self.hull():
             ns, noise = self.plans[plan]
@@ -266,7 +266,7 @@ class Bicriteria:
         return 1 - self.plans[fast][0] / self.plans[slow][0] if self.plans[slow][0] > 0 else 0.0
 
     def within(self, budgets: Sequence[float]) -> None:
-        """The best plans within some budgets."""
+        """Solves for the best plans within some budgets."""
         waiting = sorted(set(budgets))
         for number, limit in enumerate(waiting):
             if self.watch.is_over:
@@ -275,8 +275,8 @@ class Bicriteria:
                 self._within(limit, 1 / (len(waiting) - number))
 
     def gaps(self, most: int) -> None:
-        """Points where neighbours that are answers are furthest apart in latency, halfway between
-        them in error."""
+        """Solves for points between the neighbouring answers that are furthest apart in latency,
+        halfway between them in error."""
         asked = 0
         closed: set[tuple[float, float]] = set()
         while len(self.answers) < most and asked < 2 * most and not self.watch.is_over:
@@ -302,7 +302,7 @@ class Bicriteria:
             asked += 1
 
     def unmatched(self, rivals: Collection[Plan]) -> list[float]:
-        """Noises of rivals that no answer matches, those first that need the least latency."""
+        """Returns the noises of rivals that no answer matches, by ascending latency."""
         rows = [self.plans[rival] for rival in rivals if rival in self.plans]
         return [noise for ns, noise in sorted(rows) if not self.is_matched(ns, noise, self.answers)]
 
@@ -312,12 +312,13 @@ class Bicriteria:
 
 
 LIMITS = SearchLimits(seconds=60.0, effort=4e9)
-"""Of a whole front: it takes as long as some dozens of plans."""
+"""Default limits of a whole front, which takes as long as some dozens of plans."""
 SECONDS = 2.0
-"""Of one plan of given precisions, at most."""
+"""Longest search in seconds for one plan of given precisions."""
 MOST_POINTS = 16
 PRICES_A_POINT = 2
-"""Prices tried at most, for each point that is asked for; one takes some hundredths of a second."""
+"""Largest number of prices tried for each requested point; one takes some hundredths of a
+second."""
 
 Noise = NDArray[np.float64] | Sequence[NDArray[np.float64]]
 
@@ -329,15 +330,15 @@ class NoisePoint:
     placements: Plan
     ns: float
     noise: float
-    """Power; of several outputs the largest."""
+    """Noise power; the largest of several outputs."""
     proof: Proof
-    """What is known of the least latency of all plans within the budget."""
+    """Proof for the least latency of all plans within the budget."""
     budget: float
-    """No less than the noise"""
+    """Budget of noise; at least ``noise``."""
 
     @property
     def error(self) -> float:
-        """The root of the noise."""
+        """Square root of the noise."""
         return math.sqrt(self.noise)
 
 
@@ -351,14 +352,14 @@ def front(
     rivals: Collection[Plan] = (),
     most: int = MOST_POINTS,
 ) -> tuple[NoisePoint, ...]:
-    """Plans of least latency against noise, the fastest first.
+    """Returns plans of least latency against noise, the fastest first.
 
-    ``noise`` is the noise power of each unit on each target, [n, t]; of a model with several
-    outputs that matter one such array each, and the largest of a plan's counts. ``budgets`` are
-    noise powers: the best plan within each is among the points, where there is one. Of the
-    ``rivals``, plans that others would make, each is matched or bettered by some point. There are
-    about ``most`` points, more only where budgets and rivals ask for them. Where ``limits`` or
-    Ctrl-C end the search, the points are the best plans until then.
+    ``noise`` is the noise power of each unit on each target, [n, t]; for a model with several
+    outputs that matter, one such array each, and the largest of a plan's counts. ``budgets`` are
+    noise powers: the points include the best plan within each, where there is one. Each of the
+    ``rivals``, plans of other tools, is matched or improved on by some point. There are about
+    ``most`` points, more only where budgets and rivals need them. Where ``limits`` or Ctrl-C end
+    the search, the points are the best plans until then.
 
     Raises PartitionError where some unit can run nowhere, or where no plan was found.
     """
@@ -388,7 +389,8 @@ def front(
 
 
 def noise_arrays(problem: Problem, noise: Noise) -> list[NDArray[np.float64]]:
-    """One array for each output. Raises PartitionError where one is none of noise powers."""
+    """Returns one array for each output. Raises PartitionError where one does not hold noise
+    powers."""
     is_one = isinstance(noise, np.ndarray) and noise.ndim == 2
     arrays = [np.asarray(array, dtype=np.float64) for array in ((noise,) if is_one else noise)]
     for array in arrays:
@@ -401,7 +403,7 @@ def noise_arrays(problem: Problem, noise: Noise) -> list[NDArray[np.float64]]:
 
 
 def best_within(plans: Iterable[NoisePoint], budget: float) -> NoisePoint | None:
-    """The fastest of some plans of at most so much noise; None where there is none."""
+    """Returns the fastest of some plans of at most so much noise; None where there is none."""
     within = (plan for plan in plans if plan.noise <= budget * (1 + CLOSE))
     return min(within, key=lambda plan: plan.ns, default=None)
 
@@ -409,10 +411,10 @@ def best_within(plans: Iterable[NoisePoint], budget: float) -> NoisePoint | None
 def uniform(
     problem: Problem, precision: Precision, noise: Noise, *, limits: SearchLimits | None = None
 ) -> NoisePoint | None:
-    """The fastest plan in which every unit that can be in a precision is, the others in floats: a
-    simple rule that chooses precisions alone.
+    """Returns the fastest plan in which every unit that can run in a precision does, and the others
+    run in floats: a simple rule that chooses only the precisions.
 
-    Engines without targets in that precision of theirs take part in float32, as the CPU does where
+    Engines without targets in that precision take part in float32, as the CPU does where
     accelerators relax. None where no plan was found.
     """
     check_runnable(problem)
@@ -434,7 +436,7 @@ def fastest_point(
     allowed: NDArray[np.bool_],
     watch: Watch,
 ) -> NoisePoint | None:
-    """The fastest plan of units on the targets that are allowed, [n, t], whatever its noise."""
+    """Returns the fastest plan on the allowed targets, [n, t], with any noise."""
     unknown = np.any([np.isinf(array) for array in noise], axis=0)
     own = watch.part(min(1.0, SECONDS / max(watch.seconds_left, 1e-9)))
     result = search(problem.without(~allowed | unknown), own)
@@ -449,7 +451,7 @@ def fastest_point(
 def _points(
     run: Bicriteria, budgets: Sequence[float], rivals: Collection[Plan], most: int
 ) -> tuple[NoisePoint, ...]:
-    """Returns the points that were asked for, and of the other answers those that say most."""
+    """Returns the requested points, and the most informative of the other answers."""
     hull = run.hull()
     limit_of: dict[Plan, float] = {}
     for limit in (math.inf, *budgets, min((run.plans[p][1] for p in hull), default=0.0)):
@@ -472,8 +474,8 @@ def _points(
 def _telling(
     run: Bicriteria, plans: Sequence[Plan], fixed: Collection[Plan], most: int
 ) -> list[Plan]:
-    """Picks the plans that a front of so many lacks most where one leaves them out: those that are
-    far below their slower neighbour. The fixed ones are among them, and not counted."""
+    """Picks the plans that a front of so many points needs most: those far below their slower
+    neighbour. The fixed ones compete but are not returned."""
     rows = sorted(plans, key=lambda plan: run.plans[plan][1])
     while len(rows) > most:
         ns = [run.plans[plan][0] for plan in rows]

@@ -1,28 +1,28 @@
-"""Processors that work at once: what a plan loads each with, and how they slow each other down.
+"""Processors that work at once: the load of each in a plan, and how they slow each other down.
 
 A *lane* is a processor: the CPU, or one accelerator under all its preferences. ``auto`` and the
-host belong to none, and nothing is placed there. A plan's *load* of a lane is the time that the
-lane works on one frame, with the others idle:
+host are not lanes, and nothing is placed there. A plan's *load* of a lane is the time that the lane
+works on one frame while the others are idle:
 
 * a segment loads the lane that it runs on with its whole latency;
-* what an accelerator's segment transfers, in and out, loads the CPU as well: NNAPI hands values
-  over through the host's memory, wherever they come from and go to, so that one from an accelerator
-  to another loads both accelerators, and the CPU twice. Of a region measured whole, the transfers
-  are those that its parts say, and no more than it took;
+* the transfers of an accelerator's segment, in and out, load the CPU as well: NNAPI hands values
+  over through the host's memory, from any source to any destination. A value from one accelerator
+  to another loads both accelerators, and the CPU twice. The transfers of a region measured whole
+  are those of its parts, limited to the time of the region;
 * values are converted between formats on the CPU, where there is one.
 
-So a lane's load is a sum over segments, as the latency is, and with a price on each lane's time the
-load of all together is the latency of a problem of the same kind (:func:`priced`).
+So a lane's load is a sum over segments, as the latency is. With a price on each lane's time, the
+total load is the latency of a problem of the same kind (:func:`priced`).
 
 While lanes of a set are busy, lane i is slower by ``1 + sum over the others j of (c_ij - 1)``. The
-least time in which the lanes get loads L done, ``busy_ns``, is the linear programme
+least time in which the lanes complete loads L, ``busy_ns``, is the linear programme
 
     minimise sum over sets S of time_S
     so that  for each lane i: sum over S with i in it of time_S / slowdown_i(S) >= L_i
 
-and no dispatch of frames does better. Of two lanes with ``c_12 = c_21 = c`` it is the larger load
-and ``c - 1`` times the smaller one; with one c for all pairs, the largest and ``c - 1`` times the
-sum of the others, as long as that is worth it.
+and no dispatch of frames is faster. For two lanes with ``c_12 = c_21 = c`` it is the larger load
+plus ``c - 1`` times the smaller one; with one c for all pairs, the largest load plus ``c - 1``
+times the sum of the others, as long as overlapping pays.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from nnapi_prof.partition.problem import Placement, Problem, ValueFlow, check_ru
 CPU_LANE = CPU.key
 NO_LANE = -1
 MOST_LANES = 8
-"""Sets of lanes are listed: 255 of eight."""
+"""Largest number of lanes: all their sets are listed, 255 for eight."""
 
 Contention = float | Mapping[tuple[str, str], float]
-"""How many times as long a lane takes while another one is busy: one number, at least 1, for every
-pair, or (lane, the other one) -> number, 1 for pairs that it does not name."""
+"""Factor by which a lane is slower while another one is busy: one number, at least 1, for every
+pair, or (lane, the other one) -> number, 1 for pairs not named."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +57,11 @@ class Lanes:
     """The lanes of a problem's targets."""
 
     names: tuple[str, ...]
-    """``cpu``, or an accelerator's."""
+    """Names of the lanes: ``cpu``, or an accelerator's name."""
     of_target: Ints
-    """[t] index of a target's lane; :data:`NO_LANE` of a target that has none."""
+    """[t] index of a target's lane; :data:`NO_LANE` for a target without one."""
     slowdown: Floats
-    """[lanes, lanes]: of the first, while the second is busy; 1 with itself."""
+    """[lanes, lanes]: factor for the first while the second is busy; 1 with itself."""
 
     @property
     def count(self) -> int:
@@ -69,17 +69,17 @@ class Lanes:
 
     @property
     def mover(self) -> int:
-        """The lane that bears transfers of accelerators, too; :data:`NO_LANE` without a CPU."""
+        """Lane that also bears the transfers of accelerators; :data:`NO_LANE` without a CPU."""
         return self.names.index(CPU_LANE) if CPU_LANE in self.names else NO_LANE
 
     @property
     def converter(self) -> int:
-        """The lane that converts values between formats: the CPU, or the first one without."""
+        """Lane that converts values between formats: the CPU, or else the first lane."""
         return max(0, self.mover)
 
     @cached_property
     def rates(self) -> Floats:
-        """[sets, lanes]: ns of work that each lane does in a ns while a set of lanes is busy; sets
+        """[sets, lanes]: ns of work that each lane does per ns while a set of lanes is busy; sets
         in the order of their bits, from the first lane alone."""
         numbers = np.arange(1, 1 << self.count)
         member = (numbers[:, None] >> np.arange(self.count) & 1).astype(np.float64)
@@ -87,7 +87,7 @@ class Lanes:
         return np.asarray(member / slower, dtype=np.float64)
 
     def busy_ns(self, loads: Floats) -> float:
-        """The least time, in ns, in which the lanes get loads ([lanes], ns) done."""
+        """Returns the least time, in ns, in which the lanes complete loads ([lanes], ns)."""
         loads = np.asarray(loads, dtype=np.float64)
         largest = float(loads.max(initial=0.0))
         if largest == 0.0 or not math.isfinite(largest) or np.count_nonzero(loads) == 1:
@@ -100,9 +100,9 @@ class Lanes:
 
 
 def make_lanes(targets: Sequence[Target], contention: Contention) -> Lanes:
-    """The lanes of some targets, the CPU's first.
+    """Returns the lanes of some targets, the CPU's first.
 
-    Raises PartitionError where the contention is none: below 1, or of lanes that are not there.
+    Raises PartitionError where the contention is below 1, or for unknown lanes.
     """
     keys = [target.lane for target in targets]
     names = tuple(sorted({key for key in keys if key}, key=lambda name: (name != CPU_LANE, name)))
@@ -146,18 +146,18 @@ def _slowdown(names: Sequence[str], contention: Contention) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class LaneStep:
-    """The work of a frame on one lane before it goes on to the next one."""
+    """Work of a frame on one lane before it moves to the next one."""
 
     lane: int
     ns: float
-    """With the other lanes idle."""
+    """Duration with the other lanes idle."""
     into_ns: float = 0.0
     out_ns: float = 0.0
-    """Of ``ns``, what comes first and last of it: values that move, which occupies the CPU, too."""
+    """First and last part of ``ns``: transfers, which occupy the CPU, too."""
 
 
 def on_lanes(problem: Problem, lanes: Lanes) -> Problem:
-    """The problem without targets that belong to no lane.
+    """Returns the problem without targets that belong to no lane.
 
     Raises PartitionError where that leaves a unit nowhere to run.
     """
@@ -177,8 +177,8 @@ def on_lanes(problem: Problem, lanes: Lanes) -> Problem:
 
 
 def moved_ns(problem: Problem, lanes: Lanes, placement: Placement) -> tuple[float, float]:
-    """Returns the load that one segment's transfers, in and out, put on the CPU beside its own
-    lane, in ns."""
+    """Returns the load in ns that one segment's transfers, in and out, put on the CPU in addition
+    to the segment's own lane."""
     units, k = placement
     if lanes.mover == NO_LANE or lanes.of_target[k] == lanes.mover:
         return 0.0, 0.0
@@ -197,8 +197,8 @@ def moved_ns(problem: Problem, lanes: Lanes, placement: Placement) -> tuple[floa
 def steps_of(
     problem: Problem, lanes: Lanes, placements: Sequence[Placement]
 ) -> tuple[LaneStep, ...]:
-    """A frame's way through the lanes under a plan; neighbours on one lane are one step where
-    nothing moves between them."""
+    """Returns a frame's steps through the lanes under a plan; neighbours on one lane are one step
+    where no value moves between them."""
     converting = conversions_after(problem, placements)
     ways = [LaneStep(lanes.converter, converting[0])]
     for (units, k), converted_ns in zip(placements, converting[1:], strict=True):
@@ -220,8 +220,7 @@ def steps_of(
 
 
 def conversions_after(problem: Problem, placements: Sequence[Placement]) -> list[float]:
-    """Returns the time that converting values takes before the first segment of a plan, and after
-    each."""
+    """Returns the conversion time in ns before the first segment of a plan, and after each."""
     arrays = problem.arrays
     if not arrays.converts:
         return [0.0] * (len(placements) + 1)
@@ -234,7 +233,8 @@ def conversions_after(problem: Problem, placements: Sequence[Placement]) -> list
 
 
 def loads_of(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) -> Floats:
-    """[lanes], ns: what one frame under a plan loads each lane with; inf where it cannot run."""
+    """Returns [lanes], ns: the load of each lane by one frame under a plan; inf where it cannot
+    run."""
     loads = np.zeros(lanes.count)
     for step in steps_of(problem, lanes, placements):
         loads[step.lane] += step.ns
@@ -244,7 +244,8 @@ def loads_of(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) ->
 
 
 def priced(problem: Problem, lanes: Lanes, prices: Floats) -> Problem:
-    """The problem in which a plan costs its loads times the prices ([lanes]) of the lanes."""
+    """Returns the problem in which a plan costs its loads times the prices ([lanes]) of the
+    lanes."""
     on = lanes.of_target != NO_LANE
     own = np.where(on, prices[lanes.of_target], 0.0)
     moving = 0.0 if lanes.mover == NO_LANE else float(prices[lanes.mover])
@@ -267,7 +268,7 @@ def priced(problem: Problem, lanes: Lanes, prices: Floats) -> Problem:
 
 
 def _converted_for(problem: Problem, price: float) -> tuple[ValueFlow, ...]:
-    """The problem's values, with the conversions at a price."""
+    """Returns the problem's values, with the conversions at a price."""
     if not problem.arrays.converts:
         return problem.values
     return tuple(
@@ -277,6 +278,6 @@ def _converted_for(problem: Problem, price: float) -> tuple[ValueFlow, ...]:
 
 
 def _priced_times(prices: Floats, unit_ns: Floats) -> Floats:
-    """[n, t]: costs times their targets' prices; what cannot run cannot for nothing either."""
+    """Returns [n, t]: costs times their targets' prices; inf stays inf even at price 0."""
     runs = np.isfinite(unit_ns)
     return np.where(runs, prices * np.where(runs, unit_ns, 0.0), np.inf)

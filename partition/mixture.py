@@ -1,22 +1,22 @@
 """Find the most frames per second: a mixture of plans, by column generation, with its proof.
 
-With many frames in flight, frames need not share one plan. Of plans j with loads L_ij of the lanes,
-the best mixture is the linear programme
+With many frames in flight, frames need not share one plan. For plans j with loads L_ij of the
+lanes, the best mixture is the linear programme
 
     minimise sum over sets S of lanes of time_S
     so that  sum over S with i in it of time_S / slowdown_i(S) >= sum_j share_j L_ij  (each lane i)
              sum_j share_j = 1
 
-whose columns, the plans, are generated: given the prices of the lanes that its solution comes with,
-the plan of least priced load is the answer of the serial search to :func:`.lanes.priced`. Whatever
-the prices, as long as no set of lanes earns more than 1 in a ns, no mixture of any plans takes less
-than the least priced load of a plan; of the search's *bounds* of that, over all rounds, the largest
-is the proof (P. C. Gilmore, R. E. Gomory, Oper. Res. 9, 1961; A. A. Farley, Oper. Res. 38, 1990).
-A mixture needs no more plans than there are lanes.
+Its columns, the plans, are generated: given the lane prices of its solution, the plan of least
+priced load is the answer of the serial search to :func:`.lanes.priced`. For any prices under which
+no set of lanes earns more than 1 per ns, no mixture of any plans takes less than the least priced
+load of a plan. The search *bounds* that load; the largest bound over all rounds is the proof (P. C.
+Gilmore, R. E. Gomory, Oper. Res. 9, 1961; A. A. Farley, Oper. Res. 38, 1990). A mixture needs no
+more plans than there are lanes.
 
-Where the search for one plan takes seconds, asking it for every column costs too much. The linear
-relaxation of the same problem (:mod:`.search.relaxation`) takes a tenth of a second; under lane
-prices that are best for it, few searches are left to do. Its bounds hold for mixtures, too.
+Where the search for one plan takes seconds, a search for every column is too expensive. The linear
+relaxation of the same problem (:mod:`.search.relaxation`) takes a tenth of a second; with the lane
+prices that are best for it, only a few searches remain. Its bounds hold for mixtures, too.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from nnapi_prof.partition.search.relaxation import relax
 
 MOST_DUAL_ROUNDS = 25
 CLOSE = 1e-4
-"""Relative gap of the relaxed mixture that is not worth another round."""
+"""Relative gap of the relaxed mixture below which no further round is run."""
 DUAL_SHARE_OF_TIME = 0.3
-"""Of what is left, at most."""
+"""Largest share of the remaining time for the prices."""
 
 Mix = Callable[[Sequence[Floats]], tuple[float, Floats]]
 """Loads of plans -> the least time of a mixture of these, and the prices that prove it."""
@@ -54,10 +54,10 @@ def lp_lane_duals(
     offer: Callable[[Sequence[Placement]], object],
     watch: Watch,
 ) -> tuple[Floats, float] | None:
-    """The prices under which the relaxation's bound is highest, and that bound, in ns; None where
+    """Returns the prices of the highest bound of the relaxation, and that bound, in ns; None where
     no relaxation was solved.
 
-    ``loads`` are those of known plans; ``offer`` is told plans that the relaxation rounds to.
+    ``loads`` are those of known plans; ``offer`` receives the plans that relaxations round to.
     """
     ends = watch.elapsed_s + watch.seconds_left * DUAL_SHARE_OF_TIME
     points = list(loads)
@@ -84,8 +84,8 @@ def lp_lane_duals(
 
 
 def _loads_of_shares(problem: Problem, lanes: Lanes, share: Floats) -> Floats:
-    """[lanes], ns: what units that run in shares ([n, t]) on several targets load the lanes with,
-    about: overheads and regions measured whole are left out."""
+    """Returns [lanes], ns: the approximate loads of units that run in shares ([n, t]) on several
+    targets, without overheads and regions measured whole."""
     a = problem.arrays
     own = np.where(np.isfinite(a.unit_ns), a.unit_ns, 0.0) * share
     by_target = own.sum(axis=0)
@@ -106,24 +106,24 @@ def _loads_of_shares(problem: Problem, lanes: Lanes, share: Floats) -> Floats:
 
 MOST_ROUNDS = 60
 MET = 3e-6
-"""Relative: a mixture this close to its bound counts as proven; the search's own is 1e-6."""
+"""Relative gap to its bound below which a mixture counts as proven; the search's own is 1e-6."""
 WORTH_GOING_ON = 2e-4
-"""Relative gain of a round whose search left a gap: less is less than any measurement can tell."""
+"""Least relative gain of a round whose search left a gap; measurements cannot resolve less."""
 LEAST_SHARE = 1e-9
-"""Smaller shares are rounding."""
+"""Least share of a plan; smaller ones are rounding errors."""
 MOST_STARTS = 6
-"""Plans that a round's search begins with."""
+"""Number of plans that a round's search begins with."""
 AT_CENTRE = 0.7
-"""How near the relaxation's prices those of later searches are."""
+"""Weight of the relaxation's prices in those of later searches."""
 FIRST_SHARE = 0.15
-"""Of the time, for the first search, which shows whether all will be easy."""
+"""Share of the time for the first search, which shows whether all will be easy."""
 SHARE_OF_TIME = 0.5
-"""Of what is left, for one round's search."""
+"""Share of the remaining time for one round's search."""
 
 
 @dataclass(frozen=True, eq=False)
 class MixtureColumn:
-    """A plan and what it loads the lanes with."""
+    """A plan and its loads of the lanes."""
 
     placements: Plan
     loads: Floats
@@ -132,24 +132,24 @@ class MixtureColumn:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Plans with shares; frames take them in these proportions."""
+    """Plans with the shares of the frames that take them."""
 
     columns: tuple[MixtureColumn, ...]
     shares: tuple[float, ...]
-    """Of each; above 0, 1 in all."""
+    """Share of each plan; above 0, with a sum of 1."""
     busy_ns: float
-    """The least time of the busiest lanes for one frame, with many in flight."""
+    """Least time in ns of the busiest lanes for one frame, with many in flight."""
 
     @property
     def loads(self) -> Floats:
-        """[lanes], ns of one frame on average."""
+        """[lanes], ns: average loads of one frame."""
         rows = np.array([column.loads for column in self.columns])
         return np.asarray(np.array(self.shares) @ rows, dtype=np.float64)
 
 
 class Columns:
-    """The plans that a search for mixtures has met, without those that load every lane at least as
-    much as another one does."""
+    """Plans found in a search for mixtures, without those that load every lane at least as much as
+    another plan."""
 
     def __init__(self, problem: Problem, lanes: Lanes) -> None:
         self._problem = problem
@@ -158,7 +158,7 @@ class Columns:
         self.columns: list[MixtureColumn] = []
 
     def offer(self, placements: Sequence[Placement]) -> MixtureColumn | None:
-        """Notes a plan; None where it is no news, or cannot run."""
+        """Notes a plan; returns None where it adds nothing, or cannot run."""
         plan = tuple((tuple(units), k) for units, k in placements)
         if plan in self._met:
             return None
@@ -175,8 +175,8 @@ class Columns:
 
 
 def mix(lanes: Lanes, columns: Sequence[MixtureColumn]) -> tuple[Mixture, Floats]:
-    """The best mixture of some plans, and the prices ([lanes]) of the lanes that prove it: of the
-    plans, none has a priced load below ``busy_ns``."""
+    """Returns the best mixture of some plans, and the lane prices ([lanes]) that prove it: no plan
+    has a priced load below ``busy_ns``."""
     loads = np.array([column.loads for column in columns])
     scale = float(loads.max(initial=0.0)) or 1.0
     rates = lanes.rates
@@ -206,13 +206,13 @@ def mix(lanes: Lanes, columns: Sequence[MixtureColumn]) -> tuple[Mixture, Floats
 
 @dataclass(frozen=True, eq=False)
 class MixtureResult:
-    """The best mixture found, and what is known about it."""
+    """The best mixture found, and its proof."""
 
     mixture: Mixture
     bound_ns: float
-    """No mixture of any plans takes less for a frame."""
+    """Lower bound of the time in ns for a frame in any mixture."""
     columns: Columns
-    """All plans met that may be of use."""
+    """All plans found that may be useful."""
     rounds: int
 
     @property
@@ -223,11 +223,11 @@ class MixtureResult:
 def best_mixture(
     problem: Problem, lanes: Lanes, watch: Watch, starts: Iterable[Sequence[Placement]]
 ) -> MixtureResult:
-    """The mixture of plans of most frames per second.
+    """Returns the mixture of plans with the most frames per second.
 
-    The problem has none but targets of lanes (:func:`.lanes.on_lanes`); ``starts`` are plans that
-    are known, at least one of which can run. Searches until the proof is there, no round finds a
-    better plan, or the limits end it.
+    All targets of the problem belong to lanes (:func:`.lanes.on_lanes`); ``starts`` are known
+    plans, at least one of which can run. The search ends when the mixture is proven, no round finds
+    a better plan, or the limits are reached.
     """
     columns = Columns(problem, lanes)
     for placements in starts:
@@ -243,7 +243,7 @@ def best_mixture(
 
 
 class _Generation:
-    """Column generation, and how far it is."""
+    """Column generation, and its progress."""
 
     def __init__(self, problem: Problem, lanes: Lanes, columns: Columns, watch: Watch) -> None:
         self._problem = problem
@@ -254,7 +254,8 @@ class _Generation:
         self.rounds = 0
 
     def run(self) -> None:
-        """Rounds until the proof is there, no round gains anything, or the limits end it."""
+        """Runs rounds until the mixture is proven, no round gains anything, or the limits end
+        it."""
         lanes, columns, watch = self._lanes, self._columns, self._watch
         mixture, prices = mix(lanes, columns.columns)
         centre: Floats | None = None
@@ -293,7 +294,7 @@ class _Generation:
 def _relaxed(
     problem: Problem, lanes: Lanes, columns: Columns, watch: Watch
 ) -> tuple[Floats, float] | None:
-    """Prices that are best for the relaxation, and its bound."""
+    """Returns the best prices of the relaxation, and its bound."""
     watch.stage = "relaxation"
 
     def mixed(loads: Sequence[Floats]) -> tuple[float, Floats]:
@@ -313,7 +314,7 @@ def _cheapest(
     share_of_time: float,
     watch: Watch,
 ) -> SearchResult | None:
-    """The plan of least priced load; it begins with those known that come next to it."""
+    """Returns the plan of least priced load; the search begins with the best known plans."""
     ordered = sorted(columns.columns, key=lambda column: float(prices @ column.loads))
     own = replace(watch.part(share_of_time, SHARE_OF_TIME), report=None)
     result = search(

@@ -1,26 +1,26 @@
-"""Compute a lower bound of every schedule: what lanes that work at once can gain at most.
+"""Compute a lower bound of every schedule: the most that concurrent lanes can gain.
 
-Units that every other unit precedes or follows (*cuts*) part the graph into blocks that run one
-after the other, whatever the schedule. In the time of a block, each lane does at least its load of
-it, and every path through it is gone. As a linear programme, with the relaxation's variables
+Units that every other unit precedes or follows (*cuts*) divide the graph into blocks that run one
+after the other in any schedule. During a block, each lane completes at least its load of the block,
+and every path through the block completes. As a linear programme, with the relaxation's variables
 (:mod:`.search.relaxation`):
 
 * ``x[u, k]``: unit u runs on target k; they sum to 1 over k.
-* ``enters[v, k, b]``: value v is brought into a segment on k, for a reader in block b; of the
+* ``enters[v, k, b]``: value v is brought into a segment on k, for a reader in block b; among the
   readers on one target, the first one's block bears it. A segment moves all inputs in its own
-  call, so that a transfer may be thought of as done right before the first unit that needs it.
+  call, so a transfer counts as done right before the first unit that needs it.
 * ``leaves[v, k]``, in the block of its maker, or behind a cut; along a dependency, a segment on k
   begins where ``x[u, k] - x[p, k]`` is 1, and one ends where it is -1.
 * ``time[b, S]``: how long the lanes of set S, and no others, are busy in block b.
 
-In a block's time each lane gets its load done, overheads along a path among it, at the rates that
-contention leaves; a path goes on no faster than the fastest lane that is busy. A few cheap units
-that stand beside everything else would leave hardly a cut: they count for the whole graph only.
-Regions measured whole that take less than their parts make their units that much cheaper.
+During a block each lane completes its load, including overheads along a path, at the rates that
+contention leaves; a path advances no faster than the fastest busy lane. A few cheap units that run
+beside everything else would leave hardly a cut: they count for the whole graph only. Regions
+measured whole that take less than their parts make their units cheaper by as much.
 
-The bound of the linear relaxation is taken from the dual side, so that rounding in the solver
-cannot raise it above the truth (as in :mod:`.search.relaxation`); with every unit on one target,
-HiGHS branches for a while and says what it has proven.
+The bound of the linear relaxation is taken from the dual side, so rounding in the solver cannot
+raise it above the truth (as in :mod:`.search.relaxation`). With every unit on one target, HiGHS
+branches for a while and reports the bound that it has proven.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class OverlapProgramme(Programme):
 
     @property
     def one(self) -> csr_array:
-        """[n, columns]: of each unit, its ``x``."""
+        """[n, columns]: the columns ``x`` of each unit."""
         entries = np.ones(len(self.x)), (self.place[0], self.x)
         return csr_array(entries, shape=(self._problem.n, self.n_columns))
 
     def _loads(self, block: int, k: int, column: int, ns: float) -> None:
-        """A column that takes so much of target k's lane in a block; -1 for no block."""
+        """Adds ``ns`` of a column to the load of target k's lane in a block; -1 for no block."""
         self._occupies(block, int(self._lanes.of_target[k]), column, ns * self.scale)
 
     def _occupies(self, block: int, lane: int, column: int, time: float) -> None:
@@ -88,7 +88,7 @@ class OverlapProgramme(Programme):
                 self.enter(row, column, -time)
 
     def _differs(self, u: int, other: int, k: int) -> int:
-        """The column that is at least ``x[u, k] - x[other, k]``."""
+        """Returns the column that is at least ``x[u, k] - x[other, k]``."""
         key = (u, other, k)
         if key not in self._moves:
             self._moves[key] = self.column()
@@ -130,7 +130,7 @@ class OverlapProgramme(Programme):
         p = value.producer
         if ns <= 0 or not (value.is_output or value.readers):
             return
-        # What a cut hands over goes after the cut: into the next block, as on paths.
+        # A cut hands values over after the cut: in the next block, as on paths.
         b = self._blocks.block[p] + (p in self._blocks.cuts)
         if value.is_output:
             self._loads(b, k, self._x[p, k], ns)
@@ -144,14 +144,14 @@ class OverlapProgramme(Programme):
             self.row(terms)
 
     def _edge_ns(self, p: int, u: int) -> tuple[Floats, Floats]:
-        """[t], of what one unit makes for another: bringing it in, and handing it over."""
+        """Returns [t]: the costs of one unit's values for another, bringing in and handing over."""
         arrays = self._problem.arrays
         shared = [v for v in self._problem.values_of[u] if self._problem.values[v].producer == p]
         shared = [v for v in shared if u in self._problem.values[v].readers]
         return arrays.in_ns[shared].sum(axis=0), arrays.out_ns[shared].sum(axis=0)
 
     def _paths(self) -> None:
-        """Rows of paths through each block, and of overheads along them on each lane."""
+        """Adds rows of paths through each block, and of overheads along them on each lane."""
         p, blocks, lanes = self._problem, self._blocks, self._lanes
         block, scale = blocks.block, self.scale
         overhead = p.overhead_ns
@@ -208,7 +208,7 @@ class OverlapProgramme(Programme):
                 self._add_overhead(block[u], i, paid[u, i])
 
     def _add_overhead(self, b: int, lane: int, paid: int) -> None:
-        """A lane pays at least the overheads along any path through a block."""
+        """Adds rows by which a lane pays at least the overheads along any path through a block."""
         key = (-1 - b, lane, -1)
         if key not in self._moves:
             self._moves[key] = self.column(limit=2 * TOTAL)
@@ -217,20 +217,20 @@ class OverlapProgramme(Programme):
 
 
 MOST_ENTRIES = 2_000_000
-"""Non-zeros; a larger programme would take minutes."""
+"""Largest number of non-zeros; a larger programme would take minutes."""
 MANY_COLUMNS = 15_000
-"""From here on HiGHS's interior points are faster than its simplex."""
+"""Number of columns from which HiGHS's interior points are faster than its simplex."""
 
 
 MOST_WHOLE = 800
-"""Units and targets together, of which some seconds of branching raise the bound."""
+"""Largest number of unit-target pairs for which some seconds of branching raise the bound."""
 TOLERANCE = 1e-5
-"""Relative; HiGHS's own is 1e-6."""
+"""Relative tolerance; HiGHS's own is 1e-6."""
 
 
 @dataclass(frozen=True, eq=False)
 class OverlapBound:
-    """No schedule takes less; and where the programme would run what."""
+    """Lower bound of every schedule, and the programme's targets."""
 
     ns: float
     share: Floats
@@ -238,8 +238,8 @@ class OverlapBound:
 
 
 def lower_bound(problem: Problem, lanes: Lanes, seconds: float = math.inf) -> OverlapBound | None:
-    """The bound for a problem whose targets all belong to lanes; None where the programme is too
-    large, or not solved within ``seconds``."""
+    """Returns the bound for a problem whose targets all belong to lanes; None where the programme
+    is too large, or not solved within ``seconds``."""
     programme = OverlapProgramme(_discounted(problem), lanes)
     if programme.n_entries > MOST_ENTRIES:
         return None
@@ -270,9 +270,9 @@ def lower_bound(problem: Problem, lanes: Lanes, seconds: float = math.inf) -> Ov
 
 
 def integral_bound(problem: Problem, lanes: Lanes, seconds: float) -> OverlapBound | None:
-    """:func:`lower_bound` with no unit shared out among targets, as far as HiGHS proves it within
-    ``seconds``, and the best targets that it found; None where it found none, or they are too many
-    to try. For what it proves, its own tolerance is taken off."""
+    """Returns :func:`lower_bound` with each unit on one target, as far as HiGHS proves it within
+    ``seconds``, and the best targets found. None where HiGHS found none, or the problem is too
+    large. HiGHS's tolerance is subtracted from the bound."""
     if np.isfinite(problem.unit_ns).sum() > MOST_WHOLE:
         return None
     programme = OverlapProgramme(_discounted(problem), lanes)
@@ -296,7 +296,8 @@ def integral_bound(problem: Problem, lanes: Lanes, seconds: float) -> OverlapBou
 
 
 def _discounted(problem: Problem) -> Problem:
-    """The problem with costs so low that no region measured whole takes less than its parts."""
+    """Returns the problem with costs lowered until no region measured whole takes less than its
+    parts."""
     regions = problem.regions
     useful = np.isfinite(regions.ns) & ~(regions.ns >= regions.parts_ns)
     if not useful.any():
@@ -328,7 +329,7 @@ def _discounted(problem: Problem) -> Problem:
 
 
 def _assignment_shares(problem: Problem, programme: OverlapProgramme, solution: Floats) -> Floats:
-    """[n, t]: where a solution runs what."""
+    """Returns [n, t]: the share of each unit on each target in a solution."""
     share = np.zeros(problem.unit_ns.shape)
     share[programme.place] = np.clip(solution[programme.x], 0.0, 1.0)
     return share

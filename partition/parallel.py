@@ -1,15 +1,16 @@
-"""Plan one frame on several processors at once: a schedule, a bound of all, the serial plan.
+"""Plan one frame on several processors at once: a schedule, a bound of all schedules, and the
+serial plan.
 
-A schedule is a plan that is run in another way. Each lane takes its segments in the plan's order,
-each as soon as the segments that make its inputs are done; while several lanes are busy, each is
-slower (:mod:`.lanes`). An accelerator's segment moves its inputs and outputs in its own call.
-Conversions between formats belong to the segment that makes the value.
+A schedule is a plan that is run differently. Each lane takes its segments in the plan's order, each
+as soon as the segments that make its inputs are done; while several lanes are busy, each is slower
+(:mod:`.lanes`). An accelerator's segment moves its inputs and outputs in its own call. Conversions
+between formats belong to the segment that makes the value.
 
-Branches may overlap where processors are of like speed; on a chain nothing can. So the bound comes
-first (:mod:`.overlap`): where it promises less than :data:`PROMISING` over the serial optimum,
-no schedule is looked for. Schedules are found by annealing: runs of units, or whole segments, go to
-another phase of a monotone labelling (:mod:`.search.expansion`), and the time line is computed
-anew. Of up to :data:`MOST_EXACT` units every schedule is looked at.
+Branches may overlap where processors have similar speeds; in a chain nothing can. So the bound
+comes first (:mod:`.overlap`): where it promises less than :data:`PROMISING` over the serial
+optimum, there is no search for schedules. Annealing finds schedules: runs of units, or whole
+segments, move to another phase of a monotone labelling (:mod:`.search.expansion`), and the time
+line is computed again. For up to :data:`MOST_EXACT` units every schedule is checked.
 
 All figures are predictions from costs that were measured one at a time, and from a contention that
 the caller gives; a schedule that was not measured whole may be slower than the serial plan.
@@ -38,7 +39,7 @@ from nnapi_prof.partition.search.expansion import plan_of_labelling
 from nnapi_prof.partition.solver import plan_of_placements, search_serial
 
 MOST_EXACT = 9
-"""Units of which every schedule is looked at, ..."""
+"""Largest number of units for which every schedule is checked, ..."""
 MOST_STEPS = 20_000_000
 """... in as many steps: two seconds."""
 SLICE = 20_000
@@ -46,19 +47,19 @@ SLICE = 20_000
 STRETCH = 256
 """Moves between two temperatures."""
 LOAD_PRICE = 0.02
-"""Of a ns of work on any lane, for annealing: of schedules that end together, the one with less to
-do leaves more room."""
+"""Price of a ns of work on any lane in annealing: among schedules that end together, the one with
+less work leaves more room."""
 MOST_PHASES = 1_000
-"""A labelling of more takes longer to time than it is worth."""
+"""Largest number of phases; a larger labelling takes too long to time."""
 ROOM = 24
-"""Rounds of empty phases, one for each target, between all segments together at least: segments are
-cut up there."""
+"""Least number of rounds of empty phases, one phase per target, between all segments together:
+segments can be split there."""
 _DONE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When a segment runs, in ns from the frame's begin."""
+    """Start and end of a segment, in ns from the start of the frame."""
 
     lane: int
     start_ns: float
@@ -66,15 +67,15 @@ class Span:
 
 
 def durations(problem: Problem, placements: Sequence[Placement]) -> list[float]:
-    """ns of each segment of a plan, with the conversions of what it makes; those of the graph's
-    inputs are the first one's."""
+    """Returns the ns of each segment of a plan, with the conversions of its outputs; the first
+    segment also has the conversions of graph inputs."""
     first, *behind = conversions_after(problem, placements)
     ns = [problem.segment_ns(*place) + own for place, own in zip(placements, behind, strict=True)]
     return [ns[0] + first, *ns[1:]]
 
 
 def timeline(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) -> tuple[Span, ...]:
-    """When each segment of a plan runs, each lane taking its own in order."""
+    """Returns when each segment of a plan runs, each lane taking its own in order."""
     ns = durations(problem, placements)
     if not all(map(math.isfinite, ns)):
         return tuple(Span(int(lanes.of_target[k]), math.inf, math.inf) for _, k in placements)
@@ -111,7 +112,7 @@ def timeline(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) ->
 
 
 def makespan(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) -> float:
-    """When a plan's last segment ends, in ns."""
+    """Returns when a plan's last segment ends, in ns."""
     return max((span.end_ns for span in timeline(problem, lanes, placements)), default=0.0)
 
 
@@ -119,7 +120,7 @@ def makespan(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) ->
 
 
 class Timeline(NamedTuple):
-    """When the phases of a labelling run; as in kernels/schedule.h."""
+    """Times of the phases of a labelling; as in kernels/schedule.h."""
 
     lane_of_target: Ints
     rates: Floats
@@ -152,8 +153,8 @@ class Scheduler:
         seed: int,
         watch: Watch,
     ) -> Placements:
-        """The best schedule met in so many moves from a plan, the temperature falling from
-        ``hot_ns`` to ``cold_ns``; fewer where the limits end it."""
+        """Returns the best schedule found in so many moves from a plan, the temperature falling
+        from ``hot_ns`` to ``cold_ns``; the limits may end it earlier."""
         rounds = max(1, ROOM // (len(placements) + 1))
         tables, labelling = self._moves.begin(placements, self._targets * rounds, seed)
         if len(tables.phase_target) > MOST_PHASES:
@@ -208,8 +209,8 @@ class Scheduler:
 
 
 def best_schedule(problem: Problem, lanes: Lanes, upper_ns: float) -> tuple[bool, Placements]:
-    """Whether every schedule of a small problem was looked at or ruled out, and the best one that
-    ends before ``upper_ns``; empty where none does."""
+    """Returns whether every schedule of a small problem was checked or ruled out, and the best one
+    that ends before ``upper_ns``; empty where none does."""
     n, m = problem.n, lanes.count
     if n > MOST_EXACT or problem.arrays.converts:
         return False, ()
@@ -251,28 +252,28 @@ def best_schedule(problem: Problem, lanes: Lanes, upper_ns: float) -> tuple[bool
 
 
 PROMISING = 1.15
-"""The serial optimum over the bound: below, measuring would find next to nothing."""
+"""Least ratio of the serial optimum to the bound; below, measuring would find almost nothing."""
 SERIAL_SHARE = 0.25
-"""Of the time: for the serial plan."""
+"""Share of the time for the serial plan."""
 BOUND_SHARE = 0.4
-"""Of what is left then, at most: for the bound."""
+"""Largest share of the remaining time for the bound."""
 INTEGRAL_SHARE = 0.2
-"""Of what is left, at most: for raising it."""
+"""Largest share of the remaining time for raising the bound."""
 MET = 1e-6
-"""Relative: a schedule this close to the bound counts as proven."""
+"""Relative gap to the bound below which a schedule counts as proven."""
 CLOSE = 2e-3
-"""Gap that is not worth another round."""
+"""Gap below which no further round is run."""
 MOVES = 60
-"""Of the first annealing, for each unit."""
+"""Moves of the first annealing, for each unit."""
 GROWTH = 2.0
-"""Of the moves, from round to round, while the better half of the schedules goes on."""
+"""Growth of the moves, from round to round, while the better half of the schedules continues."""
 PATIENCE = 3
-"""Rounds that gain nothing to speak of before all begins anew, ..."""
+"""Rounds without a notable gain before the search restarts, ..."""
 TRIES = 2
-"""... and so often does it without a gain before the search ends."""
+"""... and restarts without a gain before the search ends."""
 WORTH_GOING_ON = 1e-3
 HEATS = (0.3, 0.1, 0.3, 0.03)
-"""First temperature of an annealing, in shares of what a unit takes about; in turn."""
+"""First temperatures of annealings, used in turn, in shares of the typical time of a unit."""
 COOLING = 0.02
 
 
@@ -281,8 +282,8 @@ class ParallelPlan:
     """A schedule of one frame, with the serial plan beside it."""
 
     plan: Plan
-    """Its segments in the order in which each lane takes its own; the serial plan where no
-    schedule is predicted to be faster."""
+    """Plan with the segments in the order in which each lane takes its own; the serial plan where
+    no schedule is predicted to be faster."""
     spans: tuple[Span, ...]
     """When each segment runs."""
     lanes: tuple[str, ...]
@@ -291,15 +292,15 @@ class ParallelPlan:
     """The plan of least latency, one segment after the other."""
     serial_ns: float
     proof: Proof
-    """Of the least latency of all schedules."""
+    """Proof for the least latency of all schedules."""
     promise: float
-    """The serial latency over the bound: no schedule gains more."""
+    """Serial latency divided by the bound: no schedule gains more."""
     tried: bool
-    """Schedules were looked for: the promise was worth it."""
+    """Whether schedules were searched for, as the promise is large enough."""
 
     @property
     def gain(self) -> float:
-        """The serial latency over the schedule's."""
+        """Serial latency divided by the schedule's."""
         return self.serial_ns / self.latency_ns if self.latency_ns > 0 else 1.0
 
 
@@ -311,11 +312,11 @@ def plan_parallel(
     limits: SearchLimits | None = None,
     report: Report | None = None,
 ) -> ParallelPlan:
-    """A schedule of least latency, if the bound promises one at least ``promising`` times as fast
-    as the serial plan.
+    """Returns a schedule of least latency, if the bound promises one at least ``promising`` times
+    as fast as the serial plan.
 
-    ``contention`` is how many times as long a processor takes while another one is busy. Raises
-    PartitionError where a unit runs on no processor of the device, or the contention is none.
+    ``contention`` is the factor by which a processor is slower while another one is busy. Raises
+    PartitionError where a unit runs on no processor of the device, or the contention is invalid.
     """
     lanes = make_lanes(problem.targets, contention)
     problem = on_lanes(problem, lanes)
@@ -365,7 +366,7 @@ def plan_parallel(
 
 
 class _ScheduleSearch:
-    """The search for the best schedule."""
+    """Search for the best schedule."""
 
     def __init__(
         self, problem: Problem, lanes: Lanes, serial: SearchResult, floor_ns: float, watch: Watch
@@ -390,7 +391,7 @@ class _ScheduleSearch:
         return self._watch.is_over or self.best_ns <= self._floor_ns * (1 + CLOSE)
 
     def run(self, starts: Iterator[Placements]) -> None:
-        """Every schedule of small problems; else annealing from plans to begin with."""
+        """Checks every schedule of a small problem; else anneals from the given plans."""
         self._watch.bound_ns = self._floor_ns
         begins = list(dict.fromkeys(starts))
         for plan in begins:
@@ -403,7 +404,7 @@ class _ScheduleSearch:
             self._anneal(begins)
 
     def _anneal(self, begins: Sequence[Placements]) -> None:
-        """Annealing with growing effort, while the better half of the schedules goes on."""
+        """Anneals with growing effort, while the better half of the schedules continues."""
         problem, watch = self._problem, self._watch
         annealer = Scheduler(problem, self._lanes, best_targets(problem, self._lanes))
         typical = max(self.best_ns / max(1, problem.n), 1e-9)
@@ -429,7 +430,7 @@ class _ScheduleSearch:
 
 
 def _one_by_one(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) -> Iterator[Span]:
-    """When the segments of a serial plan run."""
+    """Yields when each segment of a serial plan runs."""
     begin = 0.0
     for (_, k), ns in zip(placements, durations(problem, placements), strict=True):
         yield Span(int(lanes.of_target[k]), begin, begin + ns)

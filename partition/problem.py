@@ -1,5 +1,4 @@
-"""The partitioner's input: a graph and a table of costs, as arrays of all that a plan's latency is
-made of."""
+"""The partitioner's input: a graph and a table of costs, as arrays."""
 
 from __future__ import annotations
 
@@ -19,16 +18,14 @@ from nnapi_prof.partition.arrays import GRAPH_INPUT as GRAPH_INPUT
 from nnapi_prof.partition.arrays import Arrays, Regions, flat_arrays, flat_regions
 from nnapi_prof.partition.arrays import ValueFlow as ValueFlow
 
-# The partitioner's input as plain arrays: a DAG of units, targets, and what everything costs.
-#
 # All times are ns, all sizes bytes. Arrays are indexed ``[unit, target]`` or ``[target]``.
 
 
 Placement = tuple[tuple[int, ...], int]
-"""Units of a segment, ascending, and its target's index."""
+"""Units of a segment, ascending, and the index of its target."""
 
 Region = tuple[frozenset[int], int]
-"""Units and a target's index."""
+"""Units and the index of a target."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +33,13 @@ class Problem:
     """n units in topological order, t targets, and every cost.
 
     A segment (convex set of units) on a target costs its entry in ``region_ns`` where that region
-    was measured whole, else overhead + transfer of the values that cross its boundary (each once;
-    graph inputs and outputs cross) + the sum of its units' marginal costs. A plan costs what its
-    segments do, and what converting values between formats does (each once each way).
+    was measured whole. Otherwise it costs overhead + transfer of the values that cross its boundary
+    (each once; graph inputs and outputs cross) + the sum of its units' marginal costs. A plan costs
+    its segments plus converting values between formats (each once each way).
     """
 
     labels: tuple[str, ...]
-    """[n], for messages."""
+    """[n] names of the units, for messages."""
     predecessors: tuple[tuple[int, ...], ...]
     values: tuple[ValueFlow, ...]
     targets: tuple[Target, ...]
@@ -54,20 +51,20 @@ class Problem:
     region_ns: Mapping[tuple[frozenset[int], int], float] = field(default_factory=dict)
     """(units, target index) -> latency of that region measured whole; inf where it failed."""
     estimated: NDArray[np.bool_] | None = None
-    """[n, t], true where the unit's cost rests on the static model."""
+    """[n, t], true where the unit's cost comes from the static model."""
     refusals: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    """(unit, target index) -> why the target cannot run it."""
+    """(unit, target index) -> reason why the target cannot run it."""
     ruled_out: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    """(unit, target index) -> which constraint keeps it off a target."""
+    """(unit, target index) -> constraint that keeps it off the target."""
     formats: NDArray[np.int64] | None = None
-    """[t] of values: 0 where they are floats, 1 where 8-bit integers; None where all are alike."""
+    """[t] format of the values: 0 for floats, 1 for 8-bit integers; None where all are the same."""
     constant_bytes: tuple[int, ...] = ()
-    """[n] of weights; none where they do not matter."""
+    """[n] bytes of weights; empty where they do not matter."""
     simulated: bool = False
-    """The costs are those of a simulated phone."""
+    """Whether the costs come from a simulated phone."""
     copies: bool = False
-    """Formats are where values lie, 0 in an app's buffers and 1 in memory that accelerators share,
-    and conversions are copies from one to the other."""
+    """Whether formats are places in memory (0 an app's buffers, 1 memory that accelerators share)
+    and conversions are copies between them."""
 
     def __post_init__(self) -> None:
         n, t = len(self.labels), len(self.targets)
@@ -132,7 +129,7 @@ class Problem:
 
     @cached_property
     def runs(self) -> NDArray[np.bool_]:
-        """[n, t]: where units run, by themselves or in a region that was measured whole."""
+        """[n, t]: where units run, alone or in a region that was measured whole."""
         runs = np.isfinite(self.unit_ns)
         for (units, k), ns in self.region_ns.items():
             if math.isfinite(ns):
@@ -159,7 +156,8 @@ class Problem:
         return tuple(tuple(sorted(v)) for v in touched)
 
     def without(self, ruled_out: NDArray[np.bool_]) -> Problem:
-        """The problem without some units on some targets ([n, t]), and regions that hold them."""
+        """Returns the problem without some units on some targets ([n, t]), and regions that hold
+        them."""
         if not ruled_out.any():
             return self
         regions = {
@@ -170,7 +168,7 @@ class Problem:
         return replace(self, unit_ns=np.where(ruled_out, np.inf, self.unit_ns), region_ns=regions)
 
     def target_index(self, target: Target) -> int:
-        """Raises PartitionError where the problem has no such target."""
+        """Returns the index of a target. Raises PartitionError where there is no such target."""
         try:
             return self.targets.index(target)
         except ValueError:
@@ -178,7 +176,7 @@ class Problem:
             raise PartitionError(f"no costs for target {target}, only for {keys}") from None
 
     def boundary_bytes(self, units: Iterable[int]) -> tuple[int, int]:
-        """Bytes that enter and that leave a set of units."""
+        """Returns the bytes that enter and that leave a set of units."""
         inside = frozenset(units)
         entering = leaving = 0
         for index in {v for u in inside for v in self.values_of[u]}:
@@ -190,7 +188,7 @@ class Problem:
         return entering, leaving
 
     def additive_ns(self, units: Iterable[int], k: int) -> float:
-        """Cost of a region on target ``k`` by its parts; inf where one cannot run there."""
+        """Returns the cost of a region on target ``k`` by its parts; inf where one cannot run."""
         ordered = sorted(units)
         entering, leaving = self.boundary_bytes(ordered)
         return float(
@@ -202,18 +200,17 @@ class Problem:
 
     @cached_property
     def region_parts_ns(self) -> dict[Region, float]:
-        """The cost of regions measured whole by their parts; inf where one cannot run there."""
+        """Cost by their parts of regions measured whole; inf where a part cannot run there."""
         return dict(zip(self.region_ns, self.regions.parts_ns.tolist(), strict=True))
 
     def segment_ns(self, units: Iterable[int], k: int) -> float:
-        """Cost of a region on target ``k``: measured whole if it was, else by its parts."""
+        """Returns the cost of a region on target ``k``: as measured whole, else by its parts."""
         key = (frozenset(units), k)
         measured = self.region_ns.get(key)
         return self.additive_ns(key[0], k) if measured is None else measured
 
     def conversions_ns(self, placements: Sequence[Placement]) -> float:
-        """Returns the cost of values of a plan that are converted between formats, beside its
-        segments."""
+        """Returns the cost of a plan's conversions between formats, on top of its segments."""
         if not self.arrays.converts:
             return 0.0
         target = np.zeros(self.n, dtype=np.int64)
@@ -222,12 +219,12 @@ class Problem:
         return self.arrays.conversions_ns(target)
 
     def between_segments(self, placements: Sequence[Placement]) -> tuple[float, float]:
-        """Returns the same as a plan has it: of formats, and of copies."""
+        """Returns the cost between segments as a plan stores it: of conversions, and of copies."""
         ns = self.conversions_ns(placements)
         return (0.0, ns) if self.copies else (ns, 0.0)
 
     def is_estimated(self, units: Iterable[int], k: int) -> bool:
-        """Whether the cost of a region rests on the static model."""
+        """Tells whether the cost of a region comes from the static model."""
         region = frozenset(units)
         if self.estimated is None or (region, k) in self.region_ns:
             return False
@@ -235,11 +232,11 @@ class Problem:
 
 
 def make_problem(graph: UnitGraph, costs: CostTable, *, copies: bool = False) -> Problem:
-    """The problem of placing a graph's units under some costs. With ``copies`` a plan costs what it
-    takes to copy the graph's inputs and outputs from and to an app's buffers, too, where an
-    accelerator reads or writes them and the costs tell it.
+    """Returns the problem of placing a graph's units under some costs. With ``copies`` a plan's
+    cost includes copying the graph's inputs and outputs from and to an app's buffers, where an
+    accelerator reads or writes them and the costs contain it.
 
-    Raises PartitionError where the model's costs are no costs (negative, not a number).
+    Raises PartitionError where the costs are invalid (negative, not a number).
     """
     if len(costs.unit_ns) != len(graph.units):
         raise PartitionError(
@@ -303,9 +300,9 @@ def check_runnable(problem: Problem) -> None:
 
 
 def evaluate(problem: Problem, segments: Sequence[Segment]) -> float:
-    """Latency in ns of running ``segments`` one after another; inf where one cannot run.
+    """Returns the latency in ns of ``segments`` one after another; inf where one cannot run.
 
-    Raises PartitionError where they are no plan: a unit missing or twice, or read before made.
+    Raises PartitionError where a unit is missing, repeated, or runs before its inputs.
     """
     done: set[int] = set()
     placements: list[Placement] = []

@@ -1,17 +1,17 @@
-"""Simulate queues of frames before the lanes, and choose how many frames to have in flight.
+"""Simulate queues of frames before the lanes, and choose the number of frames in flight.
 
-Each frame goes through the steps of its plan in order; a lane works on one step at a time, and
-each busy lane is slower for the others that are busy (:mod:`.lanes`). A frame is in flight from
-when it is submitted until its result is handed over; results come in order, and the next frame is
-submitted at once, as by an app that always has one. Plans follow in the order of
-:class:`nnapi_prof.bundle.plan_set.PlanSet`'s mixtures. An accelerator's transfers, at the begin and
-the end of its segment, are done by the thread of its lane, which does not wait for the CPU's: while
-values move, the CPU's own step stands still, and of several accelerators that move values each goes
-on at its share of the CPU. There are no random numbers: the same queues give the same figures.
+Each frame goes through the steps of its plan in order. A lane works on one step at a time, and each
+busy lane is slower while others are busy (:mod:`.lanes`). A frame is in flight from its submission
+until its result is handed over. Results come in order, and the next frame is submitted at once, as
+by an app that always has one. Plans follow in the order of
+:class:`nnapi_prof.bundle.plan_set.PlanSet`'s mixtures. The thread of an accelerator's lane does its
+transfers, at the start and the end of its segment, without waiting for the CPU's thread: while
+values move, the CPU's own step pauses, and several accelerators that move values share the CPU.
+There are no random numbers: the same queues give the same figures.
 
-Beside the best mixture, :class:`InFlightSimulator` tries mixtures of plans that change lanes less
-often, frames in turn on whole devices, one plan for all frames, and one frame at a time; what is
-best depends on how many frames may be in flight, and on the latency and memory that they may take.
+Besides the best mixture, :class:`InFlightSimulator` tries mixtures of plans that change lanes less
+often, frames in turn on whole devices, one plan for all frames, and one frame at a time. The best
+choice depends on the number of frames in flight, and on the limits of latency and memory.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from nnapi_prof.partition.search import Plan as Placements
 LEAST_FRAMES = 120
 MOST_FRAMES = 600
 MOST_STEPS = 6_000
-"""Of all frames together: some 50 ms."""
+"""Largest number of steps of all frames together: some 50 ms."""
 WARM = 0.2
 """Share of the frames before figures count."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _DONE = 1e-9
-"""Relative: what is left of a step then is rounding."""
+"""Relative rest of a step that counts as rounding."""
 
 
 class Dispatch(enum.Enum):
-    """The order in which a lane takes the frames that wait for it."""
+    """Order in which a lane takes the frames that wait for it."""
 
     OLDEST = "oldest"
-    """That of the least number: first come, first served."""
+    """Frame with the lowest number: first come, first served."""
     SHORTEST_QUEUE = "shortest-queue"
-    """The one after whose step the frame goes to the lane for which least work waits, so that no
-    lane runs dry; frames that end after the step come last; of equals the oldest."""
+    """Frame that goes on to the lane with the least waiting work, so that no lane runs dry; frames
+    that end after the step come last, and the oldest of equals first."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFigures:
-    """The results of a simulation, in ns."""
+    """Results of a simulation, in ns."""
 
     period_ns: float
-    """Between two results, on average."""
+    """Average time between two results."""
     latency_ns: tuple[float, float, float]
-    """Of a frame, from its submission until its result is handed over: median, 95 and 99 % of
-    frames take no longer."""
+    """Median, 95 % and 99 % quantiles of a frame's time from submission until its result is handed
+    over."""
 
 
 def plan_of_frame(shares: Sequence[float], frame: int) -> int:
-    """Returns the plan that a frame, by its number from 0, runs by: any stretch of frames has each
-    plan nearly as often as its share says."""
+    """Returns the plan of a frame, by the frame's number from 0: in any stretch of frames, each
+    plan has nearly its share."""
     place = (frame + 0.5) * _GOLDEN % 1
     for plan, share in enumerate(shares):
         place -= share
@@ -102,7 +102,7 @@ def simulate(
 
 
 class _Queues:
-    """The state of one simulation."""
+    """State of one simulation."""
 
     def __init__(
         self,
@@ -119,23 +119,23 @@ class _Queues:
         self._running: list[int | None] = [None] * lanes.count
         self._mover = lanes.mover
         self._parts: list[list[tuple[float, bool]]] = [[] for _ in lanes.names]
-        """Of the steps that run what is left, last first: ns with the other lanes idle, and
+        """Remaining parts of each running step, last first: ns with the other lanes idle, and
         whether values move, which occupies the CPU."""
         self._place: dict[int, tuple[int, int]] = {}
-        """Frame in flight -> its plan and the step that it waits for or is in."""
+        """Frame in flight -> its plan, and the step that it waits for or is in."""
         self._finished: dict[int, float] = {}
-        """Frames that wait for the results before theirs."""
+        """Frame that waits for earlier results -> the time it was done."""
         self.now = 0.0
         self.begins: list[float] = []
         self.ends: list[float] = []
-        """When results were handed over, by frame."""
+        """Times when results were handed over, by frame."""
 
     @property
     def submitted(self) -> int:
         return len(self.begins)
 
     def submit(self) -> None:
-        """The next frame begins to wait for its first lane."""
+        """Submits the next frame to its first lane."""
         frame = self.submitted
         plan = plan_of_frame(self._shares, frame)
         self.begins.append(self.now)
@@ -143,7 +143,7 @@ class _Queues:
         self._waiting[self._ways[plan][0].lane].append(frame)
 
     def advance(self) -> None:
-        """Lanes that are free take a frame, and time goes on until a part of a step is done."""
+        """Gives free lanes a frame, and advances time until a part of a step is done."""
         for lane, waiting in enumerate(self._waiting):
             if self._running[lane] is None and waiting:
                 frame = self._chosen(waiting)
@@ -177,7 +177,7 @@ class _Queues:
         return self._ways[plan][step + ahead]
 
     def _go_on(self, frame: int) -> None:
-        """A frame's step is done: it waits for its next lane, or for its results' turn."""
+        """Ends a frame's step: the frame waits for its next lane, or for its result's turn."""
         plan, step = self._place[frame]
         if step + 1 < len(self._ways[plan]):
             self._place[frame] = plan, step + 1
@@ -195,7 +195,8 @@ class _Queues:
         return min(waiting, key=lambda frame: (self._work_ahead(frame), frame))
 
     def _work_ahead(self, frame: int) -> float:
-        """ns of work on and before the lane that a frame goes to after its present step."""
+        """Returns the ns of work on and before the lane that a frame goes to after its present
+        step."""
         plan, step = self._place[frame]
         if step + 1 == len(self._ways[plan]):
             return math.inf
@@ -205,19 +206,18 @@ class _Queues:
 
 
 def _step_parts(step: LaneStep) -> list[tuple[float, bool]]:
-    """A step's values in, its work, its values out: the last first."""
+    """Returns a step's transfers in, its work, and its transfers out, last first."""
     own_ns = step.ns - step.into_ns - step.out_ns
     parts = [(step.out_ns, True), (own_ns, False), (step.into_ns, True)]
     return [(ns, moves) for ns, moves in parts if ns > 0] or [(step.ns, False)]
 
 
 CURVE = (1, 2, 3, 4, 6, 8, 12, 16)
-"""Frames in flight that are simulated, beside the number that is asked for."""
+"""Numbers of frames in flight that are simulated, besides the requested one."""
 FEW_STEPS = (3, 5, 9, 17)
-"""Mixtures of plans of at most so many steps are tried, too: a frame that changes lanes less often
-waits less."""
+"""Step limits of further mixtures: a frame that changes lanes less often waits less."""
 NOISE = 1e-3
-"""Relative: more frames in flight for less than this are not worth their latency."""
+"""Relative gain below which more frames in flight are not worth their latency."""
 
 
 class FrameStrategy(enum.Enum):
@@ -239,11 +239,11 @@ ONE_BY_ONE = (FrameStrategy.BEST_SINGLE, FrameStrategy.SERIAL)
 
 @dataclass(frozen=True)
 class Rate:
-    """The rate of one way of running frames, with any number of them in flight."""
+    """Rate of one way of running frames, with any number of them in flight."""
 
     rule: FrameStrategy
     period_ns: float
-    """Of a frame, on average."""
+    """Average time of a frame."""
     plans: tuple[Placements, ...] = field(repr=False)
     shares: tuple[float, ...]
 
@@ -254,17 +254,18 @@ class Rate:
 
 @dataclass(frozen=True)
 class InFlight:
-    """The best that simulated queues make of so many frames in flight."""
+    """Best result of simulated queues with a number of frames in flight."""
 
     frames_in_flight: int
     rate: Rate = field(repr=False)
-    """What runs; ``rate.period_ns`` is that of queues without end."""
+    """Way of running frames; ``rate.period_ns`` is that of unlimited queues."""
     period_ns: float
     latency_ns: tuple[float, float, float]
-    """Of a frame: the median, and what 95 and 99 % of frames keep to."""
+    """Median, 95 % and 99 % quantiles of a frame's latency."""
     dispatch: Dispatch
     memory_bytes: int
-    """Of weights, on every lane that needs them, and of what frames in flight hand over."""
+    """Memory of weights, on every lane that needs them, and of the values that frames in flight
+    hand over."""
 
     @property
     def frames_per_second(self) -> float:
@@ -272,13 +273,13 @@ class InFlight:
 
 
 def per_second(period_ns: float) -> float:
-    """Frames of a second, one every so many ns."""
+    """Returns the frames per second for one frame every ``period_ns``."""
     return 1e9 / period_ns if period_ns > 0 else math.inf
 
 
 def whole_plans(problem: Problem, lanes: Lanes, rivals: Sequence[Baseline]) -> Iterator[Placements]:
-    """For each lane the fastest plan of everything there; where an accelerator refuses something,
-    of all that it runs, the CPU the rest."""
+    """Yields for each lane the fastest plan of the whole model there; where an accelerator refuses
+    some units, the CPU runs these."""
     whole = tuple(range(problem.n))
     for lane in range(lanes.count):
         ks = [k for k in range(len(problem.targets)) if lanes.of_target[k] == lane]
@@ -303,7 +304,7 @@ def candidates_of(
     rivals: Sequence[Baseline],
     serial: Placements,
 ) -> tuple[Rate, ...]:
-    """Ways of running frames, the best mixture first; each once."""
+    """Returns ways of running frames, the best mixture first, without duplicates."""
     columns = result.columns.columns
     steps = [len(steps_of(problem, lanes, column.placements)) for column in columns]
     whole = [MixtureColumn(plan, loads_of(problem, lanes, plan)) for plan in by_lane]
@@ -341,7 +342,7 @@ def candidates_of(
 
 
 def baseline_rates(candidates: Sequence[Rate]) -> tuple[Rate, ...]:
-    """The best of each rule but the mixture, in the order of :class:`FrameStrategy`."""
+    """Returns the best of each rule except the mixture, in the order of :class:`FrameStrategy`."""
     best = {}
     for rate in sorted(candidates, key=lambda rate: -rate.period_ns):
         best[rate.rule] = rate
@@ -378,13 +379,14 @@ class InFlightSimulator:
         self._memory = {id(rate): self._bytes(rate) for rate in self._candidates}
 
     def curve(self, asked: int | None) -> tuple[InFlight, ...]:
-        """The best with each number of frames in flight, where something keeps the limits."""
+        """Returns the best for each number of frames in flight, where something keeps to the
+        limits."""
         numbers = sorted({*CURVE, *([] if asked is None else [asked])})
         points = (self._best(number) for number in numbers)
         return tuple(point for point in points if point is not None)
 
     def period_ns(self, rate: Rate, frames: int) -> float:
-        """Returns the period of a frame with so many in flight, whatever the limits are."""
+        """Returns the period of a frame with so many in flight, regardless of the limits."""
         if rate.rule in ONE_BY_ONE:
             return rate.period_ns
         periods = [
@@ -394,7 +396,7 @@ class InFlightSimulator:
         return max(rate.period_ns, min(periods))
 
     def _best(self, frames: int) -> InFlight | None:
-        """The most frames per second with so many in flight; None where nothing keeps the limits"""
+        """Returns the fastest with so many in flight; None where nothing keeps to the limits."""
         best: InFlight | None = None
         for rate in self._candidates:
             if best is not None and rate.period_ns >= best.period_ns:
@@ -421,8 +423,8 @@ class InFlightSimulator:
             yield InFlight(frames, rate, period_ns, figures.latency_ns, dispatch, memory)
 
     def _bytes(self, rate: Rate) -> tuple[int, int]:
-        """Bytes of weights, each segment's once, and of what the values of a frame take that cross
-        a border."""
+        """Returns the bytes of weights, each segment's once, and of a frame's values that cross a
+        border."""
         segments = {placement for plan in rate.plans for placement in plan}
         weights = 0
         if self._problem.constant_bytes:
@@ -443,7 +445,7 @@ class InFlightSimulator:
 
 def choose(curve: Sequence[InFlight], frames_in_flight: int | None) -> InFlight | None:
     """Chooses, among points of at most so many frames in flight, the one with most frames per
-    second; among about equal ones the one with fewer in flight. None where there is none."""
+    second; among nearly equal ones, the one with fewest in flight. None where there is none."""
     points = [p for p in curve if p.frames_in_flight <= (frames_in_flight or math.inf)]
     best = min((point.period_ns for point in points), default=math.inf)
     return next((point for point in points if point.period_ns <= best * (1 + NOISE)), None)

@@ -1,5 +1,5 @@
-"""The partitioner's answer to a problem: the best plan with its proof, the plan one would ship, and
-what each segment more is worth."""
+"""The partitioner's answer to a problem: the best plan with its proof, the plan to ship, and the
+gain of each further segment."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ from nnapi_prof.partition.search.tradeoff import CurvePoint, TradeOff
 
 INTERRUPTED = "planning was interrupted: the best plan until then"
 TOLERANCE = 0.01
-"""Plans this close are told apart by noise only: repeats of one measurement on a phone's big cores
-vary by 0.1 to 1 %, and the cheapest of many sums is the luckiest. Of such plans the simplest wins.
-"""
+"""Relative difference below which only noise distinguishes plans: repeats of one measurement on a
+phone's big cores vary by 0.1 to 1 %, and the cheapest of many sums is the luckiest. Of such plans
+the simplest wins."""
 
 
 @dataclass
 class WarmStart:
-    """The state of one solution of a graph that helps to solve it again under other costs."""
+    """State of one solution of a graph that helps to solve it again under other costs."""
 
     plans: tuple[tuple[tuple[tuple[int, ...], Target], ...], ...] = ()
     """The last plans, best first."""
     costlier: frozenset[tuple[frozenset[int], Target]] = frozenset()
-    """Regions that cost more measured whole than by their parts, and that stood in plans found."""
+    """Regions in plans found that cost more measured whole than by their parts."""
 
 
 @dataclass(frozen=True)
 class Partitioning:
-    """The answer of one call of the partitioner."""
+    """Answer of one call of the partitioner."""
 
     best: Plan
-    """Of least latency; its proof says how far from the optimum it can be."""
+    """Plan of least latency; its proof bounds the distance from the optimum."""
     default: Plan
-    """The fewest segments within the tolerance of the best plan, and no slower than any baseline;
-    with the best plan's proof."""
+    """Plan of fewest segments within the tolerance of the best plan, and no slower than any
+    baseline; with the best plan's proof."""
     curve: tuple[CurvePoint, ...]
-    """Latency against number of segments; empty where it was not asked for."""
+    """Latency against number of segments; empty where it was not requested."""
     interrupted: bool = False
-    """Ctrl-C ended the search: these are the best plans until then."""
+    """Whether Ctrl-C ended the search: these are the best plans until then."""
     steps: float = 0.0
     """Effort spent (see :class:`~nnapi_prof.partition.search.SearchLimits`)."""
     warm: WarmStart = field(default_factory=WarmStart, repr=False)
@@ -75,13 +75,13 @@ def plan_problem(
     warm: WarmStart | None = None,
     with_curve: bool = True,
 ) -> Partitioning:
-    """Plans of least latency: the best, the one to ship, and the curve between.
+    """Returns plans of least latency: the best, the one to ship, and the curve between.
 
-    ``constraints`` hold for the plans, not for the baselines; ``compiling`` is needed where they
-    limit compile time. ``limits`` are of the whole call; ``report`` is told how far it is. ``warm``
-    is what an earlier call for the same graph left.
+    ``constraints`` apply to the plans, not to the baselines; limits on compile time also need
+    ``compiling``. ``limits`` are for the whole call; ``report`` receives progress. ``warm`` is the
+    state left by an earlier call for the same graph.
 
-    Raises PartitionError where a unit can run nowhere, or no plan keeps to the constraints.
+    Raises PartitionError where a unit can run nowhere, or no plan meets the constraints.
     """
     check_runnable(problem)
     constraints = constraints or Constraints()
@@ -149,7 +149,7 @@ def _budgets(
 def _warm_starts(
     problem: Problem, warm: WarmStart | None
 ) -> tuple[list[tuple[str, tuple[Placement, ...]]], list[tuple[frozenset[int], int]]]:
-    """The plans and regions of an earlier call that this problem still knows."""
+    """Returns the plans and regions of an earlier call that are valid in this problem."""
     if warm is None:
         return [], []
     index = {target: k for k, target in enumerate(problem.targets)}
@@ -214,7 +214,7 @@ def plan_of_placements(
     remarks: Sequence[Fact | str] = (),
     name: str = "dp",
 ) -> Plan:
-    """Placements as a plan, each segment with its cause."""
+    """Returns placements as a plan, each segment with its cause."""
     segments = tuple(segment_of(problem, p, cause_of_optimum(problem, p)) for p in placements)
     converting_ns, copies_ns = problem.between_segments(placements)
     return Plan(
@@ -224,8 +224,8 @@ def plan_of_placements(
 
 
 def search_serial(problem: Problem, watch: Watch, share: float) -> SearchResult:
-    """The plan of least latency, one segment after the other, for a search of something else that
-    may take such a share of its time. Raises PartitionError where none was found."""
+    """Returns the plan of least latency, one segment after the other, as part of another search; it
+    may take this ``share`` of that search's time. Raises PartitionError where none was found."""
     watch.stage = "serial"
     own = replace(watch.part(share, share), report=None)
     result = search(problem, own, with_baselines=True)
@@ -255,7 +255,7 @@ def _shipped_note(
 
 
 def segment_of(problem: Problem, placement: Placement, cause: Cause) -> Segment:
-    """A placement as a plan's segment."""
+    """Returns a placement as a plan's segment."""
     units, k = placement
     target = problem.targets[k]
     simulator = target.engine is Engine.QNN  # a region compiled whole is an estimate, too
@@ -270,9 +270,9 @@ def segment_of(problem: Problem, placement: Placement, cause: Cause) -> Segment:
 
 
 def baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Plan, ...]:
-    """Plans by simple rules, without the partitioner, all-cpu first (see the module ``baselines``).
+    """Returns plans by simple rules, all-cpu first (see the module ``baselines``).
 
-    ``listed`` are units that the baseline of that name keeps off accelerators. Raises
+    ``listed`` are the units that the baseline of that name keeps off accelerators. Raises
     PartitionError where a unit can run nowhere.
     """
     check_runnable(problem)
@@ -296,8 +296,8 @@ def baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Plan, ...
 
 
 def is_optimum(plan: Plan) -> bool:
-    """Whether no plan at all is faster than this one by more than the tolerance, by its costs: it
-    is proven, and nothing was asked for that rules plans out."""
+    """Tells whether no plan is faster than this one by more than the tolerance, by its costs: this
+    is proven, and no constraint ruled plans out."""
     return plan.proof is not None and plan.proof.is_optimal and not plan.proof.constrained
 
 
@@ -306,17 +306,16 @@ class PlanSearch:
     """The result of a search for plans of one model under some costs."""
 
     plan: Plan
-    """What was asked for: :attr:`default`, or :attr:`best`."""
+    """The requested plan: :attr:`default` or :attr:`best`."""
     baselines: tuple[Plan, ...]
     default: Plan
-    """The fewest segments within noise of the best plan."""
+    """Plan of fewest segments within noise of the best plan."""
     best: Plan
-    """Of least latency, whatever its segments."""
+    """Plan of least latency, with any number of segments."""
     curve: tuple[CurvePoint, ...] = ()
     """The least latency for each number of segments."""
     startup_costs: Mapping[int, StartupCost] = field(default_factory=dict)
-    """Number of segments -> what the plan of that point of the curve takes before it runs at its
-    pace."""
+    """Number of segments -> start-up cost of the plan at that point of the curve."""
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -324,7 +323,7 @@ class PlanSearch:
         return (self.plan, *self.baselines)
 
     def each(self, changed: Callable[[Plan], Plan]) -> PlanSearch:
-        """With every plan changed."""
+        """Returns the result with every plan changed."""
         return replace(
             self,
             plan=changed(self.plan),
@@ -339,19 +338,19 @@ class StartupCost:
     """The start-up cost of one plan."""
 
     compile_ns: float | None
-    """All its segments; None where costs tell no compile times."""
+    """Compile time of all segments; None where the costs have no compile times."""
     first_run_ns: float
-    """Compiling, and the first inference: as measured of segments that were, for the others what
-    an inference takes later on."""
+    """Compile time plus the first inference: as measured where available, else the time of a later
+    inference."""
     shared_bytes: int
-    """Tensors that segments hand over, the model's inputs and outputs among them, each once: memory
-    that drivers share with the application."""
+    """Size of the tensors that segments hand over, including the model's inputs and outputs, each
+    once: memory that drivers share with the application."""
 
 
 def startup_costs(
     graph: UnitGraph, costs: CostTable, points: Sequence[CurvePoint]
 ) -> dict[int, StartupCost]:
-    """Number of segments -> what that point's plan takes."""
+    """Returns number of segments -> start-up cost of that point's plan."""
     problem = make_problem(graph, costs)
     times = costs.compile_times()
     budget = None if times is None else compile_budget(times, math.inf)
@@ -381,12 +380,13 @@ def find_plans(
     copies: bool = False,
     report: Report | None = None,
 ) -> PlanSearch:
-    """Return the plans that keep to the constraints, and their baselines, which need not.
+    """Returns the plans that meet the constraints, and their baselines, which need not.
 
-    ``listed`` is that of :func:`baselines`, ``copies`` that of :func:`.problem.make_problem`; with
+    ``listed`` is as in :func:`baselines`, ``copies`` as in :func:`.problem.make_problem`; with
     ``best`` the plan is that of least latency. The search takes ``seconds`` at most; None is the
-    partitioner's own limit. Ctrl-C ends it: a note of the plans says so. Raises UsageError where
-    the costs cannot tell what is limited, PartitionError where no plan exists.
+    partitioner's own limit. Ctrl-C ends the search, and a note in the plans says so. Raises
+    UsageError where the costs do not contain a limited quantity, PartitionError where no plan
+    exists.
     """
     constraints = constraints or Constraints()
     rivals = costs

@@ -1,10 +1,10 @@
-"""Frames per second: which mixture of plans, how many frames in flight, and how good that is.
+"""Plans for many frames: the mixture of plans, the frames in flight, and the proof.
 
-Processors work at once on different frames. :mod:`.mixture` finds what no dispatch of any plans
-betters, with its proof; :mod:`.queues` says what becomes of it with so many frames in flight, and
-chooses among it, mixtures of plans that change lanes less often, frames in turn on whole devices,
-one plan for all frames, and one frame at a time. All figures are predictions from costs that were
-measured one at a time, and from a contention that the caller gives.
+Processors work at once on different frames. :mod:`.mixture` finds the mixture that no dispatch of
+any plans improves on, with its proof. :mod:`.queues` simulates it with a given number of frames in
+flight, and chooses among it, mixtures of plans that change lanes less often, frames in turn on
+whole devices, one plan for all frames, and one frame at a time. All figures are predictions from
+costs that were measured one at a time, and from a contention that the caller gives.
 """
 
 from __future__ import annotations
@@ -37,39 +37,39 @@ from nnapi_prof.partition.search import Report, SearchLimits, Watch
 from nnapi_prof.partition.solver import plan_of_placements, search_serial
 
 SECONDS = 30.0
-"""Of a call without limits: several searches, each of which may take some."""
+"""Default time limit of a call, which runs several searches."""
 SERIAL_SHARE = 0.2
-"""Of the time: for the fastest plan of a single frame."""
+"""Share of the time for the fastest plan of a single frame."""
 OBJECTIVE = "time a frame in ms"
 
 
 @dataclass(frozen=True)
 class ThroughputPlan:
-    """Plans with shares, and what they are predicted to do."""
+    """Plans with shares, and their predicted rates."""
 
     plans: tuple[Plan, ...]
     shares: tuple[float, ...]
-    """Of each plan; 1 in all."""
+    """Share of each plan, with a sum of 1."""
     rule: FrameStrategy
     lanes: tuple[str, ...]
     loads_ns: tuple[float, ...]
-    """Of each lane, by one frame on average, with the others idle."""
+    """Average load of each lane by one frame, with the other lanes idle."""
     period_ns: float
-    """Between two frames, with as many in flight as were asked for."""
+    """Time between two frames, with the requested number in flight."""
     proof: Proof
-    """Of the least time a frame can take, with however many in flight."""
+    """Proof for the least time a frame can take, with any number in flight."""
     baselines: tuple[Rate, ...]
-    """What else one could do; with any number of frames in flight."""
+    """Rates of the alternatives, with any number of frames in flight."""
     baseline_plans: tuple[tuple[Plan, ...], ...]
-    """Of each of them, in order of their shares."""
+    """Plans of each baseline, in order of their shares."""
     baseline_periods_ns: tuple[float, ...]
-    """Of each of them, with as many frames in flight as ``chosen`` has."""
+    """Period of each baseline, with as many frames in flight as ``chosen`` has."""
     curve: tuple[InFlight, ...]
-    """By frames in flight, ascending; all within the limits of latency and memory."""
+    """Results by frames in flight, ascending; all within the limits of latency and memory."""
     chosen: InFlight | None
     """How the plans run; None where the number of frames in flight is not limited."""
     interrupted: bool = False
-    """Ctrl-C ended the search: these are the best plans until then."""
+    """Whether Ctrl-C ended the search: these are the best plans until then."""
 
     @property
     def frames_per_second(self) -> float:
@@ -77,11 +77,11 @@ class ThroughputPlan:
 
     @property
     def most_per_second(self) -> float:
-        """No plans and no dispatch do more frames in a second, by these costs."""
+        """Upper bound of the frames per second of any plans and dispatch, by these costs."""
         return per_second(self.proof.bound_ns)
 
     def baseline(self, rule: FrameStrategy) -> Rate | None:
-        """The baseline of a rule; None where it cannot run."""
+        """Returns the baseline of a rule; None where it cannot run."""
         return next((rate for rate in self.baselines if rate.rule is rule), None)
 
 
@@ -96,17 +96,17 @@ def plan_throughput(
     limits: SearchLimits | None = None,
     report: Report | None = None,
 ) -> ThroughputPlan:
-    """Plans of most frames per second.
+    """Returns the plans with the most frames per second.
 
-    ``contention`` is how many times as long a processor takes while another one is busy.
-    ``frames_in_flight`` limits frames that were submitted and whose results were not handed over;
-    without it, and without a limit of latency or memory, it is what queues without end make.
-    ``max_latency_ns`` is kept by 95 % of frames; ``max_memory_bytes`` by weights
-    and values in flight. ``dispatches`` are those that whoever runs the
-    frames knows. ``limits`` are of the whole call but its simulations (a second or two).
+    ``contention`` is the factor by which a processor is slower while another one is busy.
+    ``frames_in_flight`` limits the frames submitted whose results were not handed over; without it,
+    and without a limit of latency or memory, queues are unlimited. 95 % of frames keep to
+    ``max_latency_ns``; weights and values in flight keep to ``max_memory_bytes``. ``dispatches``
+    are those that the runtime supports. ``limits`` are for the whole call except its simulations (a
+    second or two).
 
-    Raises PartitionError where a unit runs on no processor of the device, where the contention or
-    a number is none, or nothing keeps to the limits.
+    Raises PartitionError where a unit runs on no processor of the device, where the contention or a
+    number is invalid, or nothing keeps to the limits.
     """
     if frames_in_flight is not None and frames_in_flight < 1:
         raise PartitionError(f"{frames_in_flight} frames in flight", "allow at least 1")
