@@ -1,7 +1,7 @@
 """Cost tables: measurements, their store, and the models that turn them into a region's latency.
 
-Here are the conditions under which things are measured, planned for and run, and the place of the
-default table. SQLAlchemy, pandas and scipy load when a module that needs them does.
+This module holds the conditions under which models are measured, planned for and run, and the
+location of the default table. SQLAlchemy, pandas and scipy load with the modules that need them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VARIABLE = "NNAPI_PROF_COSTS"
 
 
 def default_location() -> str:
-    """``$NNAPI_PROF_COSTS`` (a path or a database URL), else a file under ``$XDG_DATA_HOME``."""
+    """Returns ``$NNAPI_PROF_COSTS`` (a path or database URL), else a file in ``$XDG_DATA_HOME``."""
     named = os.environ.get(VARIABLE)
     if named:
         return named
@@ -31,14 +31,14 @@ def default_location() -> str:
 
 
 def is_there(location: str) -> bool:
-    """Whether a table can be read from there: a file that exists; of a URL its server tells."""
+    """Returns whether a table can be read from there: True for a URL and for an existing file."""
     return "://" in location or Path(location).expanduser().exists()
 
 
 def existing(costs: str | None) -> str:
-    """The table to read from, of ``--costs``: a mistyped path makes no new file.
+    """Returns the table to read from, given ``--costs``.
 
-    Raises UsageError where it is a file that does not exist.
+    Raises UsageError for a file that does not exist, so that a mistyped path creates none.
     """
     where = default_location() if costs is None else costs
     if not is_there(where):
@@ -48,41 +48,42 @@ def existing(costs: str | None) -> str:
 
 
 def absolute(location: str) -> str:
-    """A table's place, named from any folder: of a file its whole path, a URL as it is."""
+    """Returns a table's location independent of the working directory: a file's absolute path, or
+    the URL unchanged."""
     return location if "://" in location else str(Path(location).expanduser().absolute())
 
 
 BIG = "big"
-"""``cpus``: the cores of the highest clock rate, found on the device."""
+"""``cpus``: the cores with the highest clock rate, found on the device."""
 ALL = "all"
-"""``cpus``: wherever the system puts it."""
+"""``cpus``: any core, as the system schedules."""
 MOST_SUSTAINED_S = 3600
 MOST_THREADS = 64
 BY_TRIAL = "auto"
-"""In place of a number of threads: a trial on the device decides
-(:mod:`nnapi_prof.execution.profile.threads`). Conditions have the number that it came to."""
+"""Stands for a number of threads that a trial on the device chooses
+(:mod:`nnapi_prof.execution.profile.threads`). :class:`Conditions` hold the chosen number."""
 _MASK = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 
 
 class Mode(enum.Enum):
-    """How NNAPI is asked to compute."""
+    """Execution mode of NNAPI."""
 
     SYNC = "sync"
     BURST = "burst"
     ASYNC = "async"
-    """Started, then its event is waited for."""
+    """Starts the execution, then waits for its event."""
     POINTERS = "pointers"
-    """As ``SYNC``, but tensors are handed over by their addresses, as stock PyTorch does, and not
-    in shared memory."""
+    """``SYNC``, but tensors are passed by address, as stock PyTorch passes them, instead of in
+    shared memory."""
 
     @property
     def code(self) -> int:
-        """The number in requests and in bundles for apps, which tell of the memory elsewhere."""
+        """The mode's number in requests and bundles for apps, which state the memory separately."""
         return {Mode.BURST: 1, Mode.ASYNC: 2}.get(self, 0)
 
 
 CONDITIONAL = (Precision.FLOAT32, Precision.RELAXED, Precision.FLOAT16)
-"""What a whole float model may be computed in; 8 bits are chosen region by region."""
+"""Precisions that a whole float model may be computed in; 8 bits are chosen region by region."""
 
 
 class SegmentFlag(enum.IntFlag):
@@ -91,16 +92,17 @@ class SegmentFlag(enum.IntFlag):
     NONE = 0
     RELAXED = 1
     HALF = 2
-    """Of the CPU engine: it computes float32 as float16, also by kernels that convert."""
+    """CPU engine only: it computes float32 as float16, also with kernels that convert."""
     ONE_THREAD = 4
-    """Of the CPU engine: it has one thread, whatever the number for the others."""
+    """CPU engine only: the segment runs on one thread, whatever the number for other segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Mode concerns NNAPI, threads the CPU engine, the others both: the process that drives NNAPI
-    runs somewhere, too. ``cpus`` is :data:`BIG`, :data:`ALL` or a mask in hex;
-    ``sustained_s`` is for how many seconds the device has been busy before."""
+    """Conditions of a measurement or a run. ``mode`` concerns NNAPI, ``threads`` the CPU engine,
+    and the other fields both, since the process that drives NNAPI runs on cores, too. ``cpus`` is
+    :data:`BIG`, :data:`ALL` or a mask in hex; ``sustained_s`` is the number of seconds that the
+    device has been busy before."""
 
     precision: Precision = Precision.FLOAT32
     mode: Mode = Mode.SYNC
@@ -113,8 +115,8 @@ class Conditions:
             raise ValueError(f"{self.precision.value} is not a condition of a whole model")
 
     def on(self, target: Target) -> Conditions:
-        """Returns the conditions that concern a target, with defaults for the rest, so that the
-        CPU is not measured again because NNAPI is to compute in bursts."""
+        """Returns the conditions that concern a target, with defaults for the rest, so that (for
+        example) burst mode for NNAPI does not cause the CPU to be measured again."""
         concern = TARGET_KINDS[target.engine].conditions
         own = Conditions(**{name: getattr(self, name) for name in concern})
         return replace(own, threads=1) if target.has_one_thread else own
@@ -125,8 +127,8 @@ class Conditions:
         return own if own is not Precision.FLOAT32 else self.on(target).precision
 
     def halves(self, target: Target) -> bool:
-        """Returns whether a target's models are to be in float16. The CPU's never are: its weights
-        stay float32 in files, and are rounded when a plan is loaded."""
+        """Returns whether a target's models are converted to float16. The CPU's never are: its
+        weights stay float32 in files and are rounded when a plan is loaded."""
         return target.engine is not Engine.CPU and self.precision_of(target) is Precision.FLOAT16
 
     def flags_of(self, target: Target) -> SegmentFlag:
@@ -140,14 +142,14 @@ class Conditions:
 
     @property
     def options(self) -> str:
-        """The command-line options that tell these conditions from the defaults."""
+        """The command-line options for the conditions that differ from the defaults."""
         threads, *others = self._stated()
         return " ".join(others if self.threads == 1 else [threads, *others])
 
     @property
     def stated(self) -> str:
-        """The command-line options that give these conditions, the number of threads always: a
-        command without it leaves that to a trial."""
+        """The command-line options for these conditions. The number of threads is always stated: a
+        command without it leaves the number to a trial."""
         return " ".join(self._stated())
 
     def _stated(self) -> list[str]:
@@ -173,7 +175,10 @@ class Conditions:
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> Conditions:
-        """Raises ValueError, KeyError or TypeError where ``data`` is something else."""
+        """Reads the output of :meth:`to_json`.
+
+        Raises ValueError, KeyError or TypeError where ``data`` is something else.
+        """
         threads, sustained_s = data["threads"], data.get("sustained_s", 0)
         for name, number in (("threads", threads), ("sustained_s", sustained_s)):
             if not isinstance(number, int):
@@ -185,8 +190,8 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class ConditionOptions:
-    """The conditions that a user asks for: as :class:`Conditions`, but a trial may decide the
-    number of threads."""
+    """Conditions that a user asks for: :class:`Conditions` whose number of threads a trial may
+    choose."""
 
     threads: int | str = field(
         default=BY_TRIAL,
@@ -254,8 +259,10 @@ class ConditionOptions:
 
     @classmethod
     def of(cls, asked: ConditionOptions | Conditions | None) -> ConditionOptions:
-        """Return what was asked for as options: those of conditions, and the usual ones for None.
-        Raises UsageError for anything else."""
+        """Converts conditions to options; None gives the defaults.
+
+        Raises UsageError for anything else.
+        """
         if isinstance(asked, Conditions):
             return cls(
                 threads=asked.threads,
@@ -273,12 +280,12 @@ class ConditionOptions:
 
     @property
     def by_trial(self) -> bool:
-        """Whether a trial decides the number of threads."""
+        """True where a trial chooses the number of threads."""
         return isinstance(self.threads, str)
 
     @property
     def conditions(self) -> Conditions:
-        """The conditions; with one thread until a trial decides."""
+        """The conditions, with one thread until a trial has chosen the number."""
         precision = Precision.RELAXED if self.relaxed else Precision.FLOAT32
         return Conditions(
             Precision.FLOAT16 if self.float16 else precision,
@@ -290,7 +297,8 @@ class ConditionOptions:
 
 
 def parse_cpus(text: str) -> str:
-    """``big``, ``all``, or a hexadecimal mask in its shortest spelling. Raises ValueError."""
+    """Returns ``big``, ``all``, or a hexadecimal mask in its shortest spelling. Raises ValueError
+    for anything else."""
     if text in (BIG, ALL):
         return text
     mask = int(text, 16) if _MASK.fullmatch(text) else 0

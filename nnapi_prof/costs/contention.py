@@ -1,9 +1,8 @@
-"""How much longer processors take while another one is busy, and what working at once costs beside:
-from rows of units that ran alone and side by side.
+"""Slowdown of a processor while another is busy, fitted to units that ran alone and side by side.
 
-A lane's factor beside another is that of the model at hand: of each type of operation the mean of
-what was measured, weighted with the type's share of the lane's time. Of types that were not
-measured nothing is said. Intervals hold 95 %, by a bootstrap over rounds.
+A lane's factor depends on the model at hand: it is the mean of the factors measured for each type
+of operation, weighted by the type's share of the lane's time. Types that were not measured are left
+out. Intervals cover 95 %, by a bootstrap over rounds.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ from nnapi_prof.graph.plan import CPU, Target
 from nnapi_prof.graph.unit import UnitGraph
 
 ASSUMED = 1.1
-"""Of pairs that were not measured: HOPE's phones had 1.08 [1.03, 1.16] for the CPU beside the GPU
-and 1.11 [1.00, 1.32] for the GPU (quartiles)."""
+"""Factor of pairs that were not measured: HOPE's phones had 1.08 [1.03, 1.16] for the CPU beside
+the GPU and 1.11 [1.00, 1.32] for the GPU (quartiles)."""
 RESAMPLES = 500
 TAILS = (2.5, 97.5)
-"""Per cent of draws at the ends of an interval: as of other costs, 95 % lie between."""
+"""Percentiles of the draws at the ends of an interval: 95 % lie between, as for other costs."""
 LASTING_NS = 3e9
-"""Samples beside that take this long together say how clocks do with both busy."""
+"""Total time of a row's samples from which the row shows how clocks change while both are busy."""
 _END = 0.1
-"""Share of such samples that is their beginning, or their end."""
+"""Share of such a row's samples that counts as its beginning, and as its end."""
 
 Floats = NDArray[np.float64]
 
 
 class ContentionBasis(enum.Enum):
-    """The origin of a contention."""
+    """Origin of a slowdown."""
 
     MEASURED = "measured"
     PARTLY = "partly measured"
@@ -60,7 +59,7 @@ class Interval:
 
     @classmethod
     def of(cls, value: float) -> Interval:
-        """One without spread."""
+        """Returns an interval without spread."""
         return cls(value, value, value)
 
 
@@ -72,21 +71,22 @@ class Slowdown:
     corunner: str
     """The lane that is busy meanwhile."""
     factor: Interval
-    """How many times as long the lane takes, at least 1."""
+    """Time of the lane beside the other divided by its time alone, at least 1."""
     basis: ContentionBasis
     n_units: int = 0
-    """Different units that it was measured with."""
+    """Number of different units measured."""
     cpu_share: Interval | None = None
-    """CPU time of the agent by the time of a run alone: of an accelerator what its driver takes of
-    a core in this process."""
+    """CPU time of the agent divided by the time of a run alone: for an accelerator, the share of a
+    core that its driver uses in the agent's process."""
     wait_ns: Interval | None = None
-    """Of an accelerator: what starting an execution and waiting for its event takes more than
-    computing in one call."""
+    """Extra time of starting an execution and waiting for its event, compared with one call
+    (accelerators only)."""
     later: Interval | None = None
-    """Time of a run beside the other at the end of a long measurement, by that at its beginning,
-    ..."""
+    """Time of a run beside the other at the end of a long measurement, divided by the time at its
+    beginning."""
     cpu_khz: tuple[int | None, int | None] | None = None
-    """... and the CPU's clock before and after it, where the device tells."""
+    """The CPU's clock before and after the first round of that measurement, where the device
+    reports it."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Slowdowns:
 
     @property
     def factors(self) -> Mapping[tuple[str, str], float]:
-        """(lane, the busy one) -> factor: :data:`nnapi_prof.partition.lanes.Contention`."""
+        """(lane, busy lane) -> factor: :data:`nnapi_prof.partition.lanes.Contention`."""
         return {(pair.lane, pair.corunner): pair.factor.value for pair in self.pairs}
 
     @property
@@ -105,7 +105,7 @@ class Slowdowns:
         return tuple(pair for pair in self.pairs if pair.basis is ContentionBasis.MEASURED)
 
     def among(self, lanes: Collection[str]) -> Slowdowns:
-        """Returns the slowdowns of these lanes alone; those of all where that leaves no pair."""
+        """Returns the slowdowns among these lanes; those of all lanes where no pair is left."""
         pairs = tuple(p for p in self.pairs if p.lane in lanes and p.corunner in lanes)
         return Slowdowns(pairs) if pairs else self
 
@@ -122,7 +122,7 @@ class Slowdowns:
 
 
 def lanes_of(targets: Iterable[Target]) -> tuple[str, ...]:
-    """The processors of some targets, the CPU first."""
+    """Returns the processors of some targets, the CPU first."""
     names = {lane for target in targets if (lane := target.lane) is not None}
     return tuple(sorted(names, key=lambda name: (name != CPU.key, name)))
 
@@ -130,8 +130,8 @@ def lanes_of(targets: Iterable[Target]) -> tuple[str, ...]:
 def given(
     targets: Iterable[Target], contention: float | Mapping[tuple[str, str], float]
 ) -> Slowdowns:
-    """Returns the slowdowns that a user gave: one factor for all pairs, or for some, with 1 for the
-    others."""
+    """Returns the slowdowns that a user gave: one factor for all pairs, or a factor for some pairs
+    and 1 for the others."""
     pairs = (
         dict(contention)
         if isinstance(contention, Mapping)
@@ -157,10 +157,10 @@ def _without_mode(row: Measurement, conditions: Conditions) -> bool:
 
 
 def slowdowns(graph: UnitGraph, table: CostTable, rows: Sequence[Measurement]) -> Slowdowns:
-    """How the lanes of ``table`` slow each other down with the graph's mix of operations.
+    """Returns how the lanes of ``table`` slow each other down with the graph's mix of operations.
 
-    ``rows`` are :func:`corun_rows`, of whatever model; where they have none of its operations, the
-    mean of all counts. A pair without rows has :data:`ASSUMED`.
+    ``rows`` are :func:`corun_rows` of any model. Where none of them has an operation of the graph,
+    the mean of all rows counts. A pair without rows has :data:`ASSUMED`.
     """
     ran: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
     for row in rows:
@@ -177,7 +177,7 @@ def slowdowns(graph: UnitGraph, table: CostTable, rows: Sequence[Measurement]) -
 
 
 def _ns_by_operation(graph: UnitGraph, table: CostTable, lane: str) -> dict[str, float]:
-    """Type of operation -> ns that all its units take on a lane."""
+    """Returns type of operation -> total ns of its units on a lane."""
     targets = [target for target in table.targets if target.lane == lane]
     shares: dict[str, float] = defaultdict(float)
     for unit in graph.units:
@@ -223,13 +223,13 @@ def _slowdown(
 
 
 def _draws(values: Floats, random: np.random.Generator) -> Floats:
-    """The median of some values, then medians of draws from them. [1 + RESAMPLES]"""
+    """Returns the median of the values, then medians of draws from them. [1 + RESAMPLES]"""
     drawn = values[random.integers(len(values), size=(RESAMPLES, len(values)))]
     return np.concatenate([[np.median(values)], np.median(drawn, axis=1)])
 
 
 def _interval_of_draws(draws: Floats) -> Interval:
-    """Returns the interval of a value from its draws. [1 + RESAMPLES]"""
+    """Returns the interval of a value from the value and its draws. [1 + RESAMPLES]"""
     low, high = np.percentile(draws[1:], TAILS)
     return Interval(float(draws[0]), float(min(low, draws[0])), float(max(high, draws[0])))
 
@@ -237,7 +237,7 @@ def _interval_of_draws(draws: Floats) -> Interval:
 def _mean_interval(
     values: Sequence[Sequence[float]], random: np.random.Generator
 ) -> Interval | None:
-    """The mean of several medians, those of nothing left out."""
+    """Returns the mean of several medians, without those of empty sequences."""
     draws = [_draws(np.array(each, dtype=np.float64), random) for each in values if len(each)]
     return _interval_of_draws(np.mean(draws, axis=0)) if draws else None
 
@@ -254,7 +254,7 @@ def _later(row: Measurement) -> list[float]:
 
 
 def _wait(rows: Sequence[Measurement], random: np.random.Generator) -> Interval | None:
-    """Compares units that ran in one call with those that were started and waited for."""
+    """Returns the extra time of units that were started and waited for, over those in one call."""
     in_call = {_what(row): row for row in rows if row.conditions.mode is Mode.SYNC}
     more = [
         _draws(np.array(row.alone_ns, dtype=np.float64), random)
@@ -266,5 +266,5 @@ def _wait(rows: Sequence[Measurement], random: np.random.Generator) -> Interval 
 
 
 def _what(row: Measurement) -> tuple[object, ...]:
-    """Equal of rows of one unit under whatever conditions."""
+    """Returns a key that rows of one unit share under all conditions."""
     return row.operation, row.macs, row.input_bytes, row.output_bytes, row.target, row.n_operations

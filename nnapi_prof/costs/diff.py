@@ -1,4 +1,4 @@
-"""Two sets of measurements against each other: which latencies differ beyond noise."""
+"""Comparison of two sets of measurements: which latencies differ beyond noise."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from nnapi_prof.costs.measurement import Measurement, Round
 
 RESAMPLES = 1000
 CONFIDENCE = 0.99
-"""Of an interval: tables have hundreds of rows, and of 95 % ones every 20th would be wrong."""
+"""Level of an interval. Tables have hundreds of rows: at 95 %, one in 20 would be wrong."""
 FEWEST_SAMPLES = 5
-"""With fewer, resampling says next to nothing of how far off the median may be."""
+"""Fewer samples than this say next to nothing about the error of their median."""
 _DRAWS_PER_ROUND = 40
 
 
 class DiffVerdict(enum.Enum):
-    """The verdict on one region on one target, the second side against the first."""
+    """Verdict on one region on one target: the second side compared with the first."""
 
     SLOWER = "slower"
     FASTER = "faster"
     SAME = "within noise"
     UNSURE = "too few runs"
     STATUS = "status changed"
-    """One side has no latency: it was refused, failed, crashed or timed out."""
+    """One side has no latency, since it was refused, failed, crashed or timed out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One region on one target under the same conditions, on both sides."""
+    """Comparison of one region on one target, measured under the same conditions on both sides."""
 
     first: Measurement
     second: Measurement
     verdict: DiffVerdict
     ratio: float | None = None
-    """Median of the second by that of the first; above 1 the second is slower."""
+    """Median of the second divided by that of the first; above 1, the second is slower."""
     low: float | None = None
-    """Ends of the ratio's interval at :data:`CONFIDENCE`."""
+    """Ends (``low``, ``high``) of the ratio's interval at :data:`CONFIDENCE`."""
     high: float | None = None
 
     @property
@@ -53,15 +53,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class CostDiff:
-    """All that two sides have in common."""
+    """Comparison of the rows that two sides have in common."""
 
     differences: tuple[Difference, ...]
-    """Changes of status first, then the biggest ratios, whichever way; what did not change last."""
+    """Changes of status first, then the largest changes either way; unchanged rows last."""
     only_first: int
-    """Measured on this side only."""
+    """Number of rows on this side only."""
     only_second: int
     same_row: int
-    """The same measurement on both sides: not repeated between two dates."""
+    """Number of rows that are the same measurement on both sides."""
 
     @property
     def changed(self) -> tuple[Difference, ...]:
@@ -69,7 +69,7 @@ class CostDiff:
 
     @property
     def median_ratio(self) -> float | None:
-        """The median ratio of all that have a latency on both sides."""
+        """The median ratio of all rows with a latency on both sides."""
         ratios = [each.ratio for each in self.differences if each.ratio is not None]
         return statistics.median(ratios) if ratios else None
 
@@ -80,14 +80,14 @@ def compare(
     threshold: float = 0.0,
     together: bool = False,
 ) -> CostDiff:
-    """Pairs what agrees in signature, target and conditions, and compares its medians.
+    """Pairs rows with equal signature, target and conditions, and compares their medians.
 
-    A latency changed where the interval of the ratio of medians excludes 1, and the ratio is off
-    1 by at least ``threshold`` (0.02: 2 %). The interval is a bootstrap's, which draws rounds and
-    then runs within them, so that what is common to a round (heat, clock rates) counts as noise.
-    What lasted for all of a measurement but not for the other cannot be told from a change. The
-    same two sides give the same answer. Asked ``together`` whether anything changed, intervals are
-    so wide that all of them hold at :data:`CONFIDENCE`.
+    A latency changed where the interval of the ratio of medians excludes 1 and the ratio differs
+    from 1 by at least ``threshold`` (0.02: 2 %). The interval comes from a bootstrap, which draws
+    rounds and then runs within them, so that effects common to a round (heat, clock rates) count as
+    noise. An effect that lasts for one whole measurement, but not for the other, cannot be told
+    from a change. The same two sides give the same answer. With ``together``, intervals are so wide
+    that all of them hold at once at :data:`CONFIDENCE`.
     """
     one, two = {_pair(m): m for m in first}, {_pair(m): m for m in second}
     common = [key for key in one if key in two]
@@ -141,18 +141,17 @@ def _difference(
 
 
 def verdict_of(ratio: float, interval: tuple[float, float], threshold: float) -> DiffVerdict:
-    """Judges a ratio of medians with its interval; differences below ``threshold`` count as
-    none."""
+    """Judges a ratio of medians by its interval, ignoring differences below ``threshold``."""
     beyond = not interval[0] <= 1 <= interval[1] and abs(ratio - 1) >= threshold
     return (DiffVerdict.SLOWER if ratio > 1 else DiffVerdict.FASTER) if beyond else DiffVerdict.SAME
 
 
 def ratio_interval(first: Sequence[int], second: Sequence[int]) -> tuple[float, float] | None:
-    """Ends of the interval, at :data:`CONFIDENCE`, of the second's median by the first's.
+    """Returns the interval, at :data:`CONFIDENCE`, of the second's median divided by the first's.
 
-    For samples in ns of which no rounds are known, as of plans that ran whole: what is near in time
-    is drawn together, so that a slow stretch counts as noise. None where either side has fewer than
-    :data:`FEWEST_SAMPLES`.
+    This is for samples in ns without known rounds, as of plans that ran whole. Samples near in time
+    are drawn together, so that a slow stretch counts as noise. Returns None where either side has
+    fewer than :data:`FEWEST_SAMPLES`.
     """
     if min(len(first), len(second)) < FEWEST_SAMPLES:
         return None
@@ -160,7 +159,7 @@ def ratio_interval(first: Sequence[int], second: Sequence[int]) -> tuple[float, 
 
 
 def _stretches(samples: Sequence[int]) -> list[Sequence[int]]:
-    """Cut into pieces of about as many samples as there are pieces."""
+    """Cuts samples into pieces; the number of pieces is about the number of samples in each."""
     size = math.isqrt(len(samples))
     if size < FEWEST_SAMPLES:
         return [samples]
@@ -177,10 +176,10 @@ def _ratio_interval(
     second: list[Sequence[int]],
     questions: int = 1,
 ) -> tuple[float, float]:
-    """Returns the interval of the ratio of medians, from samples by rounds, widened for
-    ``questions`` intervals that are to hold together."""
+    """Returns the interval of the ratio of medians, from samples by rounds, widened so that
+    ``questions`` such intervals hold together."""
     draws = np.log(_draws(second, 1)) - np.log(_draws(first, 0))
-    if questions > 1:  # too far out for draws to tell
+    if questions > 1:  # its ends are too far out to be quantiles of the draws
         z = statistics.NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * questions))
         middle, half = float(draws.mean()), z * float(draws.std())
         return math.exp(middle - half), math.exp(middle + half)
@@ -190,7 +189,7 @@ def _ratio_interval(
 
 
 def _draws(groups: list[Sequence[int]], seed: int) -> NDArray[np.float64]:
-    """The medians of :data:`RESAMPLES` draws from samples by rounds. [RESAMPLES]"""
+    """Returns the medians of :data:`RESAMPLES` draws from samples by rounds. [RESAMPLES]"""
     random = np.random.default_rng(seed)
     sizes = np.array([len(group) for group in groups])
     width = int(sizes.max())
@@ -206,7 +205,7 @@ def _draws(groups: list[Sequence[int]], seed: int) -> NDArray[np.float64]:
 
 
 def _groups(samples: Sequence[int], rounds: Sequence[Round]) -> list[Sequence[int]]:
-    """Samples by rounds, without those of throttled ones as in :func:`.measurement.steady`."""
+    """Groups samples by rounds, without throttled rounds as in :func:`.measurement.steady`."""
     if sum(each.runs for each in rounds) != len(samples):
         return [samples]
     groups: list[tuple[Round, Sequence[int]]] = []

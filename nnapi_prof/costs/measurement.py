@@ -1,4 +1,4 @@
-"""Define one measurement as data: what was run, where, under which conditions, and what came out.
+"""Measurement as data: what was run, where, under which conditions, and the result.
 
 Its samples belong to rounds; :func:`summarise` sums them up.
 """
@@ -23,18 +23,18 @@ from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.unit import ELEMENT_BYTES, Work
 
 SAME_SPEED = 1.08
-"""Rounds whose medians differ by no more may have had the same clock, as the agent has it."""
+"""Ratio of two rounds' medians up to which they may have had the same clock; as in the agent."""
 CLOCK = 0.97
-"""A clock that is lower than another by less is the same, as the agent has it."""
+"""Ratio of two clocks above which they count as equal; as in the agent."""
 ODD = 4.0
-"""Clocks that differ by so much in rounds that took equally long are none."""
+"""Ratio of two clocks of equally fast rounds above which the readings are not clocks at all."""
 APART = 1.25
-"""Rounds whose medians differ by more had another clock."""
+"""Ratio of two rounds' medians above which they had different clocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The recorded runs of one turn, and the device before and after them."""
+    """Recorded runs of one turn, and the state of the device before and after them."""
 
     runs: int
     cpu_khz: tuple[int | None, int | None] = (None, None)
@@ -42,17 +42,17 @@ class Round:
     thermal_mc: tuple[int | None, int | None] = (None, None)
     """Before and after, thousandths of a degree Celsius."""
     throttled: bool | None = None
-    """The device was held back by heat; None where it does not tell."""
+    """True where heat slowed the device down; None where the device does not report it."""
     repeats: int | None = None
-    """The round (its index) that this one was measured again for."""
+    """Index of the round that this one repeats."""
     moved: bool | None = None
-    """The clock moved, stood below its level, or the core changed; None where nobody looked."""
+    """True where the clock moved or was too low, or the core changed; None if not checked."""
     cpus: str | None = None
     """Mask in hex of the cores that its runs were seen on."""
 
     @property
     def unsteady(self) -> bool:
-        """Its samples count only where there are no others."""
+        """True where the round's samples count only if there are no others."""
         return bool(self.throttled or self.moved)
 
     def to_json(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Round:
 
 
 def quality_flags(rounds: Sequence[Round], warm: bool | None) -> tuple[str, ...]:
-    """Lists warnings about a latency, for people."""
+    """Returns warnings about a latency, for people."""
     hot = sum(bool(each.throttled) for each in rounds)
     flags = []
     if hot and hot == len(rounds):
@@ -96,8 +96,8 @@ def quality_flags(rounds: Sequence[Round], warm: bool | None) -> tuple[str, ...]
 
 
 def medians(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[float | None, ...]:
-    """The median of each round's samples, None of one that is unsteady or empty; one median of
-    all where the samples are not as many as the rounds say, or nothing was told of rounds."""
+    """Returns the median of each round's samples, None for an unsteady or empty round. Returns one
+    median of all samples where their number differs from that of the rounds, or there are none."""
     if sum(each.runs for each in rounds) != len(samples):
         return (statistics.median(samples),) if samples else ()
     values: list[float | None] = []
@@ -110,9 +110,9 @@ def medians(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[float | No
 
 
 def clocks_are_unreadable(samples: Sequence[int], rounds: Sequence[Round]) -> bool:
-    """Whether somebody looked at the clock of some rounds, and it told nothing, or anything but
-    their speed: it was another by far in rounds that did not move, or the same in rounds of
-    different speeds."""
+    """Returns whether clocks were checked in some rounds, but could not be read or do not match the
+    speed: they differ widely between rounds that did not move, or are equal in rounds of different
+    speeds."""
     looked = [each for each in rounds if each.moved is not None]
     clocks = [khz for each in looked for khz in each.cpu_khz if khz is not None]
     if not looked or not clocks:
@@ -124,24 +124,25 @@ def clocks_are_unreadable(samples: Sequence[int], rounds: Sequence[Round]) -> bo
     times = [ns for ns in medians(samples, alike) if ns is not None]
     is_constant = min(clocks) >= CLOCK * max(clocks) and len({each.cpus for each in looked}) == 1
     slow = sum(ns > APART * min(times) for ns in times)
-    return is_constant and slow > 1  # one alone may have been slow between two looks
+    return is_constant and slow > 1  # a single round may have been slow between two readings
 
 
 def log_ratios(first: Sequence[float | None], second: Sequence[float | None]) -> tuple[float, ...]:
-    """ln(second / first) of the rounds that both have: they took turns, so that what slowed one
-    slowed the other."""
+    """Returns ln(second / first) for the rounds that both have. The two took turns, so that what
+    slowed one also slowed the other."""
     pairs = zip(first, second, strict=False)
     return tuple(math.log(b / a) for a, b in pairs if a and b and a > 0 and b > 0)
 
 
 def steady(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[int, ...]:
-    """The samples of rounds that were neither throttled nor had a clock that moved. Where there are
-    none, those of the fastest of the rounds that were not throttled, and of those that may have had
-    the same clock: what two clocks took is nowhere averaged. Where every round was throttled, as
-    under a sustained load, all samples: the slow clock is the one that was asked for then.
+    """Returns the samples of rounds that were not throttled and whose clock did not move.
 
-    Samples stand in the order of the rounds. Where they are not as many as the rounds say (a fault
-    in the middle of one), nothing is left out.
+    Where there are none, returns those of the fastest round that was not throttled, and of rounds
+    that may have had the same clock, so that different clocks are never averaged. Where every round
+    was throttled, as under a sustained load, returns all samples: the slow clock was asked for.
+
+    Samples are in the order of the rounds. Where their number differs from that of the rounds (a
+    fault in the middle of one), nothing is left out.
     """
     if sum(each.runs for each in rounds) != len(samples):
         return tuple(samples)
@@ -160,7 +161,7 @@ def steady(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[int, ...]:
 
 
 def p95(samples: Sequence[int]) -> float:
-    """Return the 95th percentile of at least one sample; between two of them by the line."""
+    """Returns the 95th percentile of at least one sample, by linear interpolation."""
     ordered = sorted(samples)
     place = 0.95 * (len(ordered) - 1)
     low = int(place)
@@ -169,29 +170,29 @@ def p95(samples: Sequence[int]) -> float:
 
 
 MAD_TO_SIGMA = 1.4826
-"""1 / (normal quantile of 3/4): the median absolute deviation of normal data in sigmas."""
+"""1 / (normal quantile of 3/4): sigma of normal data divided by its median absolute deviation."""
 
 MEDIAN_TO_MEAN = 1.2533
-"""sqrt(pi / 2): how much wider a median of normal samples spreads than their mean."""
+"""sqrt(pi / 2): standard error of the median of normal samples divided by that of their mean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Robust summary of latencies in ns: half the samples may be wild before the median moves."""
+    """Robust summary of latencies in ns: up to half the samples may be outliers."""
 
     median_ns: float
     spread_ns: float
-    """:data:`MAD_TO_SIGMA` times the median absolute deviation: sigma, were the samples normal."""
+    """:data:`MAD_TO_SIGMA` times the median absolute deviation: sigma if the samples are normal."""
     n: int
     minimum_ns: int
     n_left_out: int = 0
-    """Samples of throttled rounds, which take no part."""
+    """Number of samples of unsteady rounds, which are ignored."""
     p95_ns: float = math.nan
-    """What 95 % of the samples keep to."""
+    """95th percentile of the samples."""
 
     @property
     def sigma_of_median_ns(self) -> float:
-        """Standard error of the median, were the samples normal and independent."""
+        """Standard error of the median, if the samples are normal and independent."""
         return MEDIAN_TO_MEAN * self.spread_ns / math.sqrt(self.n)
 
     @property
@@ -209,9 +210,9 @@ def _summarise(samples_ns: tuple[int, ...], rounds: tuple[Round, ...]) -> Summar
 
 
 def summarise(samples_ns: Sequence[int], rounds: Sequence[Round] = ()) -> Summary:
-    """Summarises the samples of one measurement; raises CostError where there are none.
+    """Summarises the samples of one measurement, without those that :func:`steady` leaves out.
 
-    Those of throttled ``rounds`` are left out where there are others.
+    Raises CostError where there are no samples.
     """
     if not samples_ns:
         raise CostError("a measurement without samples has no latency: it did not run to its end")
@@ -219,42 +220,42 @@ def summarise(samples_ns: Sequence[int], rounds: Sequence[Round] = ()) -> Summar
 
 
 DRIFTING = "the device drifted: a reference model took longer about then"
-"""The flag of a row of a drifting window."""
+"""Flag of a row measured while the device drifted."""
 
 UNWATCHED = "not watched for drift: the reference model does not run on"
-"""The flag, before the accelerator's name, of what was measured where the reference fails."""
+"""Flag, followed by the accelerator's name, of rows measured where the reference model fails."""
 
 LOW = "this phone is much slower than in earlier profiles: something may hold its clock down"
-"""The flag of what was measured where the reference says so."""
+"""Flag of rows measured while the reference model was much slower than in earlier profiles."""
 
 UNREADABLE = "this phone's clocks cannot be read: rounds are compared by their times alone"
-"""The flag of what was measured on the CPU meanwhile."""
+"""Flag of rows measured on the CPU of such a phone."""
 
 SILENT = "Android's service does not answer, so that heat or sleep may go unseen:"
-"""The flag, before the service's name, of what was measured meanwhile."""
+"""Flag, followed by the service's name, of rows measured while the service did not answer."""
 
 
 class Kind(enum.Enum):
-    """The kind of thing that was measured."""
+    """Kind of a measurement."""
 
     UNIT = "unit"
     CHAIN = "chain"
-    """Two or three neighbouring units, measured to tell marginal costs from overheads."""
+    """Two or three neighbouring units, measured to separate marginal costs from overheads."""
     REGION = "region"
     """A segment of some plan, measured whole."""
     PLAN = "plan"
     """All segments of a plan, one after the other."""
     CORUN = "corun"
-    """A unit while another processor was busy with the same one, and alone."""
+    """A unit, measured alone and while another processor was busy with the same unit."""
     ANCHOR = "anchor"
     """The reference model, which tells whether the device is as fast as it was."""
     THREADS = "threads"
-    """A unit on the CPU in the trial of how many threads it gets, shorter than others."""
+    """A unit on the CPU in the trial of the number of threads, measured for a shorter time."""
 
 
 class Status(enum.Enum):
-    """How it ended. The agent tries what failed once more, alone, before it says so, and a profile
-    half a day later does so again; then it is conclusive for this version of the driver."""
+    """Result of a measurement. Before it reports a failure, the agent repeats the task alone. A
+    profile half a day later tries it again; then it is final for this version of the driver."""
 
     OK = "ok"
     REFUSED = "refused"
@@ -265,18 +266,21 @@ class Status(enum.Enum):
 
 
 FAILURES = (Status.FAILED, Status.CRASHED, Status.TIMEOUT)
-"""What a driver did not mean."""
+"""Statuses of a run that went wrong, rather than being refused by the driver."""
 
 ATTEMPTS = 2
-"""Of what failed alone, too, in one request. More are of two days, and final; what failed at its
-only one could not have fared better alone."""
+"""Attempts of a task that failed twice in one request, the second time alone. More attempts are
+those of two days, and final; so is a single one, if running alone could not have helped."""
 AGAIN_AFTER = timedelta(hours=12)
-"""A failure this old is tried again, once."""
+"""Age from which a failure is tried again, once."""
 
 
 def trusted_failures(now: str) -> tuple[str, str]:
-    """Times between which failures were measured that are not tried again: of the last half of a
-    day; what seems to be measured later than now was, before the clock stepped back."""
+    """Returns the times (UTC) between which failures were measured that are not tried again yet.
+
+    These are half a day before and after ``now``: a failure that seems to be later than now was
+    measured before the clock was set back.
+    """
     moment = datetime.fromisoformat(now)
     ends = (moment - AGAIN_AFTER, moment + AGAIN_AFTER)
     since, until = (each.isoformat(timespec="microseconds") for each in ends)
@@ -287,12 +291,12 @@ WORK_SIZES = (
     *("macs", "weight_bytes", "pixels", "width", "in_channels", "out_channels", "kernel"),
     *("stride", "n_inputs", "rank"),
 )
-"""Columns of a unit's work that are numbers, named as :class:`Work`'s fields."""
+"""Columns of a unit's work that are numbers, named after the fields of :class:`Work`."""
 
 
 def work_columns(works: Sequence[Work | None]) -> dict[str, Any]:
-    """The columns of a row that ran these units: of one, all of its work, of more the
-    multiply-accumulates. Empty where that of one is not known."""
+    """Returns the work columns of a row that ran these units: all of them for one unit, and the
+    multiply-accumulates for several. Empty where the work of a unit is unknown."""
     complete = [work for work in works if work is not None]
     if not works or len(complete) < len(works):
         return {}
@@ -304,7 +308,7 @@ def work_columns(works: Sequence[Work | None]) -> dict[str, Any]:
 
 
 class Key(NamedTuple):
-    """The identity of a measurement on one device: two with the same key repeat each other."""
+    """Identity of a measurement on one device: rows with the same key repeat each other."""
 
     signature: str
     target: str
@@ -318,9 +322,9 @@ class Key(NamedTuple):
     agent_version: str
 
 
-@dataclass(frozen=True)  # without slots: the summary is kept, and asked for again and again
+@dataclass(frozen=True)  # without slots, so that the summary is cached
 class Measurement:
-    """One row of the cost table; the units and meanings of all fields stand in :mod:`.schema`."""
+    """Row of the cost table; :mod:`nnapi_prof.costs.store.rows` documents all fields and units."""
 
     signature: str
     kind: Kind
@@ -333,21 +337,22 @@ class Measurement:
     status: Status
     driver_version: str = ""
     conditions: Conditions = Conditions()
-    """What of them concerns the target's engine (:meth:`Conditions.on`)."""
+    """Conditions that concern the target's engine (:meth:`Conditions.on`)."""
     message: str | None = None
     samples_ns: tuple[int, ...] = ()
     hardware_ns: tuple[int, ...] = ()
     driver_ns: tuple[int, ...] = ()
     copies_ns: tuple[int, ...] = ()
-    """As many as ``samples_ns``, which do not contain them; empty where nobody measured them."""
+    """Time to copy inputs and outputs, for each of ``samples_ns`` and not included in them; empty
+    where it was not measured."""
     corunner: Target | None = None
-    """Of :attr:`Kind.CORUN`: who was busy meanwhile; ``samples_ns`` are those beside it."""
+    """The target that was busy while ``samples_ns`` were measured (:attr:`Kind.CORUN` only)."""
     alone_ns: tuple[int, ...] = ()
-    """As many, in the same rounds: while nothing else ran."""
+    """Samples while nothing else ran: as many, in the same rounds (:attr:`Kind.CORUN` only)."""
     cpu_ns: tuple[int, ...] = ()
     """CPU time of the agent in each of ``alone_ns``."""
     rounds: tuple[Round, ...] = ()
-    """In the order of the samples; empty where nothing was told of them."""
+    """Rounds in the order of the samples; empty where they are unknown."""
     warmup_runs: int | None = None
     warm: bool | None = None
     cpu_mask: str | None = None
@@ -381,20 +386,20 @@ class Measurement:
     thermal_mc_after: int | None = None
     rss_peak_kb: int | None = None
     skin_mc: int | None = None
-    """From here to ``load_percent``: of the device shortly before, where it was asked and tells
-    (:class:`nnapi_prof.device.state.DeviceState`)."""
+    """From here to ``load_percent``: state of the device shortly before, where it was asked and
+    reports it (:class:`nnapi_prof.device.state.DeviceState`)."""
     battery_percent: int | None = None
     charging: bool | None = None
     load_percent: int | None = None
     attempts: int | None = None
-    """How often it was tried; None where that is not known, so that a failure may have been due to
-    another model's."""
+    """Number of attempts; None where it is unknown, so that another model may have caused a
+    failure."""
     room: int | None = None
-    """Compilations at once that the driver was found to hold by then; None where nothing showed
-    that it holds fewer than are tried."""
+    """Number of compilations that the driver was found to hold at once; None where it held as many
+    as were tried."""
     drift_percent: int | None = None
-    """How much longer the reference model took about then than when it was fastest; None where the
-    device held still, or nobody looked."""
+    """Extra time that the reference model took around then, compared with its fastest; None where
+    the device did not drift, or this was not checked."""
     measured_at: str = ""
     """UTC, ISO 8601; the store fills it in where it is empty."""
 
@@ -417,8 +422,8 @@ class Measurement:
         )
 
     def conclusive(self, now: str) -> bool:
-        """True where nothing else is to be expected of another measurement at this time (UTC, ISO
-        8601): a driver that died or hung twice may have been ill that day."""
+        """Returns whether measuring again at this time (UTC, ISO 8601) would give nothing new. A
+        driver that died or hung twice may have had a bad day, and gets another try later."""
         if self.status not in FAILURES:
             return True
         if self.attempts == ATTEMPTS:
@@ -427,7 +432,7 @@ class Measurement:
         return self.attempts is not None
 
     def after(self, earlier: Measurement | None) -> Measurement:
-        """This row; a failure that was one before has the attempts of both."""
+        """Returns this row; a failure that follows a failure has the attempts of both."""
         if self.status not in FAILURES or earlier is None or earlier.status not in FAILURES:
             return self
         if self.attempts is None or earlier.attempts is None or earlier.key != self.key:
@@ -441,10 +446,7 @@ class Measurement:
 
     @cached_property
     def summary(self) -> Summary:
-        """Summary of ``samples_ns``, without those of throttled rounds where there are others.
-
-        Raises CostError where nothing was timed.
-        """
+        """:func:`summarise` of ``samples_ns``. Raises CostError where nothing was timed."""
         return summarise(self.samples_ns, self.rounds)
 
     @property
@@ -454,8 +456,8 @@ class Measurement:
 
     @property
     def work(self) -> Work | None:
-        """The unit's computation and traffic; None for a chain, a region or a plan, and for a row
-        without it."""
+        """The unit's computation and traffic; None for a chain, a region or a plan, and where a row
+        does not have it."""
         sizes = {name: getattr(self, name) for name in WORK_SIZES}
         if self.operation is None or self.element not in ELEMENT_BYTES or None in sizes.values():
             return None
@@ -489,7 +491,7 @@ class Measurement:
 
     @property
     def why_not(self) -> Reason:
-        """The sentence for a measurement without a latency."""
+        """The reason why this measurement has no latency."""
         return Reason.of(
             self.status.value, self.message or "", failed=self.status is not Status.REFUSED
         )

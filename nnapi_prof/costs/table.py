@@ -1,6 +1,6 @@
-"""The costs of one graph's units on one device's targets, as one value: what the partitioner takes.
+"""Cost table: the costs of a graph's units on a device's targets, as the partitioner reads them.
 
-Every source of costs (measurements, a description of a phone, a user) ends in a :class:`CostTable`.
+Every source of costs (measurements, a description of a phone, a user) gives a :class:`CostTable`.
 Each change to costs is a function from a table to a table: :func:`optimistic`, :func:`adjusted`,
 :func:`with_estimates`, :func:`drop_dominated_targets`.
 """
@@ -26,14 +26,14 @@ CostedRegion = tuple[frozenset[int], Target]
 """Units and the target that they run on as one."""
 
 Z = 1.96
-"""Standard deviations to either end of an interval: 95 % of a normal distribution."""
+"""Standard deviations to either end of an interval of 95 % of a normal distribution."""
 MOST_OPTIMISM = 0.7
-"""No sum is too high by more than this, whatever its spread."""
+"""Largest share by which a sum is taken to be too high, whatever its spread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of a target beside its operations, in ns."""
+    """Price of invocation and transfer on a target, in ns."""
 
     invocation_ns: float = 0.0
     ns_per_in_byte: float = 0.0
@@ -45,19 +45,19 @@ FREE = Price()
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A unit's marginal cost. ``error`` is the relative one that nine of ten stay below; None where
-    it is not known."""
+    """Estimated marginal cost of a unit."""
 
     ns: float
     error: float | None = None
+    """Relative error that nine of ten estimates stay below; None where it is unknown."""
     never_measured: str | None = None
-    """The type of operation, where none of it was ever measured on the target: what it is estimated
-    at rests on nothing."""
+    """Type of operation, where none of that type was ever measured on the target, so that the
+    estimate has no basis."""
 
 
 @dataclass(frozen=True, eq=False)
 class Conversions:
-    """Formats of values on t targets, and what converting values between them costs, in ns.
+    """Formats of values on t targets, and the cost in ns of converting values between them.
 
     A value is converted at most once each way: to 8-bit integers where a float target makes it (or
     it is an input of the graph) and some reader runs in 8 bits; to floats where it is made in 8
@@ -67,49 +67,48 @@ class Conversions:
     format: NDArray[np.int64]
     """[t]: 0 where values are floats, 1 where they are 8-bit integers"""
     to_int8_ns: Mapping[str, float]
-    """Value -> ns to convert it from floats; what is not named costs nothing"""
+    """Value -> ns to convert it from floats; other values cost nothing"""
     to_float_ns: Mapping[str, float]
     """Value -> ns to convert it back"""
 
 
 @dataclass(frozen=True)
 class CompileTimes:
-    """The compile time of regions, in ns; all zero on targets that are no accelerators."""
+    """Compile times of regions, in ns; zero on targets that are not accelerators."""
 
     fixed_ns: Floats
     """[t], of each segment."""
     unit_ns: Floats
     """[n, t]"""
     region_ns: Mapping[tuple[frozenset[int], int], float] = field(default_factory=dict)
-    """(units, target index) -> ns, compiled whole."""
+    """(units, target index) -> ns of a region that was compiled whole."""
 
 
 @dataclass(frozen=True, eq=False)
 class CostTable:
-    """Costs of n units on t targets, in ns or whatever else adds up along a plan.
+    """Costs of n units on t targets, in ns or another quantity that adds up along a plan.
 
     A region costs its entry in ``region_ns`` where it has one, else overhead + transfer of the
-    values that cross its boundary + the sum of its units. Targets and units are in the order of
-    their columns and rows.
+    values that cross its boundary + the sum of its units. Rows are units, columns are targets.
     """
 
     targets: tuple[Target, ...]
     unit_ns: Floats
-    """[n, t]; inf where the target cannot run the unit, or nobody knows what it costs there."""
+    """[n, t]; inf where the target cannot run the unit, or its cost there is unknown."""
     overhead_ns: Floats
     """[t], of each segment"""
     in_ns_per_byte: Floats
-    """[t], of values that enter a segment, ..."""
+    """[t], of values that enter a segment"""
     out_ns_per_byte: Floats
-    """... and of those that leave it"""
+    """[t], of values that leave a segment"""
     region_ns: Mapping[CostedRegion, float] = field(default_factory=dict)
-    """Regions that were measured whole; inf where one did not run."""
+    """Region measured whole -> ns; inf where it did not run"""
     estimated: NDArray[np.bool_] | None = None
-    """[n, t]: costs that rest on the static model; None where none does"""
+    """[n, t]: True where a cost comes from the static model; None where none does"""
     refusals: Mapping[tuple[int, Target], str] = field(default_factory=dict)
-    """(unit, target) -> why the unit cannot run there, as a sentence."""
+    """(unit, target) -> reason, as a sentence, why the unit cannot run there"""
     simulated: bool = False
-    """The costs are those of a simulated phone."""
+    """True for the costs of a simulated phone"""
     slack: Floats | None = None
     """[t]: relative standard deviation by which sums may be too high; None where all are exact"""
     noise: float | None = None
@@ -118,16 +117,15 @@ class CostTable:
     conversions: Conversions | None = None
     """None where values are in the same format everywhere"""
     copies_ns: Mapping[str, float] = field(default_factory=dict)
-    """Inputs and outputs of the graph -> ns to copy them from and to an app's buffers, which is
-    done once where an accelerator reads or writes them"""
+    """Input or output of the graph -> ns to copy it from or to an app's buffer, paid once where an
+    accelerator reads or writes it"""
     compiling: Callable[[tuple[Target, ...]], CompileTimes] | None = None
-    """Returns what compiling for some targets takes; None where nobody knows. A function, for
-    compile times are fitted, and most plans do not need them."""
+    """Returns the compile times of some targets; None where they are unknown. It is a function
+    since compile times have to be fitted, and most plans do not need them."""
     first_ns: Mapping[CostedRegion, float] = field(default_factory=dict)
-    """Regions measured whole -> the first inference after compiling"""
+    """Region measured whole -> ns of the first inference after compiling"""
     border_bytes: Mapping[str, int] = field(default_factory=dict)
-    """Values that cost something else at a border than their size tells -> the bytes that they
-    count as there"""
+    """Value whose cost at a border is not that of its size -> the bytes it counts as there"""
 
     def __post_init__(self) -> None:
         n, t = len(self.unit_ns), len(self.targets)
@@ -150,14 +148,14 @@ class CostTable:
         return {target: k for k, target in enumerate(self.targets)}
 
     def unit_cost(self, unit: int, target: Target) -> float | None:
-        """Returns a unit's marginal cost within a region, without overhead and transfer; None where
-        it cannot run there."""
+        """Returns a unit's marginal cost in ns within a region, without overhead and transfer; None
+        where it cannot run there."""
         k = self.column.get(target)
         ns = math.inf if k is None else float(self.unit_ns[unit, k])
         return ns if math.isfinite(ns) else None
 
     def price(self, target: Target) -> Price:
-        """Returns what a target costs beside its operations; nothing of one that is not there."""
+        """Returns a target's invocation and transfer prices; FREE where the table lacks it."""
         k = self.column.get(target)
         if k is None:
             return FREE
@@ -165,16 +163,16 @@ class CostTable:
         return Price(*map(float, prices))
 
     def is_estimated(self, unit: int, target: Target) -> bool:
-        """Whether a unit's cost rests on the static model."""
+        """Returns whether a unit's cost comes from the static model."""
         k = self.column.get(target)
         return k is not None and self.estimated is not None and bool(self.estimated[unit, k])
 
     def compile_times(self) -> CompileTimes | None:
-        """Returns what compiling takes on the table's targets; None where nobody knows."""
+        """Returns the compile times on the table's targets; None where they are unknown."""
         return None if self.compiling is None else self.compiling(self.targets)
 
     def on(self, targets: Iterable[Target]) -> CostTable:
-        """The costs on some of the targets, in the order of the table."""
+        """Returns the costs on some of the targets, in the order of the table."""
         chosen_targets = set(targets)
         columns = [k for k, target in enumerate(self.targets) if target in chosen_targets]
         conversions = self.conversions
@@ -194,7 +192,7 @@ class CostTable:
         )
 
     def scaled(self, factor: Floats) -> CostTable:
-        """The costs of units, invocations and transfers times a factor for each target ([t])."""
+        """Returns the costs of units, invocations and transfers times a factor per target ([t])."""
         return replace(
             self,
             unit_ns=self.unit_ns * factor,
@@ -205,30 +203,30 @@ class CostTable:
 
 
 UnitCost = Callable[[Unit, Target, float], float | None]
-"""Unit, target and what the unit costs there in ns -> what it is to cost; None keeps it off."""
+"""(unit, target, its cost there in ns) -> the cost to use; None keeps the unit off the target."""
 Weight = Callable[[Target], float] | Mapping[str, float]
-"""Target -> the factor of everything there; or patterns of target names -> factors, of which the
-first that fits counts (1 where none does)."""
+"""Target -> factor of all costs there; or pattern of target names -> factor, of which the first
+that matches counts (1 where none does)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The objective that a plan minimises, where that is not the latency."""
+    """Objective that a plan minimises instead of the latency."""
 
     name: str
-    """For people: ``energy``."""
+    """Name for people: ``energy``."""
     unit: str
-    """Of a million of its values, as milliseconds are of nanoseconds: ``mJ``."""
+    """Unit of a million of its values, as ms is for values in ns: ``mJ``."""
 
     def __str__(self) -> str:
         return f"{self.name} in {self.unit}"
 
 
 def optimistic(table: CostTable) -> CostTable:
-    """The costs with all sums at the lower ends of their intervals; measured regions stay.
+    """Returns the costs with all sums at the lower ends of their intervals; measured regions stay.
 
-    A plan that is optimal here bounds what measuring can still gain: where it is hardly faster than
-    a plan of measured regions, nothing that is left can change that plan.
+    A plan that is optimal under these costs bounds the gain of further measurements: where it is
+    hardly faster than a plan of measured regions, no measurement can change that plan.
     """
     if table.slack is None:
         return table
@@ -238,16 +236,16 @@ def optimistic(table: CostTable) -> CostTable:
 def adjusted_table(
     graph: UnitGraph, base: CostTable, cost: UnitCost | None, weight: Weight | None
 ) -> CostTable:
-    """The costs as a function and weights change them: a user's own objective.
+    """Returns the costs of a user's own objective, given as a function and weights.
 
-    The partitioner finds the least sum over segments of
+    The partitioner minimises the sum over segments of
 
         weight(target) x (invocation + transfer + the units' costs)
 
-    whatever these are, so that its plan stays the exact optimum. A region that was measured whole
-    costs what it took, plus what the function adds to (or takes from) its units. The function is
-    asked once for every unit on every target that runs it. Raises UsageError where either says what
-    is no number from 0 on, or a pattern fits no target.
+    for any such costs, so that its plan stays the exact optimum. A region that was measured whole
+    costs its latency plus what the function adds to (or subtracts from) its units. The function is
+    called once for every unit on every target that runs it. Raises UsageError where the function or
+    a weight is not a number of at least 0, or a pattern matches no target.
     """
     if isinstance(weight, Mapping):
         for pattern in weight:
@@ -264,7 +262,6 @@ def adjusted_table(
 
 
 def _factor(weight: Weight | None, target: Target) -> float:
-    """The weight of a target."""
     if weight is None:
         return 1.0
     if isinstance(weight, Mapping):
@@ -291,8 +288,8 @@ def adjusted(
     unit_ns: Mapping[tuple[int, Target], float | None],
     factor: Mapping[Target, float],
 ) -> CostTable:
-    """The costs with other costs of units (None keeps a unit off), then times a factor for each
-    target. A region that was measured whole costs what it took and the changes of its units.
+    """Returns the table with other costs of units (None keeps a unit off), times a factor for each
+    target. A region that was measured whole costs its latency plus the changes of its units.
 
     ``unit_ns`` has every unit on each target that runs it. Compile times never change.
     """
@@ -304,7 +301,7 @@ def adjusted(
     def of_region(units: frozenset[int], target: Target, ns: float) -> float:
         for unit in units:
             if (unit, target) not in unit_ns:
-                continue  # it runs only inside of regions, and has no cost of its own to change
+                continue  # it runs only within regions, and has no cost of its own to change
             own = unit_ns[unit, target]
             if own is None:
                 return math.inf
@@ -334,8 +331,8 @@ def with_estimates(
     estimates: Mapping[tuple[int, Target], Estimate],
     prices: Mapping[Target, Price] | None = None,
 ) -> CostTable:
-    """The costs with estimates of some units, and prices of targets on which nothing was
-    measured."""
+    """Returns the costs with estimates of some units, and prices of targets without
+    measurements."""
     prices = prices or {}
     unit_ns = table.unit_ns.copy()
     estimated = (
@@ -361,7 +358,7 @@ def with_estimates(
 
 
 def price_arrays(prices: Iterable[Price]) -> tuple[Floats, Floats, Floats]:
-    """The prices of targets as the arrays of a table: ``overhead_ns``, ``in_ns_per_byte`` and
+    """Returns the prices of targets as a table's arrays ``overhead_ns``, ``in_ns_per_byte`` and
     ``out_ns_per_byte``."""
     every = list(prices)
     return (
@@ -375,19 +372,21 @@ def price_arrays(prices: Iterable[Price]) -> tuple[Floats, Floats, Floats]:
 
 
 def drop_dominated_targets(table: CostTable, *, auto: bool = False) -> CostTable:
-    """The costs without preferences under which no region was faster beyond noise than under
-    another of the same accelerator, likewise without one thread of the CPU beside several, and
-    without "auto" where a named accelerator is as fast. All stay where nothing was measured.
+    """Returns the costs without targets that are never faster, beyond noise, than a similar one.
+
+    Dropped are preferences under which no region was faster than under another preference of the
+    same accelerator, one CPU thread beside several, and "auto" where a named accelerator is as
+    fast. All targets stay where nothing was measured.
 
     The preferences of an accelerator are alternatives of one driver, and NNAPI's own choice
-    ("auto") is one of its accelerators; often some of them run alike. Kept as targets of their own
-    they only multiply luck: of several noisy measurements of one thing the partitioner takes the
-    luckiest, region by region, and measuring never comes to rest.
+    ("auto") is one of its accelerators; often several of them run alike. As separate targets they
+    would only add chance: the partitioner picks the luckiest of several noisy measurements of the
+    same thing, region by region, and measuring never settles.
 
-    Of equals the preference for fast answers stays. What was measured on the others is left out of
-    plans, not of the fits. With ``auto`` NNAPI's own choice stays, whatever it equals. Relaxed or
-    in float16 a processor is left out where it is no faster than in float32; any other two
-    precisions are alternatives, of error if not of latency.
+    Among equals the preference for fast answers stays. Measurements of dropped targets are left out
+    of plans, not of the fits. With ``auto``, NNAPI's own choice always stays. A processor in
+    relaxed or float16 is dropped where it is no faster than in float32; any other two precisions
+    are alternatives, since their errors differ.
     """
     if table.noise is None:
         return table
@@ -400,7 +399,7 @@ def drop_dominated_targets(table: CostTable, *, auto: bool = False) -> CostTable
 
 
 def _dominance_rank(target: Target) -> tuple[bool, bool, bool]:
-    """Those that stay where they are equal first."""
+    """Returns a sort key that puts the target to keep among equals first."""
     leading = target.preference in (None, Preference.FAST_SINGLE_ANSWER)
     return target.accelerator == AUTO, target.precision is not Precision.FLOAT32, not leading
 
@@ -415,10 +414,10 @@ def _comparable(target: Target, rival: Target, auto: bool) -> bool:
 
 
 def _adds_nothing(table: CostTable, noise: float, target: Target, rival: Target) -> bool:
-    """Whether ``rival`` runs all that ``target`` runs, as fast but for noise.
+    """Returns whether ``rival`` runs all that ``target`` runs, as fast within noise.
 
-    Compared are all regions measured on both: what choosing the faster of the two for each of them
-    would save of their sum. Noise alone saves 0.56 of its standard deviation that way.
+    Over the regions measured on both, this compares the share that choosing the faster target for
+    each would save. Noise alone saves 0.56 of its standard deviation that way.
     """
     whole = table.region_ns
     both = [
@@ -435,7 +434,6 @@ def _adds_nothing(table: CostTable, noise: float, target: Target, rival: Target)
 
 
 def planning_costs(costs: CostTable) -> tuple[CostTable, CostTable]:
-    """The costs without targets that only multiply luck (see
-    :func:`~nnapi_prof.costs.table.drop_dominated_targets`): those that plans are made by, and
-    those of their baselines."""
+    """Returns the costs for plans and the costs for their baselines, both without dominated targets
+    (see :func:`~nnapi_prof.costs.table.drop_dominated_targets`)."""
     return drop_dominated_targets(costs), drop_dominated_targets(costs, auto=True)

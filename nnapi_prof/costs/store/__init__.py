@@ -1,6 +1,6 @@
-"""The cost store: measurements and devices in SQLite, or in a PostgreSQL that a team shares.
+"""Cost store: measurements and devices in SQLite, or in PostgreSQL for a team.
 
-The devices of a cost table: what they are called, and what was measured on each.
+This module also finds devices by their names and lists what was measured on each.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from nnapi_prof.errors import UsageError
 LOGGER = logging.getLogger(__name__)
 _MOST_SHOWN = 5
 _SORTING_PLANS = ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin")
-"""What PostgreSQL is to avoid for the first rows: it cannot guess how many fit a pattern, and where
-it takes them to be few it reads and sorts all."""
+"""Query plans that PostgreSQL must avoid for the first rows. It cannot guess how many rows match a
+pattern; where it expects few, it would read and sort all of them."""
 T = TypeVar("T")
 
 
 class Tally(NamedTuple):
-    """How many rows there are of one kind of measurement, and when the first and the last was."""
+    """Number of rows of one kind of measurement, and the times of the first and the last."""
 
     fingerprint: str
     kind: str
@@ -66,20 +66,20 @@ class Tally(NamedTuple):
 
 
 class CostStore:
-    """An append-only table of measurements; each ``add`` is on disk when it returns.
+    """Append-only table of measurements; each ``add`` is on disk when it returns.
 
-    ``url_or_path`` is a file, or a URL of SQLite's or PostgreSQL's; None is
+    ``url_or_path`` is a file, or a URL of SQLite or PostgreSQL; None stands for
     :func:`~nnapi_prof.costs.default_location`. A file that does not exist is created. Several
-    processes may write at once, and what another writer or a server's restart broke is tried again
-    for half a minute. Raises CostError where the database cannot be opened, belongs to something
-    else, or has another schema version; ``patient`` waits for a server that was there before as a
-    writer does.
+    processes may write at once. A transaction that fails because of another writer or a server's
+    restart is retried for half a minute; with ``patient``, opening the database waits as long for a
+    server that does not answer. Raises CostError where the database cannot be opened, belongs to
+    another program, or has another schema version.
     """
 
     def __init__(self, url_or_path: str | Path | None = None, patient: bool = False) -> None:
         self._database = Database(url_or_path, patient)
         self.location = self._database.location
-        """A file's path, or a URL without its password."""
+        """Path of the file, or URL without its password."""
         self._left_out: dict[int, str] = {}
         self._added = self._insert_new(MEASUREMENTS).returning(MEASUREMENTS.c.id)
         LOGGER.debug("the cost table is %s", self.location)
@@ -98,9 +98,9 @@ class CostStore:
     def add(self, *measurements: Measurement, devices: Iterable[DeviceRow] = ()) -> int:
         """Appends measurements in one transaction, committed when this returns.
 
-        Returns how many were new: one that says in every field what a row says already, its time
-        included, is that row. Devices come along in the same transaction where they are not known.
-        One without a time gets that of :meth:`stamp`.
+        Returns how many were new: a measurement that equals a row in every field, its time
+        included, is not added again. The transaction also adds devices that are not known. A
+        measurement without a time gets that of :meth:`stamp`.
         """
         timed = [m if m.measured_at else self.stamp(m) for m in measurements]
         rows = [to_row(m, m.measured_at) for m in timed]
@@ -111,30 +111,29 @@ class CostStore:
                 connection.execute(self._insert_new(DEVICES), named)
             if not rows:
                 return 0
-            # One row, which is what a profile adds, goes a shorter way through SQLAlchemy.
+            # A single row, which is what a profile adds, takes a faster path in SQLAlchemy.
             return len(connection.execute(self._added, rows if len(rows) > 1 else rows[0]).all())
 
         return self._database.write(work) if rows or named else 0
 
     def stamp(self, measurement: Measurement) -> Measurement:
-        """Return a measurement of this moment with its time: now, and always after the rows that
-        measured the same, so that it supersedes them. Where the host's clock stepped back since
-        then, that is a microsecond after the newest."""
+        """Returns the measurement with the current time, or, where the host's clock was set back, a
+        microsecond after the newest row that measured the same: it always supersedes those rows."""
         row = to_row(measurement, "")
         query = newest_time(row)
         newest = self._database.read(lambda link: link.execute(query).scalar_one())
         return replace(measurement, measured_at=time_after(newest))
 
     def add_device(self, fingerprint: str, description: Mapping[str, Any], simulated: bool) -> None:
-        """Remembers a device; nothing changes where it is known already."""
+        """Adds a device, unless it is known already."""
         self.add(devices=[DeviceRow(fingerprint, description, simulated, utc_now())])
 
     def mark_drift(self, measurements: Iterable[Measurement], percent: int) -> None:
-        """Marks rows that :meth:`add` took, with their ``measured_at``, as of a drifting window."""
+        """Marks rows that :meth:`add` stored, with their ``measured_at``, as measured in drift."""
         self._mark(measurements, "drift_percent", percent)
 
     def mark_room(self, measurement: Measurement, room: int) -> None:
-        """Notes at such a row how many compilations its driver holds at once."""
+        """Stores in such a row how many compilations its driver holds at once."""
         self._mark([measurement], "room", room)
 
     def _mark(self, measurements: Iterable[Measurement], column: str, value: int) -> None:
@@ -150,7 +149,7 @@ class CostStore:
         return self._database.write(work) if writing else self._database.read(work)
 
     def _insert_new(self, table: Table) -> Insert:
-        """Leaves out what is there already, and what another process is adding just now."""
+        """Returns an INSERT that skips rows that exist, or that another process is just adding."""
         if self._database.is_sqlite:
             return sqlite.insert(table).on_conflict_do_nothing()
         return postgresql.insert(table).on_conflict_do_nothing()
@@ -158,7 +157,7 @@ class CostStore:
     # ---- reading -----------------------------------------------------------------------------
 
     def devices(self) -> list[DeviceRow]:
-        """All devices, in order of first sight."""
+        """Returns all devices, in order of first sight."""
         query = select(DEVICES).order_by(DEVICES.c.first_seen, DEVICES.c.fingerprint)
         rows = self._database.read(
             lambda connection: [DeviceRow(**row) for row in connection.execute(query).mappings()]
@@ -166,16 +165,14 @@ class CostStore:
         return [row for row in rows if isinstance(row.description, dict)]
 
     def rows(self, selection: Selection | None = None) -> list[dict[str, Any]]:
-        """Rows as the table has them (:mod:`.schema`), in order of arrival.
+        """Returns rows of the table (see :mod:`nnapi_prof.costs.store.rows`), in order of arrival.
 
-        Rows that cannot be (a time below 0, say) are left out, and a warning of the logger says
-        which; of those that measured the same the one before them is the newest then.
+        Impossible rows (with a time below 0, say) are left out with a warning in the log. They do
+        not supersede earlier rows that measured the same.
         """
         return [row for row, _ in self._fitting(selection or Selection())]
 
     def _fitting(self, chosen: Selection) -> list[tuple[dict[str, Any], Measurement]]:
-        """Rows, and what they say."""
-
         def work(connection: Connection) -> list[tuple[dict[str, Any], Measurement]]:
             if chosen.first is not None and not self._database.is_sqlite:
                 for plan in _SORTING_PLANS:
@@ -191,7 +188,7 @@ class CostStore:
                             bad[row["id"]] = f"row {row['id']} ({why})"
                 self._leave_out(bad)
                 if bad and (chosen.newest or chosen.first):
-                    continue  # of those that remain, others may be the newest or the first
+                    continue  # without the bad rows, others may be the newest or the first
                 if chosen.first is not None:
                     rows.sort(key=lambda each: (each[0]["measured_at"], each[0]["id"]))
                 return sorted(rows[: chosen.first], key=lambda each: each[0]["id"])
@@ -210,27 +207,26 @@ class CostStore:
         )
 
     def most_rows(self) -> int:
-        """Returns an upper bound of the number of rows: as many as there have ever been."""
+        """Returns an upper bound of the number of rows: the number of rows ever added."""
         query = select(func.coalesce(func.max(MEASUREMENTS.c.id), 0))
         return self._database.read(lambda link: int(link.execute(query).scalar_one()))
 
     def fingerprints(self) -> list[str]:
-        """Lists the fingerprints of all devices with rows, in order: one look into the index for
-        each."""
+        """Returns the fingerprints of all devices with rows, in order, by one index lookup each."""
         column = MEASUREMENTS.c.fingerprint
         return self._database.read(
             lambda link: [str(row[0]) for row in link.execute(_distinct(column))]
         )
 
     def agent_versions(self, fingerprint: str, target: str) -> set[str]:
-        """Return the agents that measured a device's target (:attr:`.Target.key`)."""
+        """Returns the versions of agents that measured a device's target (:attr:`.Target.key`)."""
         m = MEASUREMENTS.c
         rows = (m.fingerprint == fingerprint, m.target == target)
         query = select(m.agent_version).where(*rows).distinct()
         return self._database.read(lambda link: set(link.execute(query).scalars()))
 
     def members(self) -> dict[str, tuple[str, ...]]:
-        """Signature -> its units' signatures, of all that was measured."""
+        """Returns signature -> its units' signatures, for all rows."""
         m = MEASUREMENTS.c
         each = _distinct(m.signature).subquery()
         first = select(m.members).where(m.signature == each.c[0]).limit(1).scalar_subquery()
@@ -238,7 +234,7 @@ class CostStore:
         return {name: tuple(units) for name, units in rows if isinstance(units, list)}
 
     def tally(self) -> list[Tally]:
-        """Every row there is, counted without being read."""
+        """Counts all rows by device, kind, status and target, without reading them."""
         m = MEASUREMENTS.c
         what = (m.fingerprint, m.kind, m.status, m.target, m.simulated)
         when = (func.min(m.measured_at), func.max(m.measured_at))
@@ -246,8 +242,8 @@ class CostStore:
         return self._database.read(lambda link: [Tally(*row) for row in link.execute(query)])
 
     def have(self, fingerprint: str, signatures: Collection[str] | None = None) -> set[Key]:
-        """Return the keys that need not be measured again on a device: what ran, what is not
-        supported, and what failed alone in the last half of a day, or on two days."""
+        """Returns the keys that need not be measured again on a device: those that ran, were
+        refused, or failed alone within the last half a day or on two days."""
         columns = [MEASUREMENTS.c[name] for name in Key._fields]
         selection = Selection(fingerprints=(fingerprint,), signatures=signatures)
 
@@ -267,10 +263,11 @@ class CostStore:
         signatures: Collection[str] | None = None,
         conditions: Conditions | None = None,
     ) -> list[Measurement]:
-        """The last measurement of each (signature, target, conditions) of a device.
+        """Returns the last measurement of each (signature, target, conditions) of a device.
 
-        ``signatures`` limits to those, ``conditions`` to rows measured under what of them concerns
-        the row's engine. In order of arrival; the last is the one that was measured last.
+        ``signatures`` limits the result to these signatures. ``conditions`` limits it to rows
+        measured under these conditions, as far as they concern the row's engine. Rows are in order
+        of arrival; the last measurement is the one with the latest time.
         """
         return self.select(
             Selection((fingerprint,), signatures, conditions=conditions, newest=True)
@@ -282,8 +279,8 @@ class CostStore:
 
 
 def _distinct(column: Column[str]) -> Select[tuple[str]]:
-    """A column's different values, by the index that begins with it: both databases would read all
-    rows for a DISTINCT."""
+    """Selects a column's distinct values by the index that begins with it; for a DISTINCT both
+    databases would read all rows."""
     steps = select(func.min(column).label("value")).cte("steps", recursive=True)
     following = select(func.min(column)).where(column > steps.c.value).scalar_subquery()
     steps = steps.union_all(select(following).where(steps.c.value.is_not(None)))
@@ -295,34 +292,34 @@ _IDS_PER_QUERY = 500
 
 @dataclass(frozen=True)
 class Pruned:
-    """The rows that were deleted, or would be."""
+    """Rows that were deleted, or would be."""
 
     deleted: bool
-    """False: nothing was touched."""
+    """False where nothing was deleted yet."""
     devices: Mapping[str, int]
-    """Fingerprint -> its rows that go."""
+    """Fingerprint -> number of its rows to delete."""
     forgotten: tuple[str, ...]
-    """Devices that no row is left of; their descriptions go, too."""
+    """Devices without remaining rows; their descriptions are deleted, too."""
     kept: int
-    """Rows left in the table."""
+    """Number of rows left in the table."""
 
     @property
     def rows(self) -> int:
-        """How many go."""
+        """Number of rows to delete."""
         return sum(self.devices.values())
 
 
 def prune(
     store: CostStore, selection: Selection, *, superseded: bool = False, deleting: bool = False
 ) -> Pruned:
-    """Counts, or with ``deleting`` deletes, the rows that fit a selection, all in one transaction.
+    """Counts, or with ``deleting`` deletes, the rows that match a selection, in one transaction.
 
-    The one thing that takes rows away from a cost table. The file of an SQLite table does not
-    shrink; what comes next is written into the room.
+    Nothing else deletes rows from a cost table. The file of an SQLite table does not shrink; later
+    rows fill the free space.
 
-    ``superseded`` limits to rows that no plan reads any more: a newer one, whether it fits or not,
-    measured the same. What ``selection.newest`` says is not asked. Raises UsageError where that
-    would be every row there can be; CostError where the database cannot be written.
+    ``superseded`` limits the rows to those that no plan reads any more, because a newer row,
+    matching or not, measured the same. ``selection.newest`` is ignored. Raises UsageError where the
+    selection would match every row; CostError where the database cannot be written.
     """
     selection = selection.with_(newest=False)
     if selection == Selection() and not superseded:
@@ -364,7 +361,7 @@ def prune(
 
 @dataclass(frozen=True)
 class NamedDevice:
-    """A device of the table, as people call it."""
+    """Device of the table, with its name for people."""
 
     fingerprint: str
     name: str
@@ -372,7 +369,7 @@ class NamedDevice:
 
 @dataclass(frozen=True)
 class Measured(NamedDevice):
-    """A device and how much was measured on it."""
+    """Device with counts of its measurements."""
 
     simulated: bool
     rows: int
@@ -380,12 +377,13 @@ class Measured(NamedDevice):
     statuses: Mapping[str, int]
     targets: tuple[str, ...]
     first: str
-    """UTC, ISO 8601: the first measurement's time."""
+    """Time of the first measurement: UTC, ISO 8601."""
     last: str
 
 
 def name_of(device: DeviceRow | None) -> str:
-    """In two or three words, as phones name themselves; ``unknown`` of a table without it."""
+    """Returns a device's name in two or three words, as phones name themselves; ``unknown`` where
+    the table does not have the device."""
     if device is None:
         return "unknown"
     description: Mapping[str, Any] = device.description
@@ -405,12 +403,12 @@ def _machine(description: Mapping[str, Any]) -> str:
 
 D = TypeVar("D", bound=NamedDevice)
 _MOST_LISTED = 20
-"""Devices that a message names."""
+"""Most devices that a message names."""
 
 
 def named(store: CostStore) -> list[NamedDevice]:
-    """Every device with rows, in order of first sight: its rows are not counted, which of millions
-    takes seconds."""
+    """Returns every device with rows, in order of first sight, without counting rows, which takes
+    seconds for millions of them."""
     there = set(store.fingerprints())
     devices = {row.fingerprint: name_of(row) for row in store.devices() if row.fingerprint in there}
     devices |= dict.fromkeys(sorted(there - devices.keys()), name_of(None))
@@ -418,7 +416,7 @@ def named(store: CostStore) -> list[NamedDevice]:
 
 
 def measured(store: CostStore) -> list[Measured]:
-    """Every device with rows, the one measured last at the end."""
+    """Returns every device with rows, the one measured last at the end."""
     rows_by_name = {device.fingerprint: device for device in store.devices()}
     devices = []
     tallies: dict[str, list[Tally]] = {}
@@ -447,7 +445,7 @@ def measured(store: CostStore) -> list[Measured]:
 
 
 def find(devices: Sequence[D], words: str) -> list[D]:
-    """Those whose fingerprint begins with ``words``, or whose name fits them as a pattern.
+    """Returns devices whose fingerprint begins with ``words``, or whose name matches the pattern.
 
     Raises UsageError where there is none.
     """
@@ -469,8 +467,7 @@ def find(devices: Sequence[D], words: str) -> list[D]:
 
 
 def find_one(devices: Sequence[D], words: str) -> D:
-    """Finds the one device that :func:`find` finds; raises UsageError where there are several,
-    too."""
+    """Returns the one device that :func:`find` finds; raises UsageError for none or several."""
     matches = find(devices, words)
     if len(matches) > 1:
         raise UsageError(
@@ -480,7 +477,7 @@ def find_one(devices: Sequence[D], words: str) -> D:
 
 
 def listed(devices: Sequence[NamedDevice]) -> str:
-    """In a sentence, of many the first."""
+    """Returns devices as a list for a sentence, of many the first :data:`_MOST_LISTED`."""
     words = [f"{each.fingerprint} ({each.name})" for each in devices[:_MOST_LISTED]]
     more = len(devices) - len(words)
     return ", ".join([*words, *([f"{more} more"] if more else [])])

@@ -1,9 +1,9 @@
-"""Open the database of the cost store, migrate it, and run transactions that are tried again.
+"""Open the database of the cost store, migrate it, and run transactions with retries.
 
 SQLite is a file that several processes of one machine write to; PostgreSQL is a server that a team
-shares. Everything may be written twice without harm (a row's digest is unique), so a transaction
-whose end was not confirmed is simply run again. A migration takes the tables from one version of
-the schema to the next, in the transaction that opens the database.
+shares. Writing something twice does no harm (a row's digest is unique), so a transaction whose
+commit was not confirmed is simply run again. A migration takes the tables from one version of the
+schema to the next, in the transaction that opens the database.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from nnapi_prof.errors import CostError, escape_untrusted, non_regular_kind, opt
 
 
 def _to_8(connection: Connection) -> None:
-    """Add how often a measurement was tried. Digests stay: they do not tell of it."""
+    """Add the number of attempts. Digests stay, since they do not contain it."""
     connection.exec_driver_sql("ALTER TABLE measurements ADD COLUMN attempts INTEGER")
 
 
 def _to_9(connection: Connection) -> None:
-    """Add how many compilations a driver holds at once. Digests stay: they do not tell of it."""
+    """Add the number of compilations that a driver holds at once, which digests do not contain."""
     connection.exec_driver_sql("ALTER TABLE measurements ADD COLUMN room INTEGER")
 
 
 def _to_10(connection: Connection) -> None:
-    """Add what copies of inputs and outputs took, of which digests do not tell either."""
+    """Add the times to copy inputs and outputs, which digests do not contain."""
     connection.exec_driver_sql("ALTER TABLE measurements ADD COLUMN copies_ns JSON")
 
 
 def _to_11(connection: Connection) -> None:
-    """Rename what is measured of processors that work at once. Digests keep the former names."""
+    """Rename the column and the kind of units that ran side by side. Digests keep the old names."""
     connection.exec_driver_sql("ALTER TABLE measurements RENAME COLUMN beside TO corunner")
     connection.exec_driver_sql("UPDATE measurements SET kind = 'corun' WHERE kind = 'beside'")
 
@@ -64,12 +64,12 @@ MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     10: _to_10,
     11: _to_11,
 }
-"""Version -> what makes it of the version before; the last is the schema's version."""
+"""Version -> migration from the version before; the last is :data:`SCHEMA_VERSION`."""
 
 
 def migrate(connection: Connection, version: int) -> int:
-    """Run what comes after ``version``; return the version reached, which is ``version`` where no
-    migration begins with it."""
+    """Run the migrations after ``version`` and return the version reached, which is ``version``
+    where no migration starts from it."""
     while (step := MIGRATIONS.get(version + 1)) is not None:
         step(connection)
         version += 1
@@ -78,15 +78,15 @@ def migrate(connection: Connection, version: int) -> int:
 
 
 BUSY_TIMEOUT_MS = 30_000
-"""How long a writer waits for another one; a commit takes well under a millisecond."""
+"""Longest wait of a writer for another one; a commit takes well under a millisecond."""
 RETRY_S = 30.0
-"""How long a transaction is tried again: longer than a server takes to restart."""
+"""Seconds for which a transaction is retried: longer than a server takes to restart."""
 
 MAX_CELL_BYTES = 256 << 20
-"""Of SQLite: of a cell, a row and a query."""
+"""Largest cell, row or query in SQLite, in bytes."""
 
 _BACKENDS = ("sqlite", "postgresql")
-_OPENING_LOCK = 0x6E6E7066  # "nnpf": PostgreSQL's advisory lock of those who open
+_OPENING_LOCK = 0x6E6E7066  # "nnpf": PostgreSQL's advisory lock for opening the database
 _TRANSIENT = {
     "40001": "serialization failure",
     "40P01": "deadlock",
@@ -100,11 +100,11 @@ T = TypeVar("T")
 
 
 class Database:
-    """A database with our tables, created where it is new.
+    """Database with the tables of a cost store, created where it is new.
 
-    ``url_or_path`` as of :class:`~nnapi_prof.costs.store.CostStore`. Raises CostError where the
-    database cannot be opened, belongs to something else, or has another schema version; of one
-    that was there before (``patient``) after it stayed away for :data:`RETRY_S`.
+    ``url_or_path`` is that of :class:`~nnapi_prof.costs.store.CostStore`. Raises CostError where
+    the database cannot be opened, belongs to another program, or has another schema version. With
+    ``patient``, a server that does not answer is tried again for :data:`RETRY_S`.
     """
 
     def __init__(self, url_or_path: str | Path | None, patient: bool = False) -> None:
@@ -119,7 +119,7 @@ class Database:
                 f"cost table {self.location}: it is {what}", "name a file, or a PostgreSQL URL"
             )
         try:
-            # A server may have ended connections that lay idle for a night.
+            # A server may have closed connections that were idle for a night.
             self._engine: Engine = create_engine(
                 url, pool_pre_ping=not self.is_sqlite, json_deserializer=_lenient_json
             )
@@ -151,7 +151,7 @@ class Database:
         return self._run("read", call)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Commits what ``work`` writes; it may run several times and must not mind."""
+        """Runs ``work`` and commits what it writes; ``work`` may run several times."""
 
         def call() -> T:
             with self._engine.begin() as connection:
@@ -162,13 +162,13 @@ class Database:
     # ---- opening -----------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Creates the tables where the database is new, else checks whose they are."""
+        """Creates the tables where the database is new, else checks and migrates them."""
         if not self.is_sqlite or Path(self.location).exists():
             with self._engine.connect() as connection:
                 if self.is_sqlite:
                     self._refuse_programs(connection)
                 if _schema_version(connection) == SCHEMA_VERSION:
-                    return  # the usual case, which asks for no lock and no right to write
+                    return  # the usual case, which needs no lock and no write access
         with self._exclusive() as connection:
             version = _schema_version(connection)
             if version is None:
@@ -177,8 +177,8 @@ class Database:
                 raise CostError(f"cost table {self.location}: {_wrong_version(reached)}")
 
     def _refuse_programs(self, connection: Connection) -> None:
-        """Ours is a file of tables: a stranger's views may never end, and triggers change what is
-        added."""
+        """Raises CostError for a file with views or triggers: a stranger's views may never end, and
+        triggers may change what is added."""
         program = connection.exec_driver_sql(
             "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger') "
             "OR sql LIKE 'CREATE VIRTUAL%' LIMIT 1"
@@ -206,13 +206,13 @@ class Database:
 
     @contextmanager
     def _exclusive(self) -> Iterator[Connection]:
-        """A transaction that no other process opening the same database runs beside."""
+        """Opens a transaction that excludes other processes that open the same database."""
         if not self.is_sqlite:
             with self._engine.begin() as connection:
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_OPENING_LOCK})")
                 yield connection
             return
-        # The sqlite3 module opens no transaction before DDL, so it is opened by hand.
+        # The sqlite3 module begins no transaction before DDL, so this does.
         with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             if self._writable():
                 connection.exec_driver_sql("PRAGMA journal_mode = WAL")
@@ -233,7 +233,8 @@ class Database:
     # ---- errors ------------------------------------------------------------------------------
 
     def _run(self, verb: str, work: Callable[[], T]) -> T:
-        """Tries again what another writer or the server's restart broke; the rest is CostError."""
+        """Runs ``work``; retries errors due to another writer or a server's restart, and raises
+        CostError for all others."""
         deadline = time.monotonic() + RETRY_S
         pause = 0.01
         while True:
@@ -244,18 +245,18 @@ class Database:
                     raise CostError(self._sentence(verb, error)) from error
             except SQLAlchemyError as error:
                 raise CostError(f"cost table {self.location}: cannot {verb} it: {error}") from error
-            time.sleep(pause * random.uniform(0.5, 1.5))  # those who collided do not meet again
+            time.sleep(pause * random.uniform(0.5, 1.5))  # so that writers do not collide again
             pause = min(2 * pause, 1.0)
 
     def _is_transient(self, error: DBAPIError) -> bool:
         if self.is_sqlite:
-            # "locking protocol": somebody else opens or recovers the write-ahead log.
+            # "locking protocol": another process opens or recovers the write-ahead log.
             transient = ("locked", "busy", "locking protocol")
             return any(words in str(error.orig) for words in transient)
         state = getattr(error.orig, "sqlstate", None)
         if state is not None:
             return state in _TRANSIENT or state.startswith("08")
-        # No answer at all: of a server that was there before, it is expected back.
+        # No answer at all: a server that answered before is expected back.
         return self._expected and (error.connection_invalidated or _is_operational(error))
 
     def _sentence(self, verb: str, error: DBAPIError) -> str:
@@ -268,8 +269,8 @@ class Database:
 
 
 def table_url(where: str) -> URL:
-    """Returns the URL of a file (whose folder is made) or of a URL; the driver is the one that is
-    tested."""
+    """Returns the database URL of a file (whose folder is created) or of a URL, with the driver
+    that is tested."""
     if "://" not in where:
         path = Path(where).expanduser()
         try:
@@ -297,7 +298,7 @@ def table_url(where: str) -> URL:
 
 
 def _schema_version(connection: Connection) -> int | None:
-    """The schema's version; None where our tables are not."""
+    """Returns the schema's version; None for a database without our tables."""
     if not inspect(connection).has_table(SCHEMA.name):
         return None
     version = connection.execute(select(SCHEMA.c.version)).scalar_one_or_none()
@@ -322,8 +323,7 @@ def _is_operational(error: DBAPIError) -> bool:
 
 
 def _lenient_json(text: str | bytes) -> Any:
-    """Parses a cell's JSON; where it is not JSON, returns a text that says so, which no row can
-    have there."""
+    """Parses a cell's JSON; for invalid JSON, returns a text that no valid row can have there."""
     try:
         return json.loads(text)
     except (ValueError, TypeError, RecursionError):
@@ -334,10 +334,10 @@ def _set_up_sqlite(connection: Any, record: object) -> None:
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_CELL_BYTES)
     cursor = connection.cursor()
-    # A file of a stranger may have views and triggers: what they call is limited to what is safe.
+    # A stranger's file may have views and triggers: they may call only safe functions.
     cursor.execute("PRAGMA trusted_schema = OFF")
     cursor.execute("PRAGMA cell_size_check = ON")
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-    # With WAL a commit survives the death of the process; only a power cut may take the last ones.
+    # With WAL a commit survives a crash of the process; only a power cut may lose the last ones.
     cursor.execute("PRAGMA synchronous = NORMAL")
     cursor.close()

@@ -1,6 +1,6 @@
-"""The cost table as a pandas DataFrame, and that as CSV or Parquet for other programs.
+"""Cost table as a pandas DataFrame, and as CSV or Parquet for other programs.
 
-Tables are exchanged as SQLite files, which :mod:`nnapi_prof.costs.store.files` adds to each other.
+Cost tables are exchanged as SQLite files, which :func:`merge` adds to each other.
 """
 
 from __future__ import annotations
@@ -30,21 +30,20 @@ from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.errors import CostError, escape_untrusted
 
 DERIVED = ("n_samples", "median_ns", "p95_ns", "spread_ns", "minimum_ns")
-"""Summary of ``samples_ns`` without those of throttled rounds where there are others: how many,
-and in ns their median, their 95th percentile, the spread (a robust sigma) and the least of them; 0
-and NaN where nothing was timed."""
+"""Summary of ``samples_ns`` (:func:`~nnapi_prof.costs.measurement.summarise`): their number, and in
+ns their median, 95th percentile, spread (a robust sigma) and minimum; 0 and NaN where nothing was
+timed."""
 COLUMNS = ("id", *CONTENT, *DERIVED)
 Format = Literal["csv", "parquet"]
 
 
 def frame(store: CostStore, selection: Selection | None = None) -> pandas.DataFrame:
-    """Return rows of ``store`` (all that were ever added, without a ``selection``) in order of
-    arrival.
+    """Return rows of ``store`` (all rows without a ``selection``) in order of arrival.
 
-    Columns are :data:`COLUMNS`, also where there are no rows: those of the table ``measurements``
-    as :mod:`nnapi_prof.costs.store.rows` explains them, with units, and :data:`DERIVED`. Whole
-    numbers are ``Int64`` and truth values ``boolean``, which have room for what is not known
-    (``<NA>``); lists (``samples_ns``, ``rounds``, ...) are Python's.
+    Columns are :data:`COLUMNS`, also where there are no rows: those of the table ``measurements``,
+    documented with their units in :mod:`nnapi_prof.costs.store.rows`, and :data:`DERIVED`. Whole
+    numbers are ``Int64`` and truth values ``boolean``, both of which allow unknown values
+    (``<NA>``); lists (``samples_ns``, ``rounds``, ...) are Python lists.
 
         with CostStore("costs.sqlite") as store:
             table = frame(store, Selection(targets=("nnapi:*",), newest=True))
@@ -71,8 +70,8 @@ def _summary(row: Mapping[str, Any]) -> tuple[float, ...]:
 
 
 def encode(table: pandas.DataFrame, form: Format) -> bytes:
-    """Return a :func:`frame` as pandas writes it, control characters of drivers' texts as visible
-    escapes, lists in CSV as JSON. Raises CostError where Parquet lacks pyarrow."""
+    """Return a :func:`frame` as a file, with control characters in drivers' texts escaped, and in
+    CSV with lists as JSON. Raises CostError where Parquet lacks pyarrow."""
     table = table.assign(**{name: table[name].map(_printable) for name in SHOWN})
     if form == "csv":
         lists = {name: table[name].map(_as_json) for name in (*LISTS, "rounds")}
@@ -93,33 +92,33 @@ def _as_json(values: list[Any] | None) -> str | None:
     return None if values is None else json.dumps(values)
 
 
-# One cost table's measurements into another: a file of a laptop's into the server of a team.
+# Merging one cost table into another: a laptop's file into a team's server.
 
 ROWS_PER_STEP = 1000
-"""In one transaction: a merge that is interrupted keeps what it has, and holds no more at once."""
+"""Rows in one transaction and in memory; an interrupted merge keeps the finished transactions."""
 
 
 @dataclass(frozen=True)
 class Merged:
-    """The result of merging a table."""
+    """Result of merging a table into another."""
 
     rows: int
-    """In it."""
+    """Number of rows in the source."""
     added: int
-    """Of them new; the others were in the table already."""
+    """Number of new rows; the others were in the table already, or impossible."""
     left_out: int
-    """Of them impossible (a time below 0, say)."""
+    """Number of impossible rows (with a time below 0, say)."""
     devices: int
-    """With rows in it."""
+    """Number of devices with rows in the source."""
 
 
 def merge(
     store: CostStore, source: CostStore, told: Callable[[int, int], None] = lambda done, of: None
 ) -> Merged:
-    """Adds all rows and devices of ``source``; those that are there already are left.
+    """Adds all rows and devices of ``source`` that ``store`` does not have.
 
-    ``told`` hears how many of how many rows were looked at. Raises CostError where either database
-    fails; the steps before stay, and the same call does the rest.
+    ``told`` is called with the number of rows done and their total. Raises CostError where either
+    database fails; finished steps stay, and the same call resumes.
     """
     there = set(source.fingerprints())
     store.add(devices=[device for device in source.devices() if device.fingerprint in there])

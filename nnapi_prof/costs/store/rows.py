@@ -1,7 +1,7 @@
-"""Define the tables of the cost store, every column with its unit, and convert rows.
+"""Define the tables of the cost store, with the unit of every column, and convert rows.
 
-Rows are only added, until ``costs prune`` deletes some. A measurement that is repeated
-(``--fresh``) becomes a second row, and readers take the one of each key that was measured last.
+Rows are only added, until ``costs prune`` deletes some. A repeated measurement (``--fresh``)
+becomes a second row; readers take the last measurement of each key.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from nnapi_prof.graph.plan import Engine, Target, is_target
 SCHEMA_VERSION = 11
 """Version of the tables below; a database of another version is refused.
 
-The rule: every change of a table or a column raises it by one, and comes with a migration from the
-version before, in place and in the transaction that opens the database
-(:class:`.database.Database`). Released versions wrote tables from 7 on, and no measurement of
-theirs may be lost. A migration is SQL for the tables as they were, not for those of this module,
-which go on changing."""
+Every change of a table or a column raises it by one, and comes with a migration from the version
+before, which runs in place in the transaction that opens the database
+(:class:`.database.Database`). Released versions wrote tables from 7 on, and none of their
+measurements may be lost. A migration is SQL for the tables as they were then, since the tables of
+this module go on changing."""
 
 METADATA = MetaData()
 IN_BYTES = {"measured_at": 'COLLATE "C"'}
-"""PostgreSQL's index of times: as :mod:`.selection` compares them, in every language."""
+"""Collation of PostgreSQL's index of times: byte order, which :mod:`.selection` compares by."""
 
 
 def _column(name: str, kind: Any, comment: str, *, null: bool = False, key: bool = False) -> Any:
@@ -156,16 +156,16 @@ DEVICES = Table(
 
 
 _MAYBE_LISTS = ("copies_ns", "alone_ns", "cpu_ns")
-"""None where they are empty: nothing was copied, or it did not run side by side."""
+"""Lists that are None where they are empty: nothing was copied, or ran side by side."""
 LISTS = ("members", "offsets", "samples_ns", "hardware_ns", "driver_ns", *_MAYBE_LISTS)
 CONTENT = tuple(c.name for c in MEASUREMENTS.columns if c.name not in ("id", "digest"))
-"""Columns that say something; the others are how the database finds a row."""
+"""Columns of the measurement itself; the others only help the database to find a row."""
 MARKS = ("drift_percent", "room", "attempts", "copies_ns")
-"""Columns that do not tell one row from another: drift and room are marked later, tables of schema
-7 did not know attempts, nor those of 9 copies."""
+"""Columns that the digest ignores: drift and room are set later; attempts are missing in tables of
+schema 7, and copies in those of schema 9."""
 _CONDITIONS = ("precision", "mode", "threads", "cpus", "sustained_s")
 MAX_NS = 10**16
-"""116 days: no latency is longer."""
+"""Longest possible latency: 116 days."""
 _TIMES = ("compile_ns", "first_ns")
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
@@ -179,7 +179,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "cpu_mask": (str, type(None)),
 }  # fmt: skip
 SHOWN = ("label", "message", "driver_version", "agent_version", "memory", "cpu_mask", "clock")
-"""Columns of texts that drivers and devices say."""
+"""Columns with texts from drivers and devices."""
 _FIELDS = tuple(
     f.name for f in dataclasses.fields(Measurement) if f.name not in ("conditions", "rounds")
 )
@@ -187,7 +187,7 @@ _FIELDS = tuple(
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """A device that was measured. ``description`` is what its agent's info said."""
+    """Device that was measured; ``description`` is the info that its agent reported."""
 
     fingerprint: str
     description: Mapping[str, Any]
@@ -196,7 +196,7 @@ class DeviceRow:
 
 
 def to_row(m: Measurement, now: str) -> dict[str, Any]:
-    """Everything but the id; ``now`` is the time of what was measured at no stated one."""
+    """Returns a measurement as a row without its id; ``now`` is its time if it has none."""
     row: dict[str, Any] = {name: getattr(m, name) for name in _FIELDS}
     row |= m.conditions.to_json()
     row["rounds"] = [each.to_json() for each in m.rounds]
@@ -218,7 +218,7 @@ def to_row(m: Measurement, now: str) -> dict[str, Any]:
 
 
 def from_row(row: Mapping[str, Any]) -> Measurement:
-    """Raises ValueError, KeyError or TypeError where a row is none of ours."""
+    """Converts a row to a measurement. Raises ValueError, KeyError or TypeError if it is invalid."""
     fields: dict[str, Any] = {name: row[name] for name in _FIELDS}
     for name in LISTS:
         fields[name] = tuple(fields[name] or ())
@@ -232,8 +232,7 @@ def from_row(row: Mapping[str, Any]) -> Measurement:
 
 
 def escape_texts(measurement: Measurement) -> Measurement:
-    """With control characters made visible, which tables of older versions have as drivers said
-    them."""
+    """Escapes control characters, which tables of older versions contain as drivers sent them."""
     words = {name: getattr(measurement, name) or "" for name in SHOWN}
     bad: dict[str, Any] = {
         name: escape_untrusted(text, 2000) for name, text in words.items() if not text.isprintable()
@@ -242,15 +241,15 @@ def escape_texts(measurement: Measurement) -> Measurement:
 
 
 class InvalidRow(ValueError):
-    """A value that no row of the table can have, as the end of a sentence."""
+    """Row with a value that no row of the table can have; its text is the end of a sentence."""
 
 
 def validate_row(row: Mapping[str, Any]) -> Measurement:
-    """The row as a measurement, with what drivers said as they said it (:func:`escape_texts`).
+    """Returns a row as a measurement, without escaping drivers' texts (:func:`escape_texts`).
 
-    A table is read whoever wrote into it: an older nnapi-prof believed what phones said, and other
-    programs may write what they like. The few checks are those on which everything later relies.
-    Raises InvalidRow.
+    Anyone may have written the table: an older nnapi-prof believed what phones reported, and other
+    programs may write anything. The checks here are those that later code relies on. Raises
+    InvalidRow.
     """
     why = _row_error(row)
     if why is not None:
@@ -314,10 +313,10 @@ def rounds_of(row: Mapping[str, Any]) -> tuple[Round, ...]:
 
 
 def digest(row: Mapping[str, Any]) -> str:
-    """SHA-256, in hex, of all a row says: the same for the same measurement, wherever it went.
+    """Returns the SHA-256, in hex, of a row's content, which is the same in every cost table.
 
-    A column and a kind that were renamed (schema 11) have their former names here, so that the
-    digests of older rows stay."""
+    A column and a kind that were renamed (schema 11) have their old names here, so that the digests
+    of older rows stay."""
     content = {name: row[name] for name in CONTENT if name not in MARKS}
     content["beside"] = content.pop("corunner")
     if content["kind"] == Kind.CORUN.value:
@@ -327,12 +326,12 @@ def digest(row: Mapping[str, Any]) -> str:
 
 
 def utc_now() -> str:
-    """Fine enough that what is measured twice is two measurements."""
+    """Returns the time in microseconds, so that two measurements of the same thing differ."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def time_after(earlier: str | None) -> str:
-    """The time now; where the clock is not past an ``earlier`` one, a microsecond after that."""
+    """Returns the time now, or a microsecond after ``earlier`` where the clock is not past that."""
     now = utc_now()
     if earlier is None or earlier < now or not _is_time(earlier):
         return now
@@ -342,7 +341,7 @@ def time_after(earlier: str | None) -> str:
 
 
 def _is_time(text: str) -> bool:
-    """Whether a text is a time as tables have it, with another one after it."""
+    """Returns whether a text is an ISO 8601 time that is not in the last possible year."""
     try:
         return datetime.fromisoformat(text).year < datetime.max.year
     except ValueError:
@@ -350,7 +349,7 @@ def _is_time(text: str) -> bool:
 
 
 def _storable(text: str | None) -> str | None:
-    """Without what PostgreSQL cannot keep: NUL, and halves of surrogate pairs. Drivers say both."""
+    """Replaces what PostgreSQL cannot store in drivers' texts: NUL and halves of surrogate pairs."""
     if text is None:
         return None
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()

@@ -32,17 +32,17 @@ from nnapi_prof.errors import UsageError, option_name
 from nnapi_prof.graph.plan import AUTO, CPU, CPU_ALONE, Preference, Target
 
 SAME = ("fingerprint", "signature", "target", "precision", "mode", "threads", "cpus", "sustained_s")
-"""Rows that agree in these measured the same; the newest tells what holds."""
+"""Columns in which rows that measured the same agree; the newest of these rows counts."""
 Columns = ReadOnlyColumnCollection[str, Any]
-"""Of the table, or of another name of it."""
+"""Columns of the table or of an alias."""
 _VARIABLES_PER_QUERY = 500  # SQLite's limit is 999 in versions before 3.32
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Rows that fit all of what is stated; what is None or empty asks for nothing.
+    """Selection of rows by criteria, all of which must match; None or an empty one is ignored.
 
-    Names are patterns with ``*`` and ``?``, whatever the case; several of a kind are alternatives.
+    Names are case-insensitive patterns with ``*`` and ``?``; several of a kind are alternatives.
     """
 
     fingerprints: Collection[str] | None = None
@@ -54,27 +54,26 @@ class Selection:
     kinds: tuple[Kind, ...] = ()
     statuses: tuple[Status, ...] = ()
     since: str | None = None
-    """ISO 8601, UTC: the first instant that counts (:func:`instant`)."""
+    """First instant included: ISO 8601, UTC (:func:`instant`)."""
     until: str | None = None
-    """As ``since``: the first instant that does not count any more."""
+    """First instant excluded: ISO 8601, UTC."""
     conditions: Conditions | None = None
-    """Measured under what of them concerns the row's engine."""
+    """Conditions of the rows, as far as they concern each row's engine."""
     newest: bool = False
-    """Of rows that agree in :data:`SAME` only the one measured last, of those that fit."""
+    """True to take, among matching rows that agree in :data:`SAME`, only the one measured last."""
     first: int | None = None
-    """Only so many: those measured first. Of a large table the others are not even looked at."""
+    """Number of rows to take, those measured first; the others are not even read."""
 
     def clauses(
         self, without: Collection[int] = (), table: FromClause = MEASUREMENTS
     ) -> Iterator[list[ColumnElement[bool]]]:
-        """WHERE clauses, in several lists where there are too many signatures for one query;
-        ``without`` are ids of rows that do not count, ``table`` may be another name of the
-        table."""
+        """Yields lists of WHERE clauses: several lists where there are too many signatures for one
+        query. ``without`` are ids of rows to ignore; ``table`` may be an alias."""
         m = table.c
         base: list[ColumnElement[bool]] = []
         ids = sorted(without)
         for at in range(0, len(ids), _VARIABLES_PER_QUERY):
-            # Written out: there may be more of them than a query may have variables.
+            # Written as literals: there may be more ids than a query may have variables.
             base.append(
                 m.id.not_in([literal_column(str(i)) for i in ids[at : at + _VARIABLES_PER_QUERY]])
             )
@@ -103,13 +102,13 @@ class Selection:
             yield [*base, m.signature.in_(ordered[at : at + _VARIABLES_PER_QUERY])]
 
     def queries(self, without: Collection[int] = ()) -> Iterator[Any]:
-        """SELECTs of whole rows, each in order of arrival."""
+        """Yields SELECTs of whole rows, in order of arrival, or with ``first`` in order of time."""
         m = MEASUREMENTS.c
         newer = MEASUREMENTS.alias("newer")
         later = self.clauses(without, newer)
         for clause, others in zip(self.clauses(without), later, strict=True):
             if self.first is not None:
-                # Walks along the index of times, and asks of each row alone whether it is the last.
+                # Walks along the index of times, and checks for each row whether it is the newest.
                 fits = [*clause, *([~_exists(newer, others)] if self.newest else [])]
                 yield select(MEASUREMENTS).where(*fits).order_by(_when(m), m.id).limit(self.first)
                 continue
@@ -125,7 +124,7 @@ class Selection:
 
 
 def conclusive(now: str) -> ColumnElement[bool]:
-    """Whether a row is conclusive now, as :meth:`.Measurement.conclusive` says it."""
+    """Returns a clause that is true for conclusive rows, as :meth:`.Measurement.conclusive`."""
     m = MEASUREMENTS.c
     failures = [status.value for status in FAILURES]
     since, until = trusted_failures(now)
@@ -134,19 +133,19 @@ def conclusive(now: str) -> ColumnElement[bool]:
 
 
 def newest_time(row: Mapping[str, Any]) -> Select[Any]:
-    """SELECT of the time of the newest row that measured the same as this one."""
+    """Returns a SELECT of the time of the newest row that measured the same as this one."""
     m = MEASUREMENTS.c
     return select(func.max(_when(m))).where(*(m[name] == row[name] for name in SAME))
 
 
 def superseded_ids() -> Select[tuple[int]]:
-    """SELECT of the ids of all rows of which a newer one agrees in :data:`SAME`."""
+    """Returns a SELECT of the ids of all rows for which a newer row agrees in :data:`SAME`."""
     ranked = _ranked()
     return select(ranked.c.id).where(ranked.c.place > 1)
 
 
 def _exists(newer: FromClause, clause: Iterable[ColumnElement[bool]]) -> ColumnElement[bool]:
-    """Whether a row that fits measured the same as the row at hand, and later."""
+    """Returns a clause: a matching row measured the same as the row at hand, and later."""
     m, n = MEASUREMENTS.c, newer.c
     same = [n[name] == m[name] for name in SAME]
     later = or_(_when(n) > _when(m), and_(_when(n) == _when(m), n.id > m.id))
@@ -154,8 +153,9 @@ def _exists(newer: FromClause, clause: Iterable[ColumnElement[bool]]) -> ColumnE
 
 
 def _ranked(*clause: ColumnElement[bool]) -> Subquery:
-    """Ids of the rows that fit, with their ``place`` among those that measured the same: 1 is the
-    one measured last. Not the last to arrive: an import brings old ones late."""
+    """Returns a subquery of the ids of matching rows, with their ``place`` among those that
+    measured the same: 1 for the one measured last. It may not be the last to arrive, as an import
+    adds old rows late."""
     m = MEASUREMENTS.c
     place = func.row_number().over(
         partition_by=[m[name] for name in SAME], order_by=[_when(m).desc(), m.id.desc()]
@@ -164,21 +164,21 @@ def _ranked(*clause: ColumnElement[bool]) -> Subquery:
 
 
 def instant(text: str, end: bool = False) -> str:
-    """A date (``2026-11-21``) or time as the table writes it, UTC where it names no zone.
+    """Converts a date (``2026-11-21``) or time to the table's form; it is UTC if it names no zone.
 
-    With ``end`` a date is its last instant's successor, the next midnight. Raises ValueError.
+    With ``end`` a date stands for the next midnight. Raises ValueError.
     """
     moment = datetime.fromisoformat(text)
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     if end and _is_date(text):
         moment = datetime.fromordinal(moment.toordinal() + 1).replace(tzinfo=UTC)
-    # As short as it can be: the table has 12:00:00+00:00, 12:00:00.5+00:00 and so on, and all of
-    # them come after 12:00:00, byte by byte.
+    # As short as possible: the table has 12:00:00+00:00, 12:00:00.5+00:00 and so on, and all of
+    # them sort after 12:00:00, byte by byte.
     return moment.isoformat(timespec="microseconds").removesuffix("+00:00").rstrip("0").rstrip(".")
 
 
 def stated_instant(name: str, text: str, end: bool = False) -> str:
-    """:func:`instant` of what a user stated in the option of this name. Raises UsageError."""
+    """Converts the text of a user's option by :func:`instant`. Raises UsageError."""
     try:
         return instant(text, end)
     except ValueError:
@@ -196,7 +196,7 @@ def _is_date(text: str) -> bool:
 
 
 def _when(columns: Columns) -> ColumnElement[str]:
-    """``measured_at``, compared byte by byte: a server's language may have an order of its own."""
+    """Returns ``measured_at`` to be compared byte by byte, whatever a server's locale."""
     return _ByteOrder(columns.measured_at)
 
 
