@@ -1,8 +1,7 @@
-"""Units of a graph turned into NNAPI models.
+"""NNAPI models as data, and the builder that lowerings write them with.
 
-Here is one NNAPI model as data, and the :class:`ModelBuilder` that every lowering of :mod:`.ops`
-writes to. :mod:`.lower` takes a set of units through the lowerings, and gives a
-:class:`.region.Region`.
+Every lowering of :mod:`.ops` writes to a :class:`ModelBuilder`. :mod:`.lower` runs the lowerings of
+a set of units and returns a :class:`.region.Region`.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# The constants of a program as NNAPI holds them, each laid out and hashed once.
+# Constants of a program in NNAPI's layout. Each is laid out and hashed once.
 
 
 @dataclass(frozen=True)
 class Blob:
-    """Bytes that travel beside models, and lie on a device and in a bundle under their hash."""
+    """Bytes stored outside the models, named by their hash on devices and in bundles."""
 
     data: bytes = field(repr=False)
 
     @cached_property
     def sha256(self) -> str:
-        """Lowercase hex."""
+        """SHA-256 of the bytes, in lowercase hex."""
         return hashlib.sha256(self.data).hexdigest()
 
     @cached_property
@@ -52,11 +51,10 @@ class Blob:
 
 
 class ConstantPool:
-    """The constants that the models of one program share.
+    """Constants that the models of one program share.
 
-    An array that is a view of one of the program's tensors is known by where it lies (tensor,
-    layout and element type), so that it is laid out once however often it is converted; any other
-    by its content.
+    A view of one of the program's tensors is identified by its place in memory, layout and element
+    type, and laid out only once. Any other array is identified by its content.
     """
 
     def __init__(self) -> None:
@@ -66,17 +64,17 @@ class ConstantPool:
         self._blobs: dict[bytes, Blob] = {}
 
     def array(self, tensor: Tensor) -> NDArray[Any]:
-        """A tensor of the program as a read-only array in PyTorch's layout."""
+        """Returns a tensor of the program as a read-only array in PyTorch's layout."""
         key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if key not in self._tensors:
             array: NDArray[Any] = tensor.detach().cpu().contiguous().numpy()
             array.flags.writeable = False
-            self._tensors[key] = (tensor, array)  # neither's memory may become another's
+            self._tensors[key] = (tensor, array)  # keeps the tensor alive: its address is the key
             self._bases.add(id(array))
         return self._tensors[key][1]
 
     def blob(self, array: NDArray[Any]) -> Blob:
-        """The bytes of an array, row by row."""
+        """Returns the bytes of an array in row-major order."""
         base = array
         while isinstance(base.base, np.ndarray):
             base = base.base
@@ -96,8 +94,9 @@ OperandId = NewType("OperandId", int)
 """Index of an operand in its model."""
 
 MAX_IMMEDIATE_BYTES = 128
-"""NNAPI copies values up to here and keeps a pointer to longer ones
-(ANEURALNETWORKS_MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES), which must then outlive the model."""
+"""Longest value that NNAPI copies, in bytes
+(ANEURALNETWORKS_MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES). It keeps a pointer to longer ones, which
+must then outlive the model."""
 
 ELEMENT_TYPES: dict[np.dtype[np.generic], OperandCode] = {
     np.dtype(np.float32): OperandCode.TENSOR_FLOAT32,
@@ -109,7 +108,7 @@ ELEMENT_TYPES: dict[np.dtype[np.generic], OperandCode] = {
 
 @dataclass(frozen=True, slots=True)
 class ChannelScales:
-    """Scales of TENSOR_QUANT8_SYMM_PER_CHANNEL: one for each index along the dimension ``dim``."""
+    """Scales of a TENSOR_QUANT8_SYMM_PER_CHANNEL, one for each index along dimension ``dim``."""
 
     dim: int
     scales: tuple[float, ...]
@@ -117,7 +116,7 @@ class ChannelScales:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Type and shape of an operand. ``dims`` is empty for a scalar; 0 in it is unknown."""
+    """Type and shape of an operand. ``dims`` is empty for a scalar; 0 is an unknown size."""
 
     type: OperandCode
     dims: tuple[int, ...] = ()
@@ -128,7 +127,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class BufferSlice:
-    """Bytes that travel beside the model: part of a numbered buffer."""
+    """Part of a numbered buffer, whose bytes are stored outside the model."""
 
     buffer: int
     offset: int
@@ -137,7 +136,7 @@ class BufferSlice:
 
 @dataclass(frozen=True, slots=True)
 class ConstantValue:
-    """A constant operand's value: its bytes, or where they are. No bytes stand for an optional
+    """Value of a constant operand: its bytes, or their place. There are none for an optional
     argument that is left out."""
 
     operand: OperandId
@@ -163,15 +162,15 @@ class NnapiModel:
 
 
 class EmissionError(Exception):
-    """An operation does not exist at the model's level in the form asked for.
+    """Refusal of an operation that does not exist in the requested form at the model's level.
 
-    Never leaves the converter: it becomes the reason of an UnsupportedOp.
+    It never leaves the converter: it becomes the reason of an UnsupportedOp.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How much a builder held at a time: counts of its parts."""
+    """Size of a builder's model at one time, for :meth:`ModelBuilder.back_to`."""
 
     operands: int
     values: int
@@ -180,13 +179,13 @@ class Mark:
 
 
 class ModelBuilder:
-    """An NNAPI model under construction for a feature level (27, 28, ... as devices report it).
+    """NNAPI model under construction for a feature level (27, 28, ... as devices report it).
 
-    Constants are deduplicated. Up to 128 bytes they stand in the model, longer ones each are a blob
-    of ``pool`` and a numbered buffer of their own, in ``blobs``. Unless ``shared``, each constant
-    that stands in the model is its own operand: which of them are equal may depend on sizes
-    (convert.dynamic_shapes).
-    ``for_stock`` is for what writes in two ways one of which PyTorch's format cannot say.
+    Constants are deduplicated. Those of up to 128 bytes are stored in the model. Each longer one is
+    a blob of ``pool`` and a numbered buffer of its own, in ``blobs``. Without ``shared``, each
+    constant that is stored in the model is its own operand, because which of them are equal may
+    depend on sizes (convert.dynamic_shapes). ``for_stock`` tells lowerings to write only what
+    PyTorch's format can express.
     """
 
     def __init__(
@@ -201,11 +200,11 @@ class ModelBuilder:
         self.shared = shared
         self.for_stock = for_stock
         self.product_form: ProductForm | None = None
-        """Of the unit that is being lowered; None for the usual one of the level."""
+        """Form of the matrix products in the current unit; None for the level's usual one."""
         self.level_number = level_number(level)
         self.blobs: list[Blob] = []
         self.in_floats: dict[str, str] = {}
-        """Name of a quantised result that is computed in float32 -> the rule that quant8 breaks."""
+        """Quantised result that is computed in float32 -> the rule that quant8 would break."""
         self._operands: list[Operand] = []
         self._values: list[ConstantValue] = []
         self._operations: list[Operation] = []
@@ -216,14 +215,14 @@ class ModelBuilder:
         return self._operands[operand_id]
 
     def input(self, operand: Operand) -> OperandId:
-        """A new input of the model, after those there are."""
+        """Adds an input to the model, after the existing ones."""
         self._require_sized(operand)
         index = self._new(operand)
         self._inputs.append(index)
         return index
 
     def scalar(self, value: bool | int | float) -> OperandId:
-        """A constant scalar: BOOL, INT32 or FLOAT32 by its Python type."""
+        """Adds a constant scalar: BOOL, INT32 or FLOAT32 by its Python type."""
         if isinstance(value, bool):
             return self._constant(Operand(OperandCode.BOOL), struct.pack("<?", value))
         if isinstance(value, int):
@@ -231,18 +230,18 @@ class ModelBuilder:
         return self._constant(Operand(OperandCode.FLOAT32), struct.pack("<f", value))
 
     def constant(self, array: NDArray[np.generic]) -> OperandId:
-        """A constant tensor of a type in ELEMENT_TYPES and rank 1 at least."""
+        """Adds a constant tensor of a type in ELEMENT_TYPES and rank 1 at least."""
         operand = Operand(ELEMENT_TYPES[array.dtype], array.shape)
         self._require_sized(operand)
         return self._constant_array(operand, array)
 
     def quantised_constant(self, operand: Operand, array: NDArray[np.generic]) -> OperandId:
-        """A constant tensor of integers that ``operand`` says the meaning of."""
+        """Adds a constant tensor of integers, whose meaning ``operand`` gives."""
         self._require_sized(operand)
         return self._constant_array(operand, array)
 
     def constant_bytes(self, operand_id: OperandId) -> bytes | None:
-        """The bytes of a constant that stands in the model itself; None of any other operand."""
+        """Returns the bytes of a constant stored in the model; None for any other operand."""
         sources = (v.source for v in self._values if v.operand == operand_id)
         source = next(sources, None)
         return source if isinstance(source, bytes) else None
@@ -252,7 +251,7 @@ class ModelBuilder:
         return Mark(len(self._operands), len(self._values), len(self._operations), len(self.blobs))
 
     def back_to(self, mark: Mark) -> None:
-        """Takes back everything added since ``mark``."""
+        """Removes everything added since ``mark``."""
         del self._operands[mark.operands :]
         del self._values[mark.values :]
         del self._operations[mark.operations :]
@@ -261,13 +260,13 @@ class ModelBuilder:
         self._constants = constants
 
     def omitted(self, rank: int) -> OperandId:
-        """An optional float32 tensor argument, of this rank, that is left out."""
+        """Adds a float32 tensor of this rank for an optional argument that is left out."""
         return self._constant(Operand(OperandCode.TENSOR_FLOAT32, (0,) * rank), b"")
 
     def add(
         self, code: OperationCode, inputs: Sequence[OperandId], dims: Sequence[int]
     ) -> OperandId:
-        """Adds an operation and returns its result, of its data's type and shape ``dims``.
+        """Adds an operation and returns its result, of the data's type and the shape ``dims``.
 
         Raises EmissionError as :meth:`add_results` does.
         """
@@ -279,8 +278,8 @@ class ModelBuilder:
     ) -> tuple[OperandId, ...]:
         """Adds an operation with these results and returns them.
 
-        Raises EmissionError where the facts do not allow it at this level: unknown operation, an
-        argument form, rank or type that came later, or a shape that NNAPI cannot say.
+        Raises EmissionError where NNAPI does not allow it at this level: an unknown operation, an
+        argument form, rank or type that came later, or a shape that NNAPI cannot express.
         """
         operands = [self._operands[i] for i in inputs]
         level = self.level_number
@@ -306,7 +305,7 @@ class ModelBuilder:
         return indices
 
     def finish(self, outputs: Sequence[OperandId]) -> NnapiModel:
-        """The model with these outputs; the builder is of no use afterwards."""
+        """Returns the model with these outputs; the builder must not be used afterwards."""
         return NnapiModel(
             tuple(self._operands),
             tuple(self._values),
@@ -332,7 +331,7 @@ class ModelBuilder:
         return index
 
     def _constant(self, operand: Operand, data: bytes) -> OperandId:
-        """A constant that stands in the model."""
+        """Adds a constant stored in the model, or returns its equal if constants are shared."""
         index = self._constants.get((operand, data)) if self.shared else None
         return self._new_constant(operand, data, data) if index is None else index
 

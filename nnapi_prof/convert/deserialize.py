@@ -1,6 +1,6 @@
-"""Bytes -> NnapiModel: the inverse of :mod:`.serialize`, for bytes that strangers may have written.
+"""Bytes -> NnapiModel: the inverse of :func:`.region.serialize`, for bytes from untrusted files.
 
-Models are values everywhere else: only what reads files imports this (a contract of import-linter).
+Only code that reads files imports this module (a contract of import-linter).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from nnapi_prof.errors import SerializationError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
 MAX_COUNT = 1 << 24
-"""PyTorch's loader refuses as many operands, values, operations, inputs or outputs."""
+"""PyTorch's loader refuses this many operands, values, operations, inputs or outputs."""
 
 
 class _ByteReader:
-    """Reads forward through ``data``; every step is checked against its end."""
+    """Reads ``data`` from front to back and checks every read against its end."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -73,12 +73,12 @@ def _require_operand(index: int, n_operands: int, what: str) -> None:
 
 
 def deserialize(data: bytes) -> NnapiModel:
-    """The model that ``data`` holds; the inverse of :func:`.region.serialize`.
+    """Returns the model that ``data`` contains; the inverse of :func:`.region.serialize`.
 
     Every count, index and length is checked before use. Raises SerializationError with the part
     that is wrong: another version, counts beyond the data or from 2^24 on, unknown codes or value
-    sources, operand indices out of range, padding that is not zero, bytes left over. What NNAPI
-    would say about the model is not judged here.
+    sources, operand indices out of range, padding that is not zero, bytes left over. Whether NNAPI
+    accepts the model is not checked.
     """
     reader = _ByteReader(data)
     (header,) = reader.rows(HEADER, 1, "the header")
@@ -127,7 +127,7 @@ def _read_operand(reader: _ByteReader, index: int, row: tuple[int, ...]) -> Oper
 
 
 def _with_channels(reader: _ByteReader, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-    """The operands with the scales that stand at the end of the model, one set for each at most."""
+    """Returns the operands with the channel scales at the model's end, at most one set each."""
     fitted = list(operands)
     (count,) = reader.words(1, "the count of channel scales")
     for number in range(count):

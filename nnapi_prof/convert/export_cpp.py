@@ -1,10 +1,10 @@
 """A region as a C++ class that builds and compiles its NNAPI model once and executes it many times.
 
-The class is a header and a source of its own, without a common runtime: an app may hold several.
-What is the same in each stands in ``data/region*.j2``; here are the tables that differ. NNAPI is
-looked up with dlsym, not linked: a program can then use functions of later Android versions
-(devices by name, bursts) where a phone has them and still run on earlier ones, whatever
-``__ANDROID_API__`` it was compiled for.
+The class is a header and a source without a common runtime, so an app may contain several.
+``data/region*.j2`` has the code that all classes share; this module writes the tables that differ.
+NNAPI's functions are found with dlsym, not linked. A program can therefore use functions of later
+Android versions (devices by name, bursts) where a phone has them and still run on earlier ones,
+whatever ``__ANDROID_API__`` it was compiled for.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 DATA = Path(__file__).resolve().parent / "data"
 WIDTH = 100
-"""Columns of the generated code."""
+"""Width of the generated code, in columns."""
 
 _ELEMENTS = {
     OperandCode.TENSOR_FLOAT32: "kFloat32",
@@ -62,7 +62,7 @@ _OVERLOADS = {
     "std::int16_t": ("kInt16",),
     "bool": ("kBool8",),
 }
-"""C++ type -> the elements that it may hold."""
+"""C++ type -> the operand types whose elements it may hold."""
 
 _PREFERENCES = {
     Preference.LOW_POWER: "kLowPower",
@@ -77,7 +77,7 @@ _REQUIRED = (
     *("Execution_setInput", "Execution_setInputFromMemory", "Execution_setOutput"),
     *("Execution_startCompute", "Execution_free", "Event_wait", "Event_free"),
 )
-"""NNAPI's functions from Android 8.1 on, and below those from Android 10 on."""
+"""NNAPI's functions that exist from Android 8.1 on; those of ``_LATER`` came with Android 10."""
 _LATER = (
     *("getDeviceCount", "getDevice", "Device_getName", "Compilation_createForDevices"),
     *("Execution_compute", "Burst_create", "Execution_burstCompute", "Burst_free"),
@@ -100,12 +100,12 @@ _TAKEN = frozenset(
         "Value",
     )
 )
-"""Names inside the class or beside it."""
+"""Names that the generated files already use."""
 
 
 @dataclass(frozen=True)
 class CppClass:
-    """The texts of a class; ``header`` goes to a file called ``header_file``."""
+    """Texts of a class; ``header`` goes to a file called ``header_file``."""
 
     name: str
     header_file: str
@@ -114,7 +114,7 @@ class CppClass:
 
 
 def class_name(words: str) -> str:
-    """A C++ class name from a model's name: ``mobilenet_v2`` -> ``MobilenetV2``."""
+    """Returns a C++ class name from a model's name: ``mobilenet_v2`` -> ``MobilenetV2``."""
     parts = re.findall(r"[A-Za-z0-9]+", words)
     name = "".join(
         part[0].upper() + (part[1:].lower() if part.isupper() else part[1:]) for part in parts
@@ -125,12 +125,11 @@ def class_name(words: str) -> str:
 
 
 def to_cpp(described: RegionDescription, stem: str, weights: Weights) -> CppClass:
-    """The class of a region, for files ``stem``.h and ``stem``.cpp.
+    """Returns the class of a region, for files ``stem``.h and ``stem``.cpp.
 
-    ``weights`` is the region's weights file (:func:`nnapi_prof.convert.export_json.lay_out`),
-    which the class is given at run time. The text depends on nothing else. Raises
-    SerializationError where the class cannot be: a size that is not known, a value that NNAPI would
-    refuse.
+    ``weights`` is the region's weights file (:func:`nnapi_prof.convert.export_json.lay_out`), which
+    the class is given at run time. The text depends on nothing else. Raises SerializationError
+    where no class is possible: a size is unknown, or NNAPI would refuse a value.
     """
     region = described.region
     model = region.model
@@ -181,7 +180,7 @@ def _environment() -> Environment:
 
 @dataclass(frozen=True)
 class _Boundary:
-    """An input or output: its name in the graph, its operand there, and its type in PyTorch."""
+    """Input or output: its name in the graph, its operand in the model, and its type in PyTorch."""
 
     name: str
     index: int
@@ -240,7 +239,7 @@ def _tables(
     outputs: Sequence[_Boundary],
     weights: Weights,
 ) -> Iterator[str]:
-    """The model as C++ tables, each with the name that the source's template reads."""
+    """Yields the model as C++ tables, each with the name that the source's template reads."""
     names = {one.index: _string(one.name) for one in (*inputs, *outputs)}
     operands, dims = [], []
     for index, operand in enumerate(model.operands):
@@ -298,7 +297,7 @@ def _tensor_literal(one: _Boundary, dims: str) -> str:
 
 
 def _values(model: NnapiModel, weights: Weights) -> tuple[list[str], list[str]]:
-    """Rows of kValues, and the small values as rows of words."""
+    """Returns the rows of kValues, and the small values as rows of words."""
     rows, words = [], []
     n_words = 0
     lengths = tuple(map(len, weights.buffers))
@@ -320,7 +319,7 @@ def _values(model: NnapiModel, weights: Weights) -> tuple[list[str], list[str]]:
 
 
 def _describe_operand(operand: Operand, source: bytes) -> str:
-    """The first numbers of a value, for a comment."""
+    """Returns the first numbers of a value, for a comment."""
     element = ELEMENTS.get(operand.type)
     if element is None or len(source) % element.itemsize:
         return operand.type.name
@@ -331,7 +330,8 @@ def _describe_operand(operand: Operand, source: bytes) -> str:
 
 
 def _table(type_: str, name: str, rows: Sequence[str], note: str = "") -> str:
-    """``constexpr Span<TYPE> NAME`` over an array of these rows, which C++ wants to have some."""
+    """Returns ``constexpr Span<TYPE> NAME`` over an array of these rows; a null one without rows,
+    because C++ has no empty arrays."""
     comment = f"// {note}\n" if note else ""
     if not rows:
         return f"{comment}constexpr Span<{type_}> {name} = {{nullptr, 0}};"
@@ -343,13 +343,13 @@ def _table(type_: str, name: str, rows: Sequence[str], note: str = "") -> str:
 
 
 def _initialiser_rows(items: Iterable[str], note: str = "") -> list[str]:
-    """Items of an initialiser, as many to a line as fit, with a comment."""
+    """Returns the items of an initialiser, as many to a line as fit, with a comment."""
     text = " ".join(f"{item}," for item in items)
     return _noted(textwrap.wrap(text, WIDTH - 20, break_on_hyphens=False), note)
 
 
 def _noted(lines: list[str], note: str) -> list[str]:
-    """Lines with a comment, which follows the first, or stands above where that is too long."""
+    """Returns the lines with a comment: after the first line, or above it where it is too long."""
     if not lines or not note:
         return lines
     first, *rest = lines
@@ -359,19 +359,19 @@ def _noted(lines: list[str], note: str) -> list[str]:
 
 
 def _float(value: float) -> str:
-    """A float literal with this very value."""
+    """Returns the float literal of exactly this value."""
     if value - value != 0.0:  # not finite
         raise SerializationError(f"an operand has the scale {value}, which C++ cannot say")
     return f"{short_float32(value)!r}f"
 
 
 def _int(value: int) -> str:
-    """An int literal: the smallest int is no negated one."""
+    """Returns an int literal. The smallest int cannot be written as a negated literal."""
     return str(value) if value > -(2**31) else f"{value + 1} - 1"
 
 
 def _string(text: str) -> str:
-    """A C++ string literal; all but plain ASCII letters in octal, '?' for trigraphs' sake too."""
+    """Returns a C++ string literal; all but plain ASCII is in octal ('?' too: no trigraphs)."""
     plain = "".join(
         chr(byte)
         if (chr(byte).isalnum() and byte < 128) or chr(byte) in "_.- /"

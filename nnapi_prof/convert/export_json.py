@@ -1,16 +1,15 @@
 """Export a region as JSON, for people and for other programs.
 
-``data/region.schema.json`` says what stands where (JSON Schema, draft 2020-12). Short constants
-stand in the text, long ones in a weights file beside it. The weights file, byte by byte,
-little-endian::
+``data/region.schema.json`` describes the format (JSON Schema, draft 2020-12). Short constants are
+in the text, long ones in a weights file beside it. The weights file, byte by byte, little-endian::
 
     0   8   b"NNPROFW1"
     8  32   SHA-256 of all bytes from 64 on
     40 24   zeros
     64      the region's buffers, each from a multiple of 64 on, zeros between them
 
-Equal buffers stand there once. Whoever maps the file compares 40 bytes to know that it belongs to
-his region, and hands NNAPI the slices as they lie.
+Equal buffers are stored once. A program that maps the file compares 40 bytes to check that it
+belongs to the region, and gives NNAPI the slices in place.
 """
 
 from __future__ import annotations
@@ -53,37 +52,38 @@ ELEMENTS: dict[OperandCode, np.dtype[Any]] = {
     }.items()
     for code in codes
 }
-"""Operand type -> its elements in memory. A MODEL has none."""
+"""Operand type -> the type of its elements in memory. A MODEL has none."""
 
 
 def element_bytes(code: OperandCode) -> int:
-    """Bytes of one element; 1 for a MODEL, whose value no file of ours holds."""
+    """Returns the bytes of one element; 1 for a MODEL, whose value is in none of our files."""
     return ELEMENTS[code].itemsize if code in ELEMENTS else 1
 
 
 def operand_bytes(operand: Operand) -> int | None:
-    """Bytes of an operand's value; None where a dimension is unknown."""
+    """Returns the bytes of an operand's value; None where a dimension is unknown."""
     if operand.type in TENSOR_CODES and (not operand.dims or 0 in operand.dims):
         return None
     return math.prod(operand.dims) * element_bytes(operand.type)
 
 
 def float32(value: float) -> float:
-    """The float32 nearest to a number, as Python holds it."""
+    """Returns the float32 nearest to a number, as a Python float."""
     with np.errstate(over="ignore"):
         return float(np.float32(value))
 
 
 def short_float32(value: float) -> float:
-    """The number with the fewest digits whose float32 is ``value``; ``value`` itself, if none."""
+    """Returns the number with the fewest digits whose float32 is ``value``, if there is one."""
     short = float(str(np.float32(value)))
     return short if float32(short) == value else value
 
 
 def value_to_json(code: OperandCode, source: bytes | BufferSlice) -> dict[str, Any]:
-    """``{"numbers": [...]}``, ``{"hex": ...}`` or a slice's ``{"buffer", "offset", "length"}``.
+    """Returns ``{"numbers": [...]}``, ``{"hex": ...}``, or ``buffer``, ``offset`` and ``length``.
 
-    Numbers where they give the very bytes back, hex for others (NaN, cut elements).
+    The last are those of a slice. Numbers are used where they give back the same bytes, hex
+    otherwise (NaN, cut elements).
     """
     if isinstance(source, BufferSlice):
         return {"buffer": source.buffer, "offset": source.offset, "length": source.length}
@@ -98,7 +98,7 @@ def value_to_json(code: OperandCode, source: bytes | BufferSlice) -> dict[str, A
 
 
 def require_inside(source: bytes | BufferSlice, lengths: Sequence[int], place: str) -> None:
-    """Raises SerializationError where a slice is not inside its buffer; ``lengths`` are theirs."""
+    """Raises SerializationError where a slice is outside its buffer; ``lengths`` has the sizes."""
     if not isinstance(source, BufferSlice):
         return
     if source.buffer >= len(lengths):
@@ -111,10 +111,10 @@ def require_inside(source: bytes | BufferSlice, lengths: Sequence[int], place: s
 
 
 def require_consistent(model: NnapiModel) -> dict[OperandId, bytes | BufferSlice]:
-    """The values by operand.
+    """Returns the values by operand.
 
-    Raises SerializationError where an operand has two values, or one of another size (none at all
-    leaves an optional operand out), or is more than one of input, output and constant.
+    Raises SerializationError where an operand has two values or a value of another size (an empty
+    one leaves an optional operand out), or is more than one of input, output and constant.
     """
     values = {value.operand: value.source for value in model.values}
     if len(values) != len(model.values):
@@ -146,22 +146,22 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Weights:
-    """Offsets of a region's buffers in its weights file; ``offsets[i]`` is buffer i's."""
+    """Layout of a region's weights file; ``offsets[i]`` is the offset of buffer i."""
 
     buffers: tuple[bytes, ...] = field(repr=False)
     offsets: tuple[int, ...]
     n_bytes: int
-    """Of the whole file."""
+    """Size of the whole file, in bytes."""
     sha256: str
-    """Of the file from byte 64 on, in hex."""
+    """SHA-256 of the file from byte 64 on, in hex."""
 
     @property
     def header(self) -> bytes:
-        """The first 64 bytes of the file."""
+        """First 64 bytes of the file."""
         return (MAGIC + bytes.fromhex(self.sha256)).ljust(HEADER_BYTES, b"\0")
 
     def chunks(self) -> Iterator[bytes]:
-        """The file's bytes in turn, without a copy of the buffers."""
+        """Yields the file's bytes in order, without a copy of the buffers."""
         yield self.header
         yield from _body(self.buffers, self.offsets)
 
@@ -171,7 +171,7 @@ class Weights:
 
 
 def lay_out(buffers: Sequence[bytes]) -> Weights:
-    """The weights file of a region's buffers."""
+    """Returns the layout of the weights file of these buffers."""
     places: dict[bytes, int] = {}
     end = HEADER_BYTES
     for buffer in buffers:
@@ -188,7 +188,7 @@ def lay_out(buffers: Sequence[bytes]) -> Weights:
 def _body(buffers: Sequence[bytes], offsets: Sequence[int]) -> Iterator[bytes]:
     end = HEADER_BYTES
     for buffer, offset in zip(buffers, offsets, strict=True):
-        if offset >= end:  # the first of its equals
+        if offset >= end:  # the first of equal buffers
             yield buffer
             yield bytes(-len(buffer) % ALIGNMENT)
             end = offset + len(buffer) + -len(buffer) % ALIGNMENT
@@ -201,7 +201,7 @@ SCHEMA = Path(__file__).resolve().parent / "data" / "region.schema.json"
 
 @dataclass(frozen=True)
 class RegionDescription:
-    """A region, and how a compilation of it should be asked for."""
+    """Region with the options to compile it with."""
 
     region: Region
     preference: Preference = Preference.SUSTAINED_SPEED
@@ -211,8 +211,8 @@ class RegionDescription:
 
 
 def to_json(described: RegionDescription, weights_file: str) -> tuple[str, Weights]:
-    """The text and the weights that go to the file ``weights_file`` beside it (unless there are no
-    buffers). Raises SerializationError as :func:`model_to_json` does."""
+    """Returns the text, and the weights for the file ``weights_file`` beside it (not needed where
+    there are no buffers). Raises SerializationError as :func:`model_to_json` does."""
     region = described.region
     weights = lay_out(region.buffers)
     model = region.model
@@ -242,12 +242,12 @@ def to_json(described: RegionDescription, weights_file: str) -> tuple[str, Weigh
 
 
 def model_to_json(model: NnapiModel) -> dict[str, Any]:
-    """``operands`` and ``operations`` of the description.
+    """Returns ``operands`` and ``operations`` of the description.
 
-    A reader gets an equal model, its values in the order of their operands (the converter's own
-    order). Raises SerializationError where NNAPI would refuse the model for its operands: one with
-    two values, one that is input or output and a constant or both, a scale that is not finite,
-    scales of channels that are not one for each.
+    A reader gets an equal model, with its values in the order of their operands (the converter's
+    own order). Raises SerializationError where NNAPI would refuse the model's operands: one with
+    two values, one that is more than one of input, output and constant, a scale that is not finite,
+    or channel scales whose number is not the dimension's.
     """
     values = require_consistent(model)
     lifetimes = {
@@ -278,7 +278,7 @@ def model_to_json(model: NnapiModel) -> dict[str, Any]:
 
 
 def _checked(operand: Operand) -> Operand:
-    """The operand; SerializationError where its scales cannot be."""
+    """Returns the operand. Raises SerializationError where its scales are impossible."""
     if not math.isfinite(operand.scale):
         raise SerializationError(f"an operand has the scale {operand.scale}, which JSON cannot say")
     channels = operand.channels
@@ -306,7 +306,7 @@ def _boundary(
 
 
 def _json_text(data: Mapping[str, Any]) -> str:
-    """JSON with a line for each member and each row of a list."""
+    """Returns JSON with a line for each member and each row of a list."""
     lines = []
     for name, value in data.items():
         rendered = json.dumps(value, allow_nan=False)

@@ -1,6 +1,6 @@
 """Lower units of a program to one NNAPI model, through the registry of lowerings.
 
-Outputs that no unit computes, constants and inputs as they are, become a model that copies them.
+Outputs that no unit computes (constants, inputs returned unchanged) become a model of copies.
 """
 
 from __future__ import annotations
@@ -46,16 +46,15 @@ def convert_region(
     shared: bool = True,
     for_stock: bool = False,
 ) -> Region:
-    """One NNAPI model that computes the units with these indices.
+    """Returns one NNAPI model that computes the units with these indices.
 
-    ``level`` is a feature level as devices report it (27, 28, ...); nothing newer is used, but
-    BATCH_MATMUL where ``forms`` ask for it: the region's level is the sixth then. The model's
-    inputs and outputs are the region's boundary, in the order of ``UnitGraph.boundary``.
-    ``forms`` names units whose products of activations are in another form than the level's usual
-    one. ``shared`` is ModelBuilder's. With ``for_stock``, quantised layers that the format of stock
-    PyTorch cannot say, those with a scale for each channel, compute in float32. Raises
-    UnsupportedOp, with the node and the reason, where a unit cannot be lowered, and ConversionError
-    where there is none.
+    ``level`` is a feature level as devices report it (27, 28, ...). Nothing newer is used, except
+    BATCH_MATMUL where ``forms`` ask for it: the region's level is then the sixth. The model's
+    inputs and outputs are the region's boundary, in the order of ``UnitGraph.boundary``. ``forms``
+    names units whose products of activations take another form than the level's usual one.
+    ``shared`` is ModelBuilder's. With ``for_stock``, quantised layers with a scale for each channel
+    compute in float32, because stock PyTorch's format cannot express them. Raises ConversionError
+    without units, and UnsupportedOp, with node and reason, where a unit cannot be lowered.
     """
     if not units:
         raise ConversionError(
@@ -86,7 +85,7 @@ def convert_region(
 
 
 def _pool(program: Program) -> ConstantPool:
-    """The constants of all models of a program, as long as its module lives."""
+    """Returns the constants that all models of a program share, for as long as its module lives."""
     return _POOLS.setdefault(program.module, ConstantPool())
 
 
@@ -111,10 +110,9 @@ def _lower_unit(
     nodes: Mapping[str, fx.Node],
     values: dict[str, OperandId],
 ) -> None:
-    """Lowers a unit's nodes in order; ``values`` gains their results.
+    """Lowers a unit's nodes in order and adds their results to ``values``.
 
-    A zero pad before a convolution becomes its padding, an activation after any node its fuse
-    code.
+    A zero pad before a convolution becomes its padding; an activation becomes a node's fuse code.
     """
     members = [nodes[name] for name in unit.nodes if _computes(nodes[name])]
     inside = set(members)
@@ -149,18 +147,18 @@ def _lower_unit(
 
 
 def _computes(node: fx.Node) -> bool:
-    """Whether a node is a call of its own: ``getitem`` comes with what it reads."""
+    """Returns whether a node is a call of its own; ``getitem`` is part of the node it reads."""
     return node.op == "call_function" and node.target is not operator.getitem
 
 
 def _only_reader(node: fx.Node, inside: set[fx.Node]) -> fx.Node | None:
-    """The one node that reads ``node``, where there is just one and it is in the unit."""
+    """Returns the only reader of ``node``, if there is exactly one and it is in the unit."""
     reader = next(iter(node.users), None)
     return reader if len(node.users) == 1 and reader in inside else None
 
 
 def _fuse_code(node: fx.Node | None) -> FuseCode:
-    """Returns a node's code as a fused activation; NONE where it is none."""
+    """Returns the fuse code of an activation node; NONE for any other."""
     if node is None:
         return FuseCode.NONE
     if node.target is aten.relu.default:
@@ -173,7 +171,7 @@ def _fuse_code(node: fx.Node | None) -> FuseCode:
 
 
 def _folded_pad(node: fx.Node | None) -> fx.Node | None:
-    """The pad whose result ``node`` convolves, where it can become the convolution's padding."""
+    """Returns the pad that ``node`` convolves, if it can become the convolution's padding."""
     if node is None or node.target is not aten.convolution.default:
         return None
     source = bound_args(node)["input"]
@@ -183,7 +181,7 @@ def _folded_pad(node: fx.Node | None) -> fx.Node | None:
 
 
 def _zero_pad(node: fx.Node) -> tuple[int, int, int, int] | None:
-    """(left, right, top, bottom) of a constant_pad_nd that pads height and width by zeros."""
+    """Returns (left, right, top, bottom) of a constant_pad_nd of height and width by zeros."""
     args = bound_args(node)
     pad = [int(size) for size in args["pad"]]
     if args["value"] != 0 or len(pad) > 4 or min(pad, default=0) < 0:
@@ -195,10 +193,9 @@ def _zero_pad(node: fx.Node) -> tuple[int, int, int, int] | None:
 def why_not(
     program: Program, unit_index: int, level: int, for_stock: bool = False
 ) -> Refusal | None:
-    """Returns the refusal of a unit at ``level`` (27, 28, ...); None where it fits.
+    """Returns the refusal of a unit at ``level`` (27, 28, ...); None where it can be lowered.
 
-    ``for_stock`` is that of :func:`convert_region`. Answers are remembered as long as the
-    program's module lives.
+    ``for_stock`` is :func:`convert_region`'s. Answers are kept as long as the program's module.
     """
     answers = _ANSWERS.setdefault(program.module, {})
     key = (program.units.units[unit_index].nodes, level, for_stock)
@@ -215,7 +212,7 @@ _TWICE = {
     OperandCode.TENSOR_BOOL8: OperationCode.LOGICAL_OR,
     OperandCode.TENSOR_INT32: OperationCode.MAXIMUM,
 }
-"""What gives a tensor of a type that NNAPI cannot reshape, where it has that on both sides."""
+"""Type that NNAPI cannot reshape -> the operation that copies a tensor given as both arguments."""
 
 
 def _constant(builder: ModelBuilder, numbers: tuple[int, ...]) -> OperandId:
@@ -225,11 +222,10 @@ def _constant(builder: ModelBuilder, numbers: tuple[int, ...]) -> OperandId:
 def convert_copies(
     graph: UnitGraph, constants: Mapping[str, torch.Tensor], level: int
 ) -> Region | None:
-    """One model of feature level ``level`` for all outputs of a graph that no unit computes.
+    """Returns one model, at ``level``, of all outputs of a graph that no unit computes.
 
-    ``constants`` are those of them that are no inputs; the others are inputs of the region, under
-    the same names as the outputs. None where there is no such output, or NNAPI has not the type of
-    one of them.
+    ``constants`` has those that are not inputs; the others are inputs of the region, under the same
+    names as the outputs. Returns None without such outputs, or where NNAPI lacks the type of one.
     """
     names = [name for name in dict.fromkeys(graph.outputs) if name not in graph.producer]
     if not names:

@@ -1,8 +1,8 @@
-"""An operation between dequantize and quantize nodes as one quant8 operation.
+"""Lower an operation between dequantize and quantize nodes to one quant8 operation.
 
-The lowering of the float operation runs as for floats. :class:`QuantisedLowering` gives it the
-integers where it asks for tensors, turns the constants it writes into integers, and gives each
-result the scale and zero point that NNAPI's rules demand. What breaks a rule ends the attempt.
+The lowering of the float operation runs unchanged. :class:`QuantisedLowering` gives it integers for
+tensors, turns the constants that it writes into integers, and gives each result the scale and zero
+point that NNAPI's rules require. A broken rule ends the attempt.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def lower_quantised(
     activation: FuseCode,
     pad: Pads,
 ) -> OperandId:
-    """The operand of the unit's result.
+    """Returns the operand of the unit's result.
 
-    One quant8 operation where NNAPI has it and its rules hold; else the float operation between
-    DEQUANTIZE and QUANTIZE, which takes level 3; ``model.in_floats`` then has the rule that was
-    broken. Raises UnsupportedOp with both reasons.
+    The unit becomes one quant8 operation if NNAPI has it and its rules hold. Otherwise it becomes
+    the float operation between DEQUANTIZE and QUANTIZE, which takes level 3, and
+    ``model.in_floats`` has the rule that was broken. Raises UnsupportedOp with both reasons.
     """
     mark = model.mark()
     try:
@@ -114,7 +114,7 @@ def _in_floats(
 
 
 class MovingLowering(Lowering):
-    """A Lowering of an operator that moves quantised integers: what would compute is refused."""
+    """Lowering of an operator that moves quantised integers; refuses operations that compute."""
 
     def emit(
         self, code: OperationCode, tensors: Tensors, scalars: Scalars = (), dims: Dims = None
@@ -136,14 +136,14 @@ class MovingLowering(Lowering):
 
 
 def moves_integers(node: fx.Node) -> bool:
-    """Whether a node is one for :class:`MovingLowering`."""
+    """Returns whether :class:`MovingLowering` lowers the node."""
     return node.target in MOVES and makes_tensor(node) and type_of(node).quant is not None
 
 
 class QuantisedLowering(ComposingLowering):
-    """A Lowering of a float operation whose tensors are the integers behind dequantize nodes.
+    """Lowering of a float operation whose tensors are the integers behind dequantize nodes.
 
-    Float constants have no operand before an operation reads them: they are known by negative ids.
+    Float constants have negative ids: they have no operand before an operation reads them.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class QuantisedLowering(ComposingLowering):
             self.refuse(_narrow(unit.quantize))
 
     def require_target(self, result: OperandId) -> None:
-        """Checks that the unit's result has the type that its quantize node says."""
+        """Checks that the unit's result has the type of its quantize node."""
         actual, expected = self.model.operand(result), operand_of(self.target_type)
         assert expected is not None
         if not alike(actual, expected):
@@ -176,11 +176,11 @@ class QuantisedLowering(ComposingLowering):
         dims = expected.dims
         self.require(actual.dims == dims, f"its lowering gives the shape {actual.dims}, not {dims}")
 
-    # What a lowering asks for
+    # Interface for lowerings: arguments
 
     def operand(self, operand_id: OperandId) -> Operand:
-        """Quantised operands, and constants without an operand, as float32: a lowering that asks
-        for the type of an operand is one for floats."""
+        """Returns quantised operands, and constants without an operand, as float32, because only
+        float lowerings ask for an operand's type."""
         if operand_id in self._constants:
             return Operand(OperandCode.TENSOR_FLOAT32, self._constants[operand_id].array.shape)
         operand = self.model.operand(operand_id)
@@ -223,7 +223,7 @@ class QuantisedLowering(ComposingLowering):
         self._constants[operand_id] = Constant(np.atleast_1d(array), None)
         return operand_id
 
-    # What a lowering writes
+    # Interface for lowerings: operations
 
     def emit(
         self, code: OperationCode, tensors: Tensors, scalars: Scalars = (), dims: Dims = None
@@ -295,7 +295,7 @@ class QuantisedLowering(ComposingLowering):
             and self.level < 3
             and len(set(map(self.dims, tensor_ids))) == 1
         ):
-            # Android 9 ignores the fuse code then: the activation follows as an operation.
+            # Android 9 ignores the fuse code here: the activation follows as an operation.
             self.activation_left, scalars = FuseCode(int(scalars[0])), [int(FuseCode.NONE)]
         numbers = [self._scalar(code, like, value) for value in scalars]
         results = self.model.add_results(
@@ -306,7 +306,7 @@ class QuantisedLowering(ComposingLowering):
         return results
 
     def _data_operand(self, code: OperationCode, tensor_ids: Sequence[OperandId]) -> Operand:
-        """The first quantised value among the tensors: what constants take their type from."""
+        """Returns the first quantised value among the tensors; constants take its type."""
         for operand in tensor_ids:
             if operand not in self._constants:
                 data = self.model.operand(operand)
@@ -317,7 +317,7 @@ class QuantisedLowering(ComposingLowering):
     def _result(
         self, code: OperationCode, tensor_ids: Sequence[OperandId], like: Operand
     ) -> Operand:
-        """Type, scale and zero point of an operation's result, with its rules checked."""
+        """Checks an operation's rules and returns the type, scale and zero point of its result."""
         data = [self.model.operand(operand) for operand in tensor_ids]
         data = [operand for operand in data if operand.type is like.type]
         if code in SAME_AS_INPUT:
@@ -360,12 +360,12 @@ class QuantisedLowering(ComposingLowering):
     def _chooses(
         self, code: OperationCode, tensor_ids: Sequence[OperandId], result: Operand
     ) -> bool:
-        """Whether an operation takes elements of these tensors as they are."""
+        """Returns whether the operation only chooses among elements of these tensors."""
         return code in CHOOSES and all(alike(self.model.operand(t), result) for t in tensor_ids)
 
     def _scalar(self, code: OperationCode, like: Operand, value: bool | int | float) -> OperandId:
         if code is OperationCode.PAD_V2:  # an INT32 in the data's quantisation
-            number = float(value) / like.scale + like.zero_point  # before a maximum, -inf
+            number = float(value) / like.scale + like.zero_point  # e.g. -inf before a maximum
             low, high = limits(like.type)
             return self.model.scalar(round(min(max(number, low), high)))
         return self.model.scalar(value)
@@ -377,7 +377,7 @@ class QuantisedLowering(ComposingLowering):
         if not self.weights:
             self.refuse(f"{code.name} with float32 weights, quantised ones are wanted")
 
-    # What a quant8 operation does better than the float one's counterpart
+    # Cases in which another quant8 operation is better than the float operation's counterpart
 
     def _over_image(self, tensor_ids: Sequence[OperandId]) -> bool:
         axes = self.model.constant_bytes(tensor_ids[1])
@@ -385,7 +385,8 @@ class QuantisedLowering(ComposingLowering):
         return axes == image_axes and len(self.dims(tensor_ids[0])) == 4
 
     def _pooled(self, x: OperandId, shape: tuple[int, ...]) -> OperandId:
-        """The mean of an image: quantised MEAN cuts the fraction off, AVERAGE_POOL_2D rounds."""
+        """Returns the mean of an image by AVERAGE_POOL_2D, which rounds; quantised MEAN
+        truncates."""
         n, h, w, c = self.dims(x)
         window = [0, 0, 0, 0, w, h, w, h, int(FuseCode.NONE)]
         means = self.emit(OperationCode.AVERAGE_POOL_2D, [x], window, dims=(n, 1, 1, c))
@@ -397,7 +398,7 @@ class QuantisedLowering(ComposingLowering):
         scalars: Scalars,
         shape: tuple[int, ...],
     ) -> OperandId:
-        """FULLY_CONNECTED takes no scales for channels; a CONV_2D of one pixel does."""
+        """Returns a CONV_2D of one pixel: FULLY_CONNECTED takes no scales for channels."""
         x, weight, bias = tensor_ids
         n_out, n_in = self.dims(weight)
         batch, _ = shape

@@ -1,10 +1,10 @@
 """Check quant8 operations by the rules of NNAPI, and compose operators of several of them.
 
-Scales and zero points are checked from tables, and constants are written as integers by these
-rules. A lowering for floats may compose an operation of others. In 8 bits each of them rounds, so
-that such a lowering is refused; here are those for which the scale of what lies between is known,
-and with it how far all roundings together move a result: less than a step of its scale, or they are
-refused as others are.
+Scales and zero points are checked against tables, and constants are written as integers by these
+rules. A float lowering may compose an operator of several operations. In 8 bits each of them
+rounds, so such lowerings are refused, except the compositions in this module. Here the intermediate
+scales are known, and with them how far all roundings together move a result. A composition is
+refused if that is a step of the result's scale or more.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ SAME_AS_INPUT = frozenset(
         Op.TRANSPOSE,
     }
 )
-"""The result has the scale and zero point of the data."""
+"""Operations whose result has the scale and zero point of the data."""
 
 FIXED = {
     Op.LOGISTIC: Quantisation(1 / 256, 0),
@@ -69,7 +69,7 @@ FIXED = {
     Op.TANH: Quantisation(1 / 128, 128),
     Op.L2_NORMALIZATION: Quantisation(1 / 128, 128),
 }
-"""The result's scale and zero point for TENSOR_QUANT8_ASYMM; the signed zero point is 128 less."""
+"""Scale and zero point of the result for TENSOR_QUANT8_ASYMM; 128 less for signed zero points."""
 
 FREE = frozenset(
     {
@@ -88,7 +88,7 @@ FREE = frozenset(
         Op.TRANSPOSE_CONV_2D,
     }
 )
-"""The result's scale and zero point are the model's choice; quantised.py has what limits it."""
+"""Operations whose result may have any scale and zero point, within quantize_lower.py's limits."""
 
 WEIGHTED = {
     Op.CONV_2D: 0,
@@ -97,21 +97,21 @@ WEIGHTED = {
     Op.GROUPED_CONV_2D: 0,
     Op.TRANSPOSE_CONV_2D: 0,
 }
-"""Operations of (data, filter, bias, ...) -> the dimension of the filter's output channels."""
+"""Operation of (data, filter, bias, ...) -> the dimension of the filter's output channels."""
 
 CHOOSES = frozenset({Op.CONCATENATION, Op.MAXIMUM, Op.MINIMUM})
-"""Operations of FREE whose results are elements of what they read, unless its scales differ."""
+"""Operations of FREE whose results are elements of their inputs, if all scales are equal."""
 
 ROUNDS = frozenset({Op.AVERAGE_POOL_2D, Op.MEAN, Op.RESIZE_BILINEAR, *FREE, *FIXED})
-"""Operations that compute, and so round their results to the scale; the others move integers."""
+"""Operations that compute and round their results to the scale; the others move integers."""
 
 ZERO_PADS = frozenset({Op.PAD, Op.SPACE_TO_BATCH_ND})
-"""Below level 3 these pad by the integer 0, whatever the zero point."""
+"""Operations that pad by the integer 0 below level 3, whatever the zero point."""
 
 
 @dataclass(frozen=True)
 class Constant:
-    """Numbers that become integers once it is known what reads them."""
+    """Float constant that becomes integers once its reader is known."""
 
     array: NDArray[Any]
     scheme: Scheme | None
@@ -133,8 +133,9 @@ class Integers:
             self.refuse(reason)
 
     def data(self, code: OperationCode, like: Operand, constant: Constant) -> OperandId:
-        """A constant as integers of the data's type: by its own scheme, or one number for all,
-        which CONCATENATION, MAXIMUM and MINIMUM take in the data's own scale if they can."""
+        """Adds a constant as integers of the data's type, by its own scheme. An array of one number
+        has a scale to suit; CONCATENATION, MAXIMUM and MINIMUM take it in the data's scale if that
+        is exact."""
         low, high = limits(like.type)
         numbers = constant.array
         scheme = constant.scheme
@@ -148,7 +149,7 @@ class Integers:
             quant = Quantisation(abs(number) / 255 or 1.0, high if number < 0 else low)
             extremes = np.full(numbers.shape, low if number <= 0 else high)
             return self._integers(like.type, quant, extremes)
-        if scheme is None:  # a lowering may have taken its array apart
+        if scheme is None:  # a lowering may have split its array
             scheme = next((s for s in self._schemes if s.axis is None), None)
         if scheme is None or scheme.axis is not None:
             self.refuse("a float constant of several values, quantised ones are wanted here")
@@ -162,7 +163,7 @@ class Integers:
     def filter_and_bias(
         self, code: OperationCode, data: Operand, weight: Constant, bias: Constant
     ) -> tuple[OperandId, OperandId]:
-        """Filter and bias as integers: the bias's scale is that of the input times the filter's."""
+        """Adds filter and bias as integers; the bias's scale is the input's times the filter's."""
         scheme = self._schemes[0]
         numbers = weight.array
         if scheme.axis is None:
@@ -191,7 +192,7 @@ class Integers:
     def _channel_filter(
         self, code: OperationCode, scheme: Scheme, numbers: NDArray[Any]
     ) -> OperandId:
-        """A filter with a scale for each output channel, which came with level 3."""
+        """Adds a filter with a scale for each output channel, which takes level 3."""
         level = self._model.level_number
         self._require(
             not self._model.for_stock,
@@ -245,7 +246,7 @@ def shift(dtype: str, code: OperandCode) -> int:
 
 
 def _recovered(numbers: NDArray[Any], scale: Any) -> NDArray[Any]:
-    """The integers less their zero point, exact to float32's rounding."""
+    """Returns the integers less their zero point; only float32's rounding is left in them."""
     integers: NDArray[Any] = numbers.astype(np.float64) / scale
     return integers
 
@@ -254,27 +255,27 @@ aten = torch.ops.aten
 
 
 class ComposingLowering(Lowering, ABC):
-    """The interface of a lowering to quant8 operations that compositions use."""
+    """Interface of a lowering to quant8 operations that compositions use."""
 
     @abstractmethod
     def emit_between(
         self, code: OperationCode, tensors: Tensors, scalars: Scalars, quant: Quantisation
     ) -> OperandId:
         """Adds an operation whose result, of the first tensor's shape, has this scale and zero
-        point for unsigned integers, and may be rounded again: the caller has asked
-        :meth:`require_within_step`."""
+        point (for unsigned integers). Later operations may round the result again, because the
+        caller has called :meth:`require_within_step`."""
 
     @abstractmethod
     def require_within_step(self, error: float) -> None:
-        """Checks that roundings on the way move no result by a step or more."""
+        """Refuses roundings that together move a result by ``error``, if that is a step or more."""
 
 
 Composition = Callable[[ComposingLowering], OperandId]
 
 
 def composition(target: object) -> Composition | None:
-    """How an operator is composed of quant8 operations, if here is how. It is refused where what
-    lies between moves results by a step or more."""
+    """Returns the composition of an operator of quant8 operations; None where there is none. It
+    refuses the operator where its roundings move results by a step or more."""
     compose = _COMPOSITIONS.get(target)  # type: ignore[call-overload]
     if compose is None:
         return None
@@ -292,13 +293,13 @@ def composition(target: object) -> Composition | None:
 
 
 def error_on_the_way(target: object, level: int, low: float, high: float) -> float:
-    """How far the roundings of a composition move its results at the most, where its input lies
-    from ``low`` to ``high``; ``level`` is the feature level (1, 2, ...).
+    """Returns how far a composition's roundings move its results at most, for inputs from ``low``
+    to ``high``; ``level`` is the feature level (1, 2, ...).
 
-    A sigmoid in steps of 1/256 ends at 255/256, which moves the largest result by 1/256 of it; and
-    where it is rounded to 0 or 1/256, it moves no result by more than there. What gelu computes
-    before its sigmoid adds 0.008 around 1, and nothing far from it. The others: half a step of what
-    lies between.
+    A sigmoid in steps of 1/256 ends at 255/256, which moves the largest result by 1/256 of it.
+    Where the sigmoid is rounded to 0 or 1/256, it moves no result by more than that. gelu's
+    operations before the sigmoid add 0.008 around 1, and nothing far from it. For the others it is
+    half a step of the intermediate result.
     """
     if target is aten.silu.default:
         return max(high, min(-low, math.log(511)) / 2) / 256
@@ -319,7 +320,7 @@ def _silu(op: ComposingLowering) -> OperandId:
 
 
 def _gelu(op: ComposingLowering) -> OperandId:
-    """``x * sigmoid(x * (1.5958 + 0.07135 * x * x))``, PyTorch's own with tanh; the other is within
+    """``x * sigmoid(x * (1.5958 + 0.07135 * x * x))``, PyTorch's tanh form; the exact one is within
     0.0005 of it (Hendrycks and Gimpel, arXiv 1606.08415)."""
     x, scalars = op.tensor("self"), [int(FuseCode.NONE)]
     slope = 2 * math.sqrt(2 / math.pi)
@@ -339,17 +340,19 @@ def _gelu(op: ComposingLowering) -> OperandId:
 
 
 def _above_product(quant: Quantisation, product: float) -> Quantisation:
-    """``quant``, its steps so large that MUL takes factors of this product of scales."""
+    """Returns ``quant`` with steps that are large enough for MUL of factors with this product of
+    scales."""
     return replace(quant, scale=max(quant.scale, product * 1.001))
 
 
 def _hardsigmoid(op: ComposingLowering) -> OperandId:
-    """``relu6(x + 3) / 6``: the sum in steps of 6/255, the quotient exact but for its own scale."""
+    """``relu6(x + 3) / 6``: the sum in steps of 6/255, the quotient rounded only to its own
+    scale."""
     return op.emit(OperationCode.MUL, [_above(op), np.array([1 / 6], np.float32)], [op.fuse()])
 
 
 def _hardswish(op: ComposingLowering) -> OperandId:
-    """One operation from level 4 on; before, ``x * (relu6(x + 3) / 6)``."""
+    """HARD_SWISH from level 4 on; before, ``x * (relu6(x + 3) / 6)``."""
     x = op.tensor("self")
     if op.level >= 4:
         return op.emit(OperationCode.HARD_SWISH, [x])
@@ -373,7 +376,7 @@ def _neg(op: ComposingLowering) -> OperandId:
 
 
 def _div(op: ComposingLowering) -> OperandId:
-    """``x * (1 / number)``: NNAPI divides no 8 bits."""
+    """``x * (1 / number)``: NNAPI has no 8-bit division."""
     x, divisor = op.tensor("self"), op.broadcast_array("other")
     op.require(divisor is not None, "DIV by a computed value has no quant8 form")
     assert divisor is not None
@@ -383,11 +386,11 @@ def _div(op: ComposingLowering) -> OperandId:
 
 
 _SIX, _UNIT = Quantisation(6 / 255, 0), Quantisation(1 / 255, 0)
-"""From 0 to 6 and to 1, for unsigned integers."""
+"""Ranges from 0 to 6 and from 0 to 1, for unsigned integers."""
 
 _SQUARE, _FACTOR = Quantisation(11 / 255, 0), Quantisation(2.4 / 255, 0)
 _LOGIT = Quantisation(12.5 / 255, 128)
-"""Of gelu: beyond a square of 11 the sigmoid is 0 or 1 to 8 bits, and so beyond 6.25 either way."""
+"""Ranges in gelu. For squares above 11, and logits beyond 6.25, the sigmoid is 0 or 1 to 8 bits."""
 
 _INEXACT = frozenset(
     {aten.gelu.default, aten.silu.default, aten.hardsigmoid.default, aten.hardswish.default}

@@ -1,9 +1,9 @@
-"""Describe a region turned into an NNAPI model, the converter's result; serialise it, or halve it.
+"""Describe a region as an NNAPI model, the converter's result; serialise it; convert it to float16.
 
 The bytes are PyTorch's serialized NNAPI model, version 1 (PROTOCOL.md, section 4): little-endian
-32-bit words throughout; stock PyTorch (``torch.classes._nnapi.Compilation``) and the device agent
-read the same bytes. A model with scales for each channel, which PyTorch's format cannot say, has
-version 2: the same, and a table of them at its end. Stock PyTorch refuses that.
+32-bit words throughout. Stock PyTorch (``torch.classes._nnapi.Compilation``) and the device agent
+read the same bytes. PyTorch's format cannot express a model with scales for each channel. Such a
+model has version 2, with a table of the scales at its end, and stock PyTorch refuses it.
 
 In float16 a region computes and stores halves; its boundary stays float32.
 """
@@ -35,7 +35,7 @@ from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
 FORMAT_VERSION = 1
 CHANNEL_VERSION = 2
-"""Of models that end with a table of channel scales."""
+"""Version of models that end with a table of channel scales."""
 SOURCE_IMMEDIATE = 0
 SOURCE_NUMBERED_BUFFER = 2
 
@@ -52,7 +52,7 @@ def _pack_words(values: Iterable[int]) -> bytes:
 
 
 def serialize(model: NnapiModel) -> bytes:
-    """The bytes of a model; the numbered buffers that its values name travel apart."""
+    """Returns the bytes of a model, without the numbered buffers that its values name."""
     sources = [
         SLICE.pack(v.source.buffer, v.source.offset, v.source.length)
         if isinstance(v.source, BufferSlice)
@@ -100,17 +100,17 @@ QUANTISED_CODES = {
     "uint8": OperandCode.TENSOR_QUANT8_ASYMM,
     "int8": OperandCode.TENSOR_QUANT8_ASYMM_SIGNED,
 }
-"""The same for integers that stand for real numbers. No other type crosses a region's boundary."""
+"""Type of integers that stand for real numbers -> operand code. Boundaries have no other types."""
 
 
 def operand_code(type_: TensorType) -> OperandCode | None:
-    """The operand type of a value, or None for one that NNAPI does not have."""
+    """Returns the operand type of a value, or None for one that NNAPI does not have."""
     codes = OPERAND_CODES if type_.quant is None else QUANTISED_CODES
     return codes.get(type_.device_dtype)
 
 
 def operand_of(type_: TensorType) -> Operand | None:
-    """The operand of a value, or None where NNAPI does not have its type."""
+    """Returns the operand of a value, or None where NNAPI does not have its type."""
     code = operand_code(type_)
     if code is None:
         return None
@@ -120,12 +120,12 @@ def operand_of(type_: TensorType) -> Operand | None:
 
 
 def quantised_operand(code: OperandCode, dims: tuple[int, ...], quant: Quantisation) -> Operand:
-    """An operand of quantised integers; its scale is rounded to float32, as NNAPI's are."""
+    """Returns an operand of quantised integers. Its scale is rounded to float32, as in NNAPI."""
     return Operand(code, dims, float(np.float32(quant.scale)), quant.zero_point)
 
 
 def alike(a: Operand, b: Operand) -> bool:
-    """Whether two operands have one type, and their integers mean the same."""
+    """Returns whether two operands have the same type, scale (to 1e-6) and zero point."""
     close = abs(a.scale - b.scale) <= 1e-6 * abs(b.scale)
     return a.type is b.type and close and a.zero_point == b.zero_point
 
@@ -135,8 +135,8 @@ class Region:
     """One NNAPI model and its constants.
 
     ``blobs[i]`` is numbered buffer i of the model. ``inputs`` and ``outputs`` name the graph's
-    values in the order of the model's; their :attr:`TensorType.memory_shape` is the operand's
-    shape.
+    values in the model's order; the shape of an operand is its value's
+    :attr:`TensorType.memory_shape`.
     """
 
     model: NnapiModel = field(repr=False)
@@ -146,10 +146,10 @@ class Region:
     input_types: tuple[TensorType, ...]
     output_types: tuple[TensorType, ...]
     level: int
-    """The feature level the model was lowered for, as a device reports it (27, 28, ...)."""
+    """Feature level that the model was lowered for, as a device reports it (27, 28, ...)."""
     in_floats: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Quantised values of the graph that are computed in float32, between DEQUANTIZE and QUANTIZE,
-    and the rule that a quant8 operation would break."""
+    """Quantised value of the graph that is computed in float32, between DEQUANTIZE and QUANTIZE ->
+    the rule that a quant8 operation would break."""
 
     @property
     def operations(self) -> tuple[str, ...]:
@@ -158,25 +158,24 @@ class Region:
 
     @property
     def buffers(self) -> tuple[bytes, ...]:
-        """The bytes of the numbered buffers, in NNAPI's layout."""
+        """Bytes of the numbered buffers, in NNAPI's layout."""
         return tuple(blob.data for blob in self.blobs)
 
     @cached_property
     def serialized(self) -> bytes:
-        """The model in PyTorch's format, or that of version 2 which has scales for each channel
-        (PROTOCOL.md, section 4), for the wire and the disk."""
+        """Model in the format of PROTOCOL.md, section 4, for the wire and the disk."""
         return serialize(self.model)
 
 
 def units_in_floats(graph: UnitGraph, regions: Iterable[Region]) -> dict[int, str]:
-    """Index of each quantised unit that some of the regions compute in float32, and the rule that a
-    quant8 operation would break."""
+    """Returns the index of each quantised unit that some region computes in float32, with the rule
+    that a quant8 operation would break."""
     return {
         graph.producer[name]: rule for region in regions for name, rule in region.in_floats.items()
     }
 
 
-# How much of a converted region only moves data from one dim order to another.
+# How much data a converted region only moves from one dim order to another.
 
 
 ELEMENT_BYTES = {
@@ -184,12 +183,12 @@ ELEMENT_BYTES = {
     OperandCode.TENSOR_INT32: DTYPE_BYTES["int32"],
     OperandCode.TENSOR_FLOAT16: DTYPE_BYTES["float16"],
 }
-"""Bytes of an element; all other tensor types that are transposed have one."""
+"""Bytes of an element; every other tensor type that is transposed has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permutes:
-    """TRANSPOSE operations, and the bytes that they write."""
+    """Number of TRANSPOSE operations, and the bytes that they write."""
 
     count: int = 0
     n_bytes: int = 0
@@ -199,7 +198,7 @@ class Permutes:
 
 
 def permutes(region: Region) -> Permutes:
-    """The permutes of a region, the model's own and those that its dim orders need."""
+    """Returns the permutes of a region: the model's own and those that its dim orders need."""
     model = region.model
     results = [
         model.operands[operation.outputs[0]]
@@ -210,21 +209,21 @@ def permutes(region: Region) -> Permutes:
     return Permutes(len(results), n_bytes)
 
 
-# Models that grow when they are converted: a recurrence that is written out step by step, rows of
-# attention, volumes as slices. Each NNAPI operation is compiled, and takes room in the file.
+# Models that grow when they are converted: recurrences unrolled step by step, rows of attention,
+# volumes as slices. Each NNAPI operation has to be compiled and takes room in the file.
 
 
 MANY, TIMES = 200, 4
-"""NNAPI operations that are worth a word, where they are so many times the model's own."""
+"""Fewest NNAPI operations that cause a note, if they are also TIMES the model's own nodes."""
 VERY_MANY = 1000
-"""Worth a word in any case: drivers have limits, and compile each one."""
+"""Fewest NNAPI operations that always cause a note: drivers have limits, and compile each one."""
 
 
 def growth_note(
     graph: UnitGraph, converted: Iterable[tuple[Iterable[int], int]], where: str = "the model"
 ) -> str | None:
-    """Returns a note on converted regions, each given by its units and its NNAPI operations; None
-    where they hardly grew. ``where`` names what they belong to."""
+    """Returns a note on converted regions, each given by its units and its number of NNAPI
+    operations; None where they hardly grew. ``where`` names what the regions belong to."""
     units: list[int] = []
     n_operations = 0
     for region, count in converted:
@@ -247,11 +246,11 @@ HALVES = {
     OperandCode.FLOAT32: OperandCode.FLOAT16,
 }
 FIRST_LEVEL = 3
-"""The feature level (API 29) that brought float16 tensors, and CAST."""
+"""Feature level (API 29) that brought float16 tensors, and CAST."""
 
 
 def to_float16(region: Region) -> Region:
-    """The region with float16 in place of float32 everywhere but at its inputs and outputs.
+    """Returns the region with float16 for float32 everywhere except at its inputs and outputs.
 
     Given:
         %y:float32 = CONV_2D(%x:float32 input, %w:float32 constant, ...)      %y is an output
@@ -260,7 +259,7 @@ def to_float16(region: Region) -> Region:
         %y:float32 = CAST(%y')
 
     Each operation rounds its result to 11 significant bits, and values beyond 65504 become
-    infinite. ``relaxed`` allows a driver as much with float32 operands; here it is certain.
+    infinite. ``relaxed`` permits a driver to do the same to float32 operands; here it is certain.
     Raises ConversionError below level 3, where an operation does not take float16, and where a
     constant does not fit.
     """
@@ -286,7 +285,7 @@ def _check_operation(operation: Operation, model: NnapiModel, level: int) -> Non
 
 @dataclass
 class _Halving:
-    """One model on its way to float16."""
+    """Conversion of one model to float16."""
 
     source: NnapiModel
     source_blobs: Sequence[Blob]

@@ -1,8 +1,8 @@
 """Map ATen operators to the functions that lower them, run these, and check their results.
 
-A lowering is a function ``Lowering -> OperandId`` under :func:`lowers`. It is the support check as
-well: run on a scratch model it either succeeds or refuses with a sentence, so what is supported is
-written once. Its result is held against what the graph says.
+A lowering is a function ``Lowering -> OperandId`` under :func:`lowers`. It is also the support
+check: on a scratch model it either succeeds or refuses with a sentence, so the supported cases are
+written once. Its result is compared with the graph's type.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from nnapi_prof.nnapi import level_name
 from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
 
 Lowerer = Callable[["Lowering"], OperandId | tuple[OperandId, ...]]
-"""Gives the operand of the node's result; for a node of several values one for each, in order."""
+"""Function that returns the operand of a node's result, or one for each of several, in order."""
 FloatArray = NDArray[np.float32]
 Tensors = Sequence[OperandId | NDArray[Any]]
 Scalars = Sequence[bool | int | float]
@@ -52,11 +52,11 @@ ENTRIES: dict[OpOverload, Lowerer] = {}
 """Operator -> its lowering. Filled by :func:`lowers` when nnapi_prof.convert.ops is imported."""
 
 MEMORY_AXES = (0, 2, 3, 1)
-"""Position in channels_last memory -> logical axis."""
+"""Logical axis at each position in channels_last memory."""
 
 
 def lowers(*targets: OpOverload) -> Callable[[Lowerer], Lowerer]:
-    """Registers a lowering. An operator has one: a second registration names the first owner."""
+    """Registers the lowering of operators. Raises ValueError if one already has a lowering."""
 
     def register(lowerer: Lowerer) -> Lowerer:
         for target in targets:
@@ -73,32 +73,32 @@ def lowers(*targets: OpOverload) -> Callable[[Lowerer], Lowerer]:
 
 
 def memory_axis(order: DimOrder, axis: int) -> int:
-    """Returns the place of the logical ``axis`` in memory."""
+    """Returns the position of the logical ``axis`` in memory."""
     return MEMORY_AXES.index(axis) if order is DimOrder.CHANNELS_LAST else axis
 
 
 def logical_axes(order: DimOrder, rank: int) -> tuple[int, ...]:
-    """Position in memory -> logical axis."""
+    """Returns the logical axis at each position in memory."""
     return MEMORY_AXES if order is DimOrder.CHANNELS_LAST else tuple(range(rank))
 
 
 def keeps_order(shape: Sequence[int], permutation: Sequence[int]) -> bool:
-    """Whether permuting ``shape`` moves no element: only dimensions of size 1 change places."""
+    """Returns whether permuting ``shape`` moves no element, only dimensions of size 1."""
     real = [axis for axis in permutation if shape[axis] != 1]
     return real == sorted(real)
 
 
 def lies_as_it_reads(type_: TensorType) -> bool:
-    """Whether the elements lie in memory in the order of the logical shape."""
+    """Returns whether the elements are in memory in the order of the logical shape."""
     return keeps_order(type_.shape, logical_axes(type_.dim_order, len(type_.shape)))
 
 
 class Lowering:
-    """The context of one lowering: the node's arguments in, NNAPI operations out.
+    """Context of one lowering: reads the node's arguments and adds NNAPI operations.
 
-    ``model`` is the model being built, ``out`` the type of the node's result (of the first, where
-    it makes several values), ``pad`` the zero padding (left, right, top, bottom) of a
-    constant_pad_nd that was folded into this node.
+    ``model`` is the model being built. ``out`` is the type of the node's result, or of the first of
+    several values. ``pad`` is the zero padding (left, right, top, bottom) of a constant_pad_nd that
+    was folded into this node.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Lowering:
 
     @property
     def level(self) -> int:
-        """The feature level's number: 1 for API 27, 2 for API 28, ..."""
+        """Number of the feature level: 1 for API 27, 2 for API 28, ..."""
         return self.model.level_number
 
     @property
@@ -135,7 +135,7 @@ class Lowering:
         raise UnsupportedOp(self.node.name, op_name(self.node.target), reason)
 
     def require(self, condition: bool, reason: str) -> None:
-        """Refuses the node with ``reason``, found and wanted, unless ``condition`` holds."""
+        """Refuses the node unless ``condition`` holds; ``reason`` is what was found and wanted."""
         if not condition:
             self.refuse(reason)
 
@@ -149,25 +149,25 @@ class Lowering:
     # Arguments
 
     def arg(self, name: str) -> Any:
-        """An argument by its schema's name: a node, a Python value or None."""
+        """Returns an argument by its schema's name: a node, a Python value or None."""
         value = self._args[name]
         if self._folded_pad is not None and value is self._folded_pad:
             return bound_args(self._folded_pad)["self"]
         return value
 
     def pair(self, name: str) -> tuple[int, int]:
-        """An argument of one or two integers as (height, width)."""
+        """Returns an argument of one or two integers as (height, width)."""
         value = self.arg(name)
         items = [value] if isinstance(value, int) else list(value)
         first, second = items * 2 if len(items) == 1 else items
         return int(first), int(second)
 
     def type(self, value: str | fx.Node) -> TensorType:
-        """Type of a tensor argument, by name or as a node."""
+        """Returns the type of a tensor argument, given by name or as a node."""
         return type_of(self._node(value))
 
     def array(self, value: str | fx.Node) -> FloatArray:
-        """A constant float32 tensor argument in PyTorch's layout."""
+        """Returns a constant float32 tensor argument in PyTorch's layout."""
         node = self._node(value)
         dtype = type_of(node).dtype
         self.require(dtype == "float32", f"{node.name} is {dtype}, float32 is wanted here")
@@ -175,7 +175,7 @@ class Lowering:
         return array
 
     def any_array(self, value: str | fx.Node) -> NDArray[Any]:
-        """A constant tensor argument in PyTorch's layout and the device's element type."""
+        """Returns a constant tensor argument in PyTorch's layout and the device's element type."""
         node = self._node(value)
         self.require(
             is_weight(node), f"{node.name} is computed by the model, a constant is wanted here"
@@ -198,7 +198,7 @@ class Lowering:
         return None if self.arg(name) is None else self.array(name)
 
     def tensor(self, value: str | fx.Node, order: DimOrder | None = None) -> OperandId:
-        """The operand of a tensor argument, in the given dim order (default: its own)."""
+        """Returns the operand of a tensor argument, in the given dim order (default: its own)."""
         node = self._node(value)
         type_ = type_of(node)
         order = order or type_.dim_order
@@ -210,8 +210,8 @@ class Lowering:
         return self.reorder(self._values[node.name], type_.shape, type_.dim_order, order)
 
     def image(self, name: str) -> OperandId:
-        """The operand of a rank-4 argument that lies channels last, as NNAPI's spatial operations
-        want it; refuses any other."""
+        """Returns the operand of a rank-4 argument in channels_last, which NNAPI's spatial
+        operations require. Refuses any other."""
         for what, type_ in ((f"{self._node(name).name} is", self.type(name)), ("gives", self.out)):
             self.require(
                 len(type_.shape) == 4 and type_.dim_order is DimOrder.CHANNELS_LAST,
@@ -220,10 +220,10 @@ class Lowering:
         return self.tensor(name)
 
     def broadcast(self, name: str) -> OperandId:
-        """The operand of a tensor or number that is to broadcast against the result.
+        """Returns the operand of a tensor or number that broadcasts against the result.
 
-        PyTorch aligns shapes at the last logical dimension, NNAPI at the last in memory: for a
-        channels_last result, shorter shapes are filled up to rank 4 and put into its order.
+        PyTorch aligns shapes at the last logical dimension, NNAPI at the last in memory. For a
+        channels_last result, shorter shapes are therefore extended to rank 4 and reordered.
         """
         constant = self.broadcast_array(name)
         if constant is not None:
@@ -237,8 +237,8 @@ class Lowering:
         return self.reorder(self.tensor(node), full_shape, DimOrder.CONTIGUOUS, order)
 
     def broadcast_array(self, name: str) -> NDArray[Any] | None:
-        """The same for a number or a constant, as an array; None for what the model computes. A
-        number takes the element type of the node's first tensor argument."""
+        """Returns :meth:`broadcast`'s argument as an array if it is a number or a constant; else
+        None. A number takes the element type of the node's first tensor argument."""
         value = self.arg(name)
         if isinstance(value, bool | int | float):
             beside = next((a for a in self._args.values() if isinstance(a, fx.Node)), None)
@@ -254,7 +254,7 @@ class Lowering:
     # Emission
 
     def fuse(self) -> int:
-        """The FuseCode to pass to an operation that takes one; the activation is done with it."""
+        """Returns the FuseCode for an operation that takes one; the activation is then done."""
         code, self.activation_left = self.activation_left, FuseCode.NONE
         return int(code)
 
@@ -264,11 +264,11 @@ class Lowering:
     def emit(
         self, code: OperationCode, tensors: Tensors, scalars: Scalars = (), dims: Dims = None
     ) -> OperandId:
-        """Adds an operation: tensors first, then scalars, as NNAPI's argument lists go.
+        """Adds an operation: tensors first, then scalars, in the order of NNAPI's argument lists.
 
         Arrays become constants. ``dims`` is the result's shape in memory, by default that of the
-        node's result; its type is the data's. Raises EmissionError where the facts do not allow it
-        at the level.
+        node's result; its type is the data's. Raises EmissionError where the level does not allow
+        it.
         """
         inputs = self._inputs(tensors, scalars)
         return self.model.add(code, inputs, self.out.memory_shape if dims is None else dims)
@@ -276,7 +276,7 @@ class Lowering:
     def emit_as(
         self, types: Types, code: OperationCode, tensors: Tensors, scalars: Scalars = ()
     ) -> tuple[OperandId, ...]:
-        """The same for an operation with results of other types than its data's, or several."""
+        """Adds an operation like :meth:`emit` whose results have these types."""
         results = []
         for type_ in types:
             operand = operand_of(type_)
@@ -290,29 +290,29 @@ class Lowering:
         return [*inputs, *map(self.model.scalar, scalars)]
 
     def operand(self, operand_id: OperandId) -> Operand:
-        """An operand as a lowering is to see it."""
+        """Returns an operand as the lowering sees it."""
         return self.model.operand(operand_id)
 
     def dims(self, operand: OperandId) -> tuple[int, ...]:
-        """Shape of an operand, as it lies in memory."""
+        """Returns the shape of an operand in memory."""
         return self.operand(operand).dims
 
     def reshape(self, operand: OperandId, dims: Sequence[int]) -> OperandId:
-        """RESHAPE, or the operand itself where it has that shape."""
+        """Adds a RESHAPE, unless the operand already has the shape."""
         if self.dims(operand) == tuple(dims):
             return operand
         return self._reshape(operand, dims)
 
     def copy(self, operand: OperandId) -> OperandId:
-        """The same tensor as another operand."""
+        """Returns a copy of a tensor, as another operand."""
         return self._reshape(operand, self.dims(operand))
 
     def is_argument(self, operand: OperandId) -> bool:
-        """Whether the operand is a value that other nodes know, not one made here."""
+        """Returns whether the operand is a value of the graph, not one made by this lowering."""
         return operand in self._values.values()
 
     def transpose(self, operand: OperandId, permutation: Sequence[int]) -> OperandId:
-        """TRANSPOSE, or RESHAPE where no element moves (that exists at every level)."""
+        """Adds a TRANSPOSE, or a RESHAPE (available at every level) where no element moves."""
         dims = self.dims(operand)
         permuted = [dims[axis] for axis in permutation]
         if keeps_order(dims, permutation):
@@ -324,10 +324,10 @@ class Lowering:
     def reorder(
         self, operand: OperandId, shape: Sequence[int], source: DimOrder, target: DimOrder
     ) -> OperandId:
-        """A tensor of logical ``shape`` moved from one dim order to another."""
+        """Returns a tensor of logical ``shape`` converted from one dim order to another."""
         rank = len(shape)
         if rank == 0 or rank > MAX_RANK:
-            return operand  # one element, or contiguous whatever is wanted
+            return operand  # one element, or a tensor that is always contiguous
         have = logical_axes(source, rank)
         want = logical_axes(target, rank)
         permutation = [have.index(axis) for axis in want]
@@ -337,10 +337,10 @@ class Lowering:
         return self.transpose(self.reshape(operand, dims), permutation)
 
     def relay(self, operand: OperandId, source: TensorType, target: TensorType) -> OperandId:
-        """The elements of ``source``, taken in logical order, as a tensor of another shape.
+        """Returns the elements of ``source``, in logical order, as a tensor of another shape.
 
-        RESHAPE works on memory. Where a channels_last side has only dimensions of size 1 out of
-        place, one RESHAPE does it; else a TRANSPOSE stands before or after.
+        RESHAPE works on memory. It suffices where a channels_last side has only dimensions of size
+        1 out of place. Otherwise a TRANSPOSE is added before or after it.
         """
         if source.shape == target.shape:
             return self.reorder(operand, source.shape, source.dim_order, target.dim_order)
@@ -363,7 +363,7 @@ class Lowering:
         return argument
 
     def operand_code(self, node: fx.Node) -> OperandCode:
-        """The operand type of a node's value; refuses one that NNAPI does not have."""
+        """Returns the operand type of a node's value; refuses one that NNAPI does not have."""
         code = operand_code(type_of(node))
         if code is None:
             self.refuse(f"{node.name} is {type_of(node).dtype}, which NNAPI does not have")
@@ -381,7 +381,7 @@ AnyLowering = TypeVar("AnyLowering", bound=Lowering)
 
 
 def lowerer_of(node: fx.Node) -> Lowerer:
-    """The lowering of a node's operator. Raises UnsupportedOp where there is none."""
+    """Returns the lowering of a node's operator. Raises UnsupportedOp where there is none."""
     lowerer = ENTRIES.get(node.target) if isinstance(node.target, OpOverload) else None
     if isinstance(node.target, ScriptCall):
         raise UnsupportedOp(
@@ -399,8 +399,8 @@ def lowerer_of(node: fx.Node) -> Lowerer:
 
 
 def lower_node(op: Lowering) -> OperandId:
-    """Runs the lowering of ``op``'s node, which makes one tensor, and gives its operand, which has
-    the type that the graph says. Raises UnsupportedOp."""
+    """Runs the lowering of ``op``'s node, which makes one tensor, and returns its operand, of the
+    type in the graph. Raises UnsupportedOp."""
     result = run_lowering(op)
     check_result(op, result, op.out)
     return result
@@ -409,12 +409,11 @@ def lower_node(op: Lowering) -> OperandId:
 def run_lowering(
     op: AnyLowering, instead: Callable[[AnyLowering], OperandId] | None = None
 ) -> OperandId:
-    """Runs the lowering of ``op``'s node, which makes one tensor, or another one ``instead``, and
-    gives its operand.
+    """Runs the lowering of ``op``'s node, or ``instead``; returns the operand of its only tensor.
 
-    An activation that the lowering did not fuse follows as an operation of its own; a lowering
-    that had nothing to do (a view of the same shape) becomes a copy, since a value of the graph
-    needs an operand of its own. Raises UnsupportedOp.
+    An activation that the lowering did not fuse follows as a separate operation. A lowering that
+    had nothing to do (a view of the same shape) becomes a copy, because each value of the graph
+    needs its own operand. Raises UnsupportedOp.
     """
     lowerer = lowerer_of(op.node)
     _require_ranks(op)
@@ -432,7 +431,7 @@ def run_lowering(
 
 
 def lower_values(op: Lowering) -> dict[str, OperandId]:
-    """Runs the lowering of a node of several values; the operand of each of its readers by name.
+    """Runs the lowering of a node of several values, and returns their operands by reader's name.
 
     Raises UnsupportedOp.
     """
@@ -457,15 +456,17 @@ _ANY_RANK = frozenset(
         aten.reshape.default,
         QUANTIZE,
         DEQUANTIZE,
-        aten.convolution.default,  # says itself what it takes
+        aten.convolution.default,  # refuses ranks itself
     }
 )
 
 
 def _require_ranks(op: Lowering) -> None:
-    """Refuses more dimensions than MAX_RANK, which an operand holds as fewer (operand_shape): the
-    pass ``decompose_high_rank`` takes apart what it can. It leaves changes of shape, and of
-    quantisation, to which shapes are nothing."""
+    """Refuses more dimensions than MAX_RANK, which an operand merges (operand_shape).
+
+    The pass ``decompose_high_rank`` rewrites what it can. Operators that only change shape or
+    quantisation do not depend on the rank.
+    """
     if op.target in _ANY_RANK:
         return
     nodes = [a for a in op.node.all_input_nodes if makes_tensor(a)]
@@ -479,7 +480,7 @@ def _require_ranks(op: Lowering) -> None:
 
 
 def check_result(op: Lowering, result: OperandId, type_: TensorType) -> None:
-    """Checks a lowering's result against the graph: the last guard against a silent mistake."""
+    """Compares a lowering's result with the graph's type, to catch silent mistakes."""
     operand = op.model.operand(result)
     expected = operand_of(type_)
     if expected is None:

@@ -32,7 +32,7 @@ LAST_API_LEVEL = FeatureLevel.LEVEL_5
 
 
 def level_number(reported: int) -> int:
-    """The number (1, 2, ...) of the feature level that a device reports as 27, 28, ...
+    """Returns the number (1, 2, ...) of the feature level that a device reports as 27, 28, ...
 
     API levels 32 and later without a number of their own count as level 5. Raises UsageError
     below 27, where NNAPI does not exist.
@@ -45,8 +45,8 @@ def level_number(reported: int) -> int:
 
 
 def is_level(reported: int) -> bool:
-    """Whether a device's answer is a feature level: Android 10 has 10000 for its CPU, the number of
-    an API that is still to come."""
+    """Returns whether a device's answer is a feature level: Android 10 has 10000 for its CPU, the
+    number of an API that is still to come."""
     by_api = FeatureLevel.LEVEL_1 <= reported <= LAST_API_LEVEL
     return by_api or FeatureLevel.LEVEL_6 <= reported <= FeatureLevel.LEVEL_8
 
@@ -80,7 +80,8 @@ class Signature:
     variadic: bool
 
     def match(self, types: Sequence[OperandCode]) -> tuple[Argument, ...] | None:
-        """The argument that each operand stands for, or None where the form does not fit.
+        """Returns the argument that each operand stands for, or None where the form does not
+        fit.
 
         Optional arguments may be left out from the end only.
         """
@@ -213,8 +214,8 @@ def functions_by_api() -> dict[int, frozenset[str]]:
 
 
 def api_of(missing: Collection[str]) -> int:
-    """The API level of a libneuralnetworks.so that lacks these functions: the newest all of whose
-    functions it has, and all of those before; 27 at least."""
+    """Returns the API level of a libneuralnetworks.so that lacks these functions: the newest all of
+    whose functions it has, and all of those before; 27 at least."""
     highest = FIRST_API
     for level, names in functions_by_api().items():
         if not names.isdisjoint(missing):
@@ -224,7 +225,8 @@ def api_of(missing: Collection[str]) -> int:
 
 
 def data_index(op: dict[str, Any]) -> int:
-    """The first tensor input whose type is free: the types of all that follow it depend on it.
+    """Returns the first tensor input whose type is free: the types of all that follow it depend on
+    it.
 
     ``op`` is one entry of ``nnapi_ops.json``. 0 for operations whose tensors all have fixed types.
     """

@@ -10,8 +10,8 @@ PROTOCOL.md, section 2, specifies the container:
     12     4    CRC-32 of bytes 0..11 followed by the section table
     16     24n  entries: tag (4 ASCII bytes), CRC-32 u32, offset u64, length u64
 
-All numbers are little-endian. Sections stand in table order, each at a multiple of 8; gaps are
-zero. library/FORMAT.md specifies the sections that apps and the agent read.
+All numbers are little-endian. Sections are in table order, each at a multiple of 8; gaps are zero.
+library/FORMAT.md specifies the sections that apps and the agent read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TABLE_AT = _HEADER.size + _CRC.size
 
 
 class ContainerKind(enum.IntEnum):
-    """The content of a container."""
+    """Kind of a container's content."""
 
     REQUEST = 1
     MODEL = 2
@@ -43,11 +43,11 @@ class ContainerKind(enum.IntEnum):
 
 
 def write_container(kind: int, sections: Mapping[str, bytes], alignment: int = ALIGNMENT) -> bytes:
-    """The container of ``kind`` with ``sections``, tag -> bytes, in the mapping's order.
+    """Returns the container of ``kind`` with ``sections``, tag -> bytes, in the mapping's order.
 
     Sections begin at multiples of ``alignment``, itself a multiple of 8. The same arguments give
-    the same bytes. Raises SerializationError where a tag is not four
-    ASCII characters, there are more than 64 sections, or ``kind`` does not fit 16 bits.
+    the same bytes. Raises SerializationError where a tag is not four ASCII characters, there are
+    more than 64 sections, or ``kind`` does not fit 16 bits.
     """
     if not 0 <= kind <= 0xFFFF:
         raise SerializationError(f"container kind {kind} does not fit 16 bits")
@@ -69,11 +69,11 @@ def write_container(kind: int, sections: Mapping[str, bytes], alignment: int = A
 
 
 def read_container(data: bytes, kind: int) -> dict[str, bytes]:
-    """The sections of a container, tag -> bytes, in table order.
+    """Returns the sections of a container, tag -> bytes, in table order.
 
-    Raises SerializationError where ``data`` is no intact container of ``kind``: wrong magic,
-    version or kind, a checksum that does not fit, sections that are misaligned, overlap or reach
-    beyond the end, a repeated tag, gaps or trailing bytes that are not zero.
+    Raises SerializationError where ``data`` is not an intact container of ``kind``: wrong magic,
+    version or kind, a wrong checksum, sections that are misaligned, overlap or reach beyond the
+    end, a repeated tag, gaps or trailing bytes that are not zero.
     """
     if len(data) < _TABLE_AT:
         raise SerializationError(
@@ -145,27 +145,27 @@ def _require_zero(data: bytes, start: int, stop: int) -> None:
 
 
 BUNDLE_VERSION = 1
-"""Of each section that has one."""
+"""Version of each section that has one."""
 NONE = 0xFFFFFFFF
-"""No accelerator named, no preference set; a wait without end."""
+"""Placeholder for no accelerator, no preference, or a wait without a limit."""
 ANY_CORES, BIG_CORES, MASKED_CORES = range(3)
 MODEL_ALIGNMENT = 4
-"""Of a serialized model in the section of data."""
+"""Alignment of a serialized model in the section of data, in bytes."""
 WEIGHT_ALIGNMENT = 64
 
 
 def words(*values: int) -> bytes:
-    """Numbers of 32 bits."""
+    """Returns numbers as 32-bit words."""
     return struct.pack(f"<{len(values)}I", *values)
 
 
 def counted(values: Sequence[int]) -> bytes:
-    """A count and that many words."""
+    """Returns a count and that many words."""
     return words(len(values), *values)
 
 
 def listed(rows: Iterable[bytes]) -> bytes:
-    """A count and that many rows."""
+    """Returns a count and that many rows."""
     rows = list(rows)
     return words(len(rows)) + b"".join(rows)
 
@@ -187,15 +187,14 @@ class Strings:
 
 
 class Models:
-    """Collects serialized models: the section of data, and the rows that tell where each lies."""
+    """Collects serialized models: the section of data, and the rows with each model's place."""
 
     def __init__(self) -> None:
         self.data = bytearray()
         self._rows: list[bytes] = []
 
     def add(self, serialized: bytes, weights: Iterable[tuple[int, int]]) -> int:
-        """Add a model, whose numbered buffers have these offsets and sizes among the weights;
-        return its number."""
+        """Add a model and return its number; ``weights`` has its buffers' (offset, size)."""
         self.data += bytes(-len(self.data) % MODEL_ALIGNMENT)
         buffers = listed(struct.pack("<QQ", *place) for place in weights)
         self._rows.append(struct.pack("<QQ", len(self.data), len(serialized)) + buffers)
@@ -208,7 +207,7 @@ class Models:
 
 
 def tensor(type_code: int, dims: Sequence[int], scale: float = 0.0, zero_point: int = 0) -> bytes:
-    """A tensor's row."""
+    """Returns a tensor's row."""
     return words(type_code) + counted(dims) + struct.pack("<fi", scale, zero_point)
 
 
@@ -221,7 +220,8 @@ def segment(
     inputs: Iterable[int],
     outputs: Iterable[int],
 ) -> bytes:
-    """A segment's row; ``accelerator`` is a string's number, inputs and outputs are tensors'."""
+    """Returns a segment's row. ``accelerator`` is the number of a string; inputs and outputs are
+    numbers of tensors."""
     optional = [NONE if value is None else value for value in (accelerator, preference)]
     ports = [listed(words(port, 0) for port in each) for each in (inputs, outputs)]
     return words(engine, *optional, flags, model) + b"".join(ports)
@@ -230,11 +230,11 @@ def segment(
 def conditions(
     cores: int, mask: int, compile_limit_ns: int, run_limit_ns: int, pointers: bool
 ) -> bytes:
-    """The section of cores, limits of time and the kind of memory."""
+    """Returns the section of cores, time limits and the kind of memory."""
     limits = struct.pack("<QQQI", mask, compile_limit_ns, run_limit_ns, pointers)
     return words(BUNDLE_VERSION, cores) + limits
 
 
 def mixture(shares: Iterable[tuple[int, float]]) -> bytes:
-    """The section of plans' shares of the frames."""
+    """Returns the section with each plan's share of the frames."""
     return words(BUNDLE_VERSION) + listed(struct.pack("<Id", plan, share) for plan, share in shares)

@@ -52,13 +52,13 @@ class Site:
         return self.node.target
 
     def input(self, name: str = "self") -> fx.Node:
-        """The node behind a tensor argument."""
+        """Returns the node behind a tensor argument."""
         node = self.args[name]
         assert isinstance(node, fx.Node), f"{self.node.name}: {name} is {node!r}, wanted a tensor"
         return node
 
     def constant(self, name: str) -> Tensor | None:
-        """The value of a tensor argument that is a constant, else None."""
+        """Returns the value of a tensor argument that is a constant, else None."""
         return constant_value(self.args[name]) if is_constant(self.args[name]) else None
 
     def call(self, target: OpOverload, *args: Any, **kwargs: Any) -> fx.Node:
@@ -105,11 +105,11 @@ class Site:
             return add_constant(self.graph, value, hint)
 
     def is_already(self, target: OpOverload, args: Sequence[Any]) -> bool:
-        """Whether the node is exactly this call, positionally: nothing to rewrite."""
+        """Returns whether the node is exactly this call, positionally: nothing to rewrite."""
         return self.node.target is target and not self.node.kwargs and _alike(self.node.args, args)
 
     def become(self, target: OpOverload, *args: Any) -> fx.Node | None:
-        """The normal spelling of this node; None where it is spelt so already."""
+        """Returns the normal spelling of this node; None where it is spelt so already."""
         return None if self.is_already(target, args) else self.call(target, *args)
 
 
@@ -126,12 +126,12 @@ AnyRule = TypeVar("AnyRule", Rule, ManyRule)
 
 
 def only_first_read(node: fx.Node) -> bool:
-    """Whether of a node's several values nobody reads any but the first."""
+    """Returns whether of a node's several values nobody reads any but the first."""
     return all(user.args[1] == 0 for user in node.users if user.users)
 
 
 def first_of(rule: Rule) -> ManyRule:
-    """A rule for a node of several values of which only the first is read."""
+    """Returns a rule for a node of several values of which only the first is read."""
 
     def many(site: Site) -> list[fx.Node] | None:
         node = rule(site) if only_first_read(site.node) else None
@@ -177,7 +177,7 @@ def apply_many_rules(graph: fx.Graph, rules: Mapping[OpOverload, ManyRule]) -> i
 def _rules_of(
     graph: fx.Graph, rules: Mapping[OpOverload, AnyRule]
 ) -> Iterator[tuple[fx.Node, AnyRule]]:
-    """The calls that are read and have a rule."""
+    """Returns the calls that are read and have a rule."""
     for node in calls(graph):
         rule = rules.get(node.target) if isinstance(node.target, OpOverload) else None
         if rule is not None and node.users:

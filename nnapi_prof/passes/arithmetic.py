@@ -58,7 +58,7 @@ def matmul_to_linear(graph: fx.Graph) -> int:
 
 
 def _as_number(value: Any, partner: Any) -> Any:
-    """A Python number for a constant of one element that has no say in shape or type."""
+    """Returns a Python number for a constant of one element that has no say in shape or type."""
     if not is_constant(value) or not isinstance(partner, fx.Node):
         return value
     constant = constant_value(value)
@@ -130,7 +130,7 @@ def _relu6(site: Site) -> fx.Node | None:
 
 
 def _bounds(site: Site, low: Any, high: Any) -> fx.Node | None:
-    """A clamp to [low, high], either of which may be None."""
+    """Returns a clamp to [low, high], either of which may be None."""
     source = site.input()
     is_float = torch_dtype(type_of(source).dtype).is_floating_point
     if low == 0 and high is None:
@@ -202,7 +202,7 @@ def _mean(site: Site) -> fx.Node | None:
 
 
 def _to(site: Site) -> fx.Node | None:
-    """A change of element type; one that changes nothing is left for drop_noops."""
+    """Returns a change of element type; one that changes nothing is left for drop_noops."""
     if site.type.dtype == type_of(site.input()).dtype:
         return site.input()
     dtype = torch_dtype(site.type.dtype)
@@ -228,7 +228,7 @@ def _product(site: Site) -> fx.Node | None:
 
 
 def _transposed(site: Site, matrix: fx.Node) -> fx.Node:
-    """A constant matrix, transposed now; a quantised one by a node (see propagate_qdq)."""
+    """Returns a constant matrix, transposed now; a quantised one by a node (see propagate_qdq)."""
     if not is_constant(matrix):
         return site.call(aten.permute.default, matrix, [1, 0])
     return site.add_constant(constant_value(matrix).t().contiguous(), f"{matrix.target}_t")

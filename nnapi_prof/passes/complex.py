@@ -34,7 +34,7 @@ aten = torch.ops.aten
 
 
 def is_complex(node: fx.Node) -> bool:
-    """Whether a node makes a tensor of complex64."""
+    """Returns whether a node makes a tensor of complex64."""
     return makes_tensor(node) and type_of(node).dtype == "complex64"
 
 
@@ -121,7 +121,7 @@ def _conj(reads: Reads) -> ComplexPair:
 
 
 def _same(reads: Reads) -> ComplexPair | None:
-    """A copy; of a real tensor too, where it becomes complex."""
+    """Returns a copy; of a real tensor too, where it becomes complex."""
     source = reads.site.input()
     if not is_complex(reads.site.node) or type_of(source).dtype not in ("float32", "complex64"):
         return None
@@ -169,14 +169,14 @@ def _sum(target: OpOverload) -> Rule:
 
 
 def _filled(site: Site, part: Any) -> Any:
-    """A part in the result's shape, which only one of two broadcast operands may have."""
+    """Returns a part in the result's shape, which only one of two broadcast operands may have."""
     return _expanded(site, part) if isinstance(part, fx.Node) else part
 
 
 def _bilinear(
     site: Site, product: Callable[[Any, Any], Any], a: ComplexPair, b: ComplexPair
 ) -> ComplexPair:
-    """The parts of a product, by those of its factors."""
+    """Returns the parts of a product, by those of its factors."""
 
     def times(x: Any, y: Any) -> Any:
         return None if x is None or y is None else product(x, y)
@@ -198,7 +198,7 @@ def _mul(reads: Reads) -> ComplexPair | None:
 
 
 def _is_wide(reads: Reads, *names: str) -> bool:
-    """Whether a tensor among the arguments is neither float32 nor complex64."""
+    """Returns whether a tensor among the arguments is neither float32 nor complex64."""
     nodes = [v for name in names if isinstance(v := reads.site.args[name], fx.Node)]
     return any(type_of(node).dtype not in ("float32", "complex64") for node in nodes)
 
@@ -461,7 +461,7 @@ class _Pairs:
         self._decomposed |= parts.keys()
 
     def _of(self, site: Site, value: Any) -> ComplexPair:
-        """The parts of an argument: of a complex or a real tensor, or of a number."""
+        """Returns the parts of an argument: of a complex or a real tensor, or of a number."""
         if not isinstance(value, fx.Node):
             number = complex(value)
             return ComplexPair(number.real, number.imag or None)

@@ -72,7 +72,7 @@ def _instance_norm(site: Site) -> fx.Node | None:
 
 
 def _attention(site: Site) -> fx.Node | None:
-    """The forms of attention that also give what only training needs."""
+    """Returns the forms of attention that also give what only training needs."""
     arg = site.args
     if arg["dropout_p"] != 0:
         return None
@@ -139,8 +139,8 @@ _MEAN, _MAX = 1, 2
 
 
 def _added_mask(site: Site) -> fx.Node | None:
-    """The mask of native attention as what is added to [B, heads, T, T] scores: what is true in a
-    mask of truth values is minus infinity."""
+    """Returns the mask of native attention as what is added to [B, heads, T, T] scores: what is
+    true in a mask of truth values is minus infinity."""
     if site.args["mask"] is None:
         return None
     mask, kind = site.input("mask"), site.args["mask_type"]
@@ -178,7 +178,7 @@ def _heads(site: Site, sources: list[fx.Node], heads: int) -> list[fx.Node]:
 
 
 def _project_heads(site: Site, mixed: fx.Node) -> fx.Node:
-    """The last projection, of [B, heads, T, D / heads]."""
+    """Returns the last projection, of [B, heads, T, D / heads]."""
     mixed = site.call(aten.permute.default, mixed, [0, 2, 1, 3])
     batch, length, *rest = type_of(mixed).shape
     joined = site.view(mixed, [batch, length, math.prod(rest)])
@@ -186,7 +186,7 @@ def _project_heads(site: Site, mixed: fx.Node) -> fx.Node:
 
 
 def _encoder_layer(site: Site) -> fx.Node | None:
-    """A transformer's encoder layer, norms first or last."""
+    """Returns a transformer's encoder layer, norms first or last."""
     arg = site.args
     if any(site.constant(name) is None for name in _PROJECTIONS):
         return None
@@ -213,7 +213,8 @@ def _encoder_layer(site: Site) -> fx.Node | None:
 
 
 def _average_over_channels(site: Site) -> fx.Node | None:
-    """The average that a local response norm takes over neighbouring channels, as a convolution.
+    """Returns the average that a local response norm takes over neighbouring channels, as a
+    convolution.
 
     Given:
         %p [N, 1, C + 4, H, W] = constant_pad_nd(%v [N, 1, C, H, W], [0, 0, 0, 0, 2, 2], 0.0)

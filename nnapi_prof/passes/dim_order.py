@@ -83,13 +83,14 @@ def _dim_order_of(node: fx.Node) -> DimOrder:
 
 
 def _is_free(node: fx.Node) -> bool:
-    """Whether the node's value has a choice of order."""
+    """Returns whether the node's value has a choice of order."""
     computed = node.op == "call_function" and makes_tensor(node) and not is_weight(node)
     return computed and can_be_channels_last(type_of(node))
 
 
 def _cheapest_channels_last(graph: fx.Graph) -> list[fx.Node]:
-    """The nodes whose values lie channels last in the cheapest assignment (phases 1 and 2)."""
+    """Returns the nodes whose values lie channels last in the cheapest assignment (phases 1 and
+    2)."""
     network = _Network()
     free = [node for node in graph.nodes if _is_free(node)]
     for node in free:
@@ -171,7 +172,7 @@ class _Network:
             self._capacity[start, end] = min(before + capacity, _INFINITE)
 
     def channels_last_side(self) -> set[int]:
-        """The vertices of the largest source side among all minimum cuts.
+        """Returns the vertices of the largest source side among all minimum cuts.
 
         They are those from which the sink cannot be reached in the residual network (Picard and
         Queyranne, 1980): found by walking it backwards from the sink.
@@ -337,8 +338,8 @@ def _is_image(shape: Sequence[int]) -> bool:
 
 
 def _swaps(flat: Sequence[int], dims: Sequence[int], image: Sequence[int]) -> bool:
-    """Whether ``flat`` is ``[N, C, H * W]`` of the image, and ``dims`` make it ``[N, H * W, C]``;
-    dimensions of size 1 may stand anywhere."""
+    """Returns whether ``flat`` is ``[N, C, H * W]`` of the image, and ``dims`` make it ``[N, H * W,
+    C]``; dimensions of size 1 may stand anywhere."""
     n, c, h, w = image
     real = [axis for axis, size in enumerate(flat) if size != 1]
     if [flat[axis] for axis in real] != [size for size in (n, c, h * w) if size != 1]:

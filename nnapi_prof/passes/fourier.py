@@ -37,7 +37,7 @@ Transform = Callable[[Site, ComplexPair], ComplexPair | fx.Node | None]
 
 
 def imag_of(site: Site, pair: ComplexPair) -> fx.Node:
-    """The imaginary part as a node, zeros where it is None."""
+    """Returns the imaginary part as a node, zeros where it is None."""
     if isinstance(pair.imag, fx.Node):
         return pair.imag
     return site.add_constant(torch.zeros(type_of(pair.real).shape), "zeros")
@@ -66,7 +66,7 @@ def _with_zeros(matrix: Tensor) -> Tensor:
 
 
 def _real_matrix(n: int, scale: float) -> Tensor:
-    """The n // 2 + 1 frequencies [re | im] of real numbers times this are the n numbers."""
+    """Returns the n // 2 + 1 frequencies [re | im] of real numbers times this are the n numbers."""
     frequencies = n // 2 + 1
     twice = torch.full((frequencies, 1), 2.0, dtype=torch.float64)
     twice[0] = 1.0
@@ -85,7 +85,7 @@ def _norm_factor(norm: Any, n: int, inverse: bool) -> float:
 
 
 def _resized(site: Site, part: fx.Node, dim: int, size: int) -> fx.Node:
-    """The first ``size`` numbers along a dimension, zeros where there are fewer."""
+    """Returns the first ``size`` numbers along a dimension, zeros where there are fewer."""
     shape = type_of(part).shape
     if shape[dim] > size:
         return site.call(aten.slice.Tensor, part, dim, 0, size, 1)
@@ -113,7 +113,8 @@ def _turned_back(site: Site, part: fx.Node, dim: int) -> fx.Node:
 def _forward(
     site: Site, pair: ComplexPair, dim: int, n: int, frequencies: int, scale: float, sign: int = -1
 ) -> ComplexPair:
-    """The transform along one dimension of n numbers, or of its inverse, the first frequencies."""
+    """Returns the transform along one dimension of n numbers, or of its inverse, the first
+    frequencies."""
     parts = [_resized(site, part, dim, n) for part in (pair.real, pair.imag) if part is not None]
     matrix = _forward_matrix(n, frequencies, scale, pair.imag is None, sign)
     result = _times_matrix(site, parts, dim, matrix)
@@ -142,8 +143,8 @@ class _Kind:
     """Where none are stated; None for all."""
 
     def __call__(self, site: Site, pair: ComplexPair) -> ComplexPair | fx.Node | None:
-        """The transform of a node ``fft_*`` along each of its dimensions, the last one first; from
-        frequencies of real numbers, last."""
+        """Returns the transform of a node ``fft_*`` along each of its dimensions, the last one
+        first; from frequencies of real numbers, last."""
         shape = type_of(pair.real).shape
         if self.real_input and pair.imag is not None:
             return None
@@ -171,7 +172,7 @@ class _Kind:
         return pair
 
     def _places(self, site: Site, rank: int) -> tuple[list[int], list[int | None]]:
-        """The dimensions that are transformed, and the lengths that are stated."""
+        """Returns the dimensions that are transformed, and the lengths that are stated."""
         if "n" in site.args:
             return [positive_dim(site.args["dim"], rank)], [site.args["n"]]
         stated, dims = site.args["s"], site.args["dim"]
@@ -187,7 +188,7 @@ class _Kind:
 
 
 def _window(site: Site, n: int) -> Tensor | None:
-    """The window, zeros on both sides of it to n numbers; None where it is computed."""
+    """Returns the window, zeros on both sides of it to n numbers; None where it is computed."""
     length = int(site.args["win_length"] or n)
     if site.args["window"] is None:
         window: Tensor | None = torch.ones(length, dtype=torch.float64)

@@ -179,7 +179,7 @@ def _unsafe_split(site: Site) -> list[fx.Node] | None:
 
 
 def adaptive_windows(size: int, out: int) -> list[range]:
-    """The elements of an axis that each of ``out`` results is made of."""
+    """Returns the elements of an axis that each of ``out`` results is made of."""
     return [range(i * size // out, -((-(i + 1) * size) // out)) for i in range(out)]
 
 
@@ -220,7 +220,7 @@ def _with_row_dim(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _maxima(site: Site, source: fx.Node, dim: int, out: int) -> fx.Node:
-    """The maximum of each adaptive window along one dimension."""
+    """Returns the maximum of each adaptive window along one dimension."""
     dim = positive_dim(dim, len(type_of(source).shape))
     parts = []
     for window in adaptive_windows(type_of(source).shape[dim], out):

@@ -43,8 +43,8 @@ def canonicalize_overloads(graph: fx.Graph) -> int:
 
 
 def resized(target: torch._ops.OpOverload) -> Rule:
-    """A resize of images as ``.vec``: by sizes, or by both scales where one of them says another
-    ratio than the sizes do (a factor of 1.3 that was rounded to whole pixels moves the
+    """Returns a resize of images as ``.vec``: by sizes, or by both scales where one of them says
+    another ratio than the sizes do (a factor of 1.3 that was rounded to whole pixels moves the
     coordinates)."""
 
     def rule(site: Site) -> fx.Node | None:
@@ -68,7 +68,7 @@ def resized(target: torch._ops.OpOverload) -> Rule:
 
 
 def _as(target: torch._ops.OpOverload) -> Rule:
-    """The same arguments in the same order."""
+    """Returns the same arguments in the same order."""
 
     def rule(site: Site) -> fx.Node | None:
         return site.call(target, *site.args.values())
@@ -105,7 +105,7 @@ def _round(site: Site) -> fx.Node | None:
 
 
 def _norm(site: Site) -> fx.Node | None:
-    """A norm with an element type that it has anyhow."""
+    """Returns a norm with an element type that it has anyhow."""
     if site.type.dtype != type_of(site.input()).dtype:
         return None
     norm_args = [site.input(), site.args["p"]]
@@ -117,7 +117,7 @@ def _norm(site: Site) -> fx.Node | None:
 
 
 def _linalg_norm(site: Site) -> fx.Node | None:
-    """The Frobenius norm: the root of the sum of all squares."""
+    """Returns the Frobenius norm: the root of the sum of all squares."""
     if site.args["ord"] != "fro" or site.type.dtype != type_of(site.input()).dtype:
         return None
     keep = bool(site.args["keepdim"])
@@ -206,7 +206,8 @@ def _full(site: Site) -> fx.Node | None:
 
 
 def _constant(site: Site, value: float) -> fx.Node:
-    """A tensor of the node's type with one value: of what it reads only the shape matters."""
+    """Returns a tensor of the node's type with one value: of what it reads only the shape
+    matters."""
     result_type = site.type
     tensor = torch.full(result_type.shape, value, dtype=torch_dtype(result_type.dtype))
     return site.add_constant(tensor, site.node.name)
@@ -317,7 +318,7 @@ _FOLDS_INTO = (aten.convolution.default, aten.linear.default)
 
 
 def full(values: int | Sequence[int], n: int) -> list[int]:
-    """A list argument at full length: aten takes one number for all of ``n`` dimensions."""
+    """Returns a list argument at full length: aten takes one number for all of ``n`` dimensions."""
     listed = [values] if isinstance(values, int) else list(values)
     return listed * n if len(listed) == 1 else listed
 
@@ -371,7 +372,8 @@ def _batch_norm(site: Site) -> fx.Node | None:
 
 
 def _pooled(site: Site, target: torch._ops.OpOverload, *args: Any) -> fx.Node | None:
-    """A pool of the node's images; one image alone, ``[C, H, W]``, becomes a batch on the way."""
+    """Returns a pool of the node's images; one image alone, ``[C, H, W]``, becomes a batch on the
+    way."""
     source = site.input()
     if len(type_of(source).shape) == 4:
         return site.become(target, source, *args)

@@ -116,7 +116,7 @@ def _distance(site: Site) -> fx.Node | None:
 
 
 def _linalg_norm(site: Site) -> fx.Node | None:
-    """A norm of vectors: of order 2 over any axes, of another over one."""
+    """Returns a norm of vectors: of order 2 over any axes, of another over one."""
     order, dims = site.args["ord"], site.args["dim"]
     one_axis = (dims is not None and len(dims) == 1) or len(type_of(site.input()).shape) == 1
     if order is not None and not one_axis:
@@ -201,8 +201,8 @@ def contracted(
 
 
 def _parse(equation: str, tensors: Sequence[fx.Node]) -> tuple[list[list[str]], list[str]]:
-    """The letters of each tensor's axes and of the result's; an ellipsis is ``.0``, ``.1``, ...
-    counted from the last of its axes."""
+    """Returns the letters of each tensor's axes and of the result's; an ellipsis is ``.0``, ``.1``,
+    ... counted from the last of its axes."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms, widest = [], 0
     for term, tensor in zip(left.split(","), tensors, strict=True):
@@ -227,7 +227,8 @@ def _letters(term: str, hidden: int) -> list[str]:
 def sum_of_products(
     site: Site, tensors: list[fx.Node], terms: list[list[str]], result: list[str]
 ) -> fx.Node:
-    """The products of ``tensors``, whose axes ``terms`` names, summed to the axes of ``result``.
+    """Returns the products of ``tensors``, whose axes ``terms`` names, summed to the axes of
+    ``result``.
 
     Raises Unspelt where a name stands twice in a term, or has two sizes.
     """

@@ -73,8 +73,8 @@ def _cat(site: Site) -> fx.Node | None:
 
 
 def _computed_in(*others: str) -> Rule:
-    """An operator whose argument ``dtype`` says what to compute in; ``others`` are its arguments
-    between the tensor and the type."""
+    """Returns an operator whose argument ``dtype`` says what to compute in; ``others`` are its
+    arguments between the tensor and the type."""
 
     def rule(site: Site) -> fx.Node | None:
         source = site.input()
@@ -148,7 +148,7 @@ def _are_bytes(node: fx.Node) -> bool:
 
 
 def _is_input(node: Any) -> bool:
-    """Whether a value is an input of the model, moved perhaps."""
+    """Returns whether a value is an input of the model, moved perhaps."""
     if not isinstance(node, fx.Node):
         return False
     return node.op == "placeholder" or (node.target in MOVES and _is_input(node.args[0]))
@@ -223,8 +223,8 @@ def widen_halves(graph: fx.Graph) -> int:
 
 
 def is_in_doubles(graph: fx.Graph) -> bool:
-    """Whether inputs or arrays of constants are in float64. Where neither is, the model casts a
-    value of its own to float64, which is meant."""
+    """Returns whether inputs or arrays of constants are in float64. Where neither is, the model
+    casts a value of its own to float64, which is meant."""
     return any(
         node.op == "placeholder" or (node.op == "get_attr" and constant_value(node).numel() > 1)
         for node in _values_in(graph, DOUBLES)
@@ -313,7 +313,7 @@ def _cast_before(
 
 
 def _was_half(value: Any, before: dict[fx.Node, torch.dtype]) -> torch.dtype | None:
-    """The type of an input, or of a function's result, that stands behind a cast now."""
+    """Returns the type of an input, or of a function's result, that stands behind a cast now."""
     is_cast = isinstance(value, fx.Node) and value.target is aten._to_copy.default
     source = value.args[0] if is_cast else None
     return before.get(source) if isinstance(source, fx.Node) and value not in before else None

@@ -140,7 +140,7 @@ def _unsigned(graph: fx.Graph) -> int:
 
 
 def _shifted(graph: fx.Graph, node: fx.Node, source: Any) -> fx.Node:
-    """The same quantize or dequantize node for integers that are larger by 128."""
+    """Returns the same quantize or dequantize node for integers that are larger by 128."""
     args = bound_args(node)
     numbers = [args[name] + 128 for name in ("zero_point", "quant_min", "quant_max")]
     assert isinstance(node.target, torch._ops.OpOverload)

@@ -52,7 +52,7 @@ def merged(marks: Sequence[object]) -> list[list[int]]:
 
 
 def sizes_of(shape: Sequence[int], groups: Sequence[Sequence[int]]) -> list[int]:
-    """The sizes of merged dimensions."""
+    """Returns the sizes of merged dimensions."""
     return [math.prod(shape[dim] for dim in group) for group in groups]
 
 
@@ -68,13 +68,13 @@ def _non_negative_dims(dims: int | Sequence[int] | None, rank: int) -> list[int]
 
 
 def _with_dims(site: Site, source: fx.Node, dims: int | list[int], shape: Sequence[int]) -> fx.Node:
-    """The site's call of another source along other dimensions, as ``shape``."""
+    """Returns the site's call of another source along other dimensions, as ``shape``."""
     first = next(iter(site.args))
     return reshape(site, site.call_with({first: source, "dim": dims}), shape)
 
 
 def _along_one(site: Site) -> fx.Node | None:
-    """An operation along one dimension: those before and those after it are one each."""
+    """Returns an operation along one dimension: those before and those after it are one each."""
     shape = type_of(site.input()).shape
     if not _is_high(shape) or not isinstance(site.args["dim"], int):
         return None
@@ -239,7 +239,7 @@ MAX_BATCHES = MAX_RANK - 2
 
 
 def _last_dims(site: Site, name: str, n_last: int) -> fx.Node | None:
-    """The site's call with all but the last dimensions of an argument as one."""
+    """Returns the site's call with all but the last dimensions of an argument as one."""
     source = site.input(name)
     shape = type_of(source).shape
     if len(shape) <= MAX_RANK or n_last >= MAX_RANK:
@@ -250,7 +250,7 @@ def _last_dims(site: Site, name: str, n_last: int) -> fx.Node | None:
 
 
 def _called_with(site: Site, changed: dict[str, fx.Node]) -> fx.Node:
-    """The site's call with other arguments, in the shape that the site's has."""
+    """Returns the site's call with other arguments, in the shape that the site's has."""
     return reshape(site, site.call_with(changed), site.type.shape)
 
 
@@ -307,7 +307,7 @@ def _matrices(site: Site, names: Sequence[str]) -> fx.Node | None:
 def _expand_matrices(
     site: Site, tensor: fx.Node, sizes: list[int], whole: list[int], matrix: Sequence[int]
 ) -> fx.Node:
-    """A batch of matrices with the sizes of the ``whole`` one, each matrix as a row."""
+    """Returns a batch of matrices with the sizes of the ``whole`` one, each matrix as a row."""
     row = math.prod(matrix)
     batch = reshape(site, tensor, [*sizes, row])
     return batch if sizes == whole else site.call(aten.expand.default, batch, [*whole, row])
@@ -402,7 +402,7 @@ def _join_reshapes(graph: fx.Graph) -> None:
 
 
 def _shuffle(site: Site) -> fx.Node | None:
-    """The operator that view, permute and view spell, where it is one of the shuffles."""
+    """Returns the operator that view, permute and view spell, where it is one of the shuffles."""
     permute = site.input()
     view: Any = permute.args[0] if permute.target is aten.permute.default else None
     if not isinstance(view, fx.Node) or view.target not in _RESHAPES:
@@ -439,8 +439,8 @@ def _slice(site: Site) -> fx.Node | None:
 
 
 def _cut(site: Site, source: fx.Node, dim: int, bounds: Sequence[int]) -> fx.Node:
-    """A slice of a value of high rank: before the permutation that makes it, or of a reshape that
-    leaves three dimensions."""
+    """Returns a slice of a value of high rank: before the permutation that makes it, or of a
+    reshape that leaves three dimensions."""
     if source.target is aten.permute.default:
         inner: Any = source.args[0]
         order: Any = source.args[1]
@@ -514,7 +514,7 @@ def _permute(site: Site) -> fx.Node | None:
 
 
 def _ranks(order: Sequence[int]) -> list[int]:
-    """The permutation of 0..n-1 that orders as ``order`` does."""
+    """Returns the permutation of 0..n-1 that orders as ``order`` does."""
     places = {dim: i for i, dim in enumerate(sorted(order))}
     return [places[dim] for dim in order]
 
@@ -529,8 +529,8 @@ def _merged(sizes: Sequence[int], order: Sequence[int]) -> tuple[list[int], tupl
 
 @cache
 def _steps(order: tuple[int, ...]) -> tuple[tuple[int, int, int], ...] | None:
-    """The fewest swaps of neighbouring blocks [a:b] and [b:c] that permute as ``order`` says; None
-    where more than MAX_STEPS are needed."""
+    """Returns the fewest swaps of neighbouring blocks [a:b] and [b:c] that permute as ``order``
+    says; None where more than MAX_STEPS are needed."""
     start = tuple(range(len(order)))
     if len(order) > 7:
         return None  # too many orders to try

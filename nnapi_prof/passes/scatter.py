@@ -63,7 +63,7 @@ def _written(site: Site, hits: fx.Node) -> _Written:
 
 
 def _along(site: Site, mask: fx.Node, dim: int) -> fx.Node:
-    """A vector that broadcasts against ``self`` along one dimension."""
+    """Returns a vector that broadcasts against ``self`` along one dimension."""
     return site.reshape(mask, [-1 if axis == dim else 1 for axis in range(len(site.type.shape))])
 
 
@@ -196,7 +196,7 @@ def _scatter_at_computed(site: Site) -> fx.Node | None:
 
 
 def _dim(site: Site) -> int | None:
-    """The dimension that is indexed; None of a number."""
+    """Returns the dimension that is indexed; None of a number."""
     rank = len(site.type.shape)
     return positive_dim(site.args["dim"], rank) if rank else None
 
@@ -260,7 +260,7 @@ def _flat(site: Site, node: fx.Node) -> fx.Node:
 
 
 def _full_tensor(site: Site, value: Any, shape: Sequence[int]) -> fx.Node:
-    """A number or tensor as large as ``shape``, of the node's element type."""
+    """Returns a number or tensor as large as ``shape``, of the node's element type."""
     if not isinstance(value, fx.Node):
         filled = torch.full(list(shape), value, dtype=torch_dtype(site.type.dtype))
         return site.add_constant(filled, "values")
@@ -422,7 +422,7 @@ def _one_hot(site: Site) -> fx.Node | None:
 
 
 def _bucketize(site: Site) -> fx.Node | None:
-    """How many of few constant boundaries lie below: their comparisons, summed."""
+    """Returns how many of few constant boundaries lie below: their comparisons, summed."""
     sorted_by_name = "sorted_sequence" in site.args
     bounds = site.constant("sorted_sequence" if sorted_by_name else "boundaries")
     right = bool(site.args["right"]) or site.args.get("side") == "right"
@@ -442,7 +442,7 @@ def _bucketize(site: Site) -> fx.Node | None:
 
 
 def _indices(site: Site, name: str) -> Tensor | None:
-    """A constant tensor of indices; None for a computed one."""
+    """Returns a constant tensor of indices; None for a computed one."""
     index = site.constant(name)
     return None if index is None or index.dtype in _MASKS else index.long()
 
@@ -487,8 +487,8 @@ def _unfold(site: Site) -> fx.Node | None:
 
 
 def _im2col(site: Site) -> fx.Node | None:
-    """The patches of an image: a depthwise convolution with one kernel for each pixel of a patch,
-    1 there and 0 elsewhere. (An infinity makes NaN of the zeros in its window.)"""
+    """Returns the patches of an image: a depthwise convolution with one kernel for each pixel of a
+    patch, 1 there and 0 elsewhere. (An infinity makes NaN of the zeros in its window.)"""
     if len(type_of(site.input()).shape) != 4:
         return None
     channels = type_of(site.input()).shape[1]

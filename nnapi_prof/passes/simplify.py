@@ -59,7 +59,7 @@ def drop_noops(graph: fx.Graph) -> int:
 
 
 def _is_noop(node: fx.Node) -> bool:
-    """Whether a node with the type of its first input gives that input back."""
+    """Returns whether a node with the type of its first input gives that input back."""
     if node.target in _ALWAYS:
         return True
     if node.target in _IN_EVAL_MODE:
@@ -243,7 +243,7 @@ def _picked(site: Site) -> fx.Node | None:
 
 
 def _in_order(shape: tuple[int, ...], indices: list[fx.Node | None]) -> bool:
-    """Whether ``x[indices]`` takes every element of an x of ``shape`` in its place."""
+    """Returns whether ``x[indices]`` takes every element of an x of ``shape`` in its place."""
     size = math.prod(shape)
     read: list[slice | Tensor] = [
         slice(None) if node is None else constant_value(node) for node in indices

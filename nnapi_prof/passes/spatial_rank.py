@@ -102,7 +102,7 @@ def _adaptive_avg_pool_1d(site: Site) -> fx.Node | None:
 
 
 def _upsample(target: torch._ops.OpOverload, source: str) -> Rule:
-    """A ``.vec`` of images: sizes that both axes state, or scales that both have."""
+    """Returns a ``.vec`` of images: sizes that both axes state, or scales that both have."""
 
     def rule(site: Site) -> fx.Node | None:
         arg = site.args
@@ -156,7 +156,7 @@ def _sink_views(graph: fx.Graph) -> int:
 
 
 def _image_of(line: Any) -> fx.Node | None:
-    """The image ``[N, C, 1, L]`` that ``line`` is a reshape of, or None."""
+    """Returns the image ``[N, C, 1, L]`` that ``line`` is a reshape of, or None."""
     if not isinstance(line, fx.Node) or line.target is not aten.reshape.default:
         return None
     image: Any = line.args[0]
@@ -241,7 +241,7 @@ def _convolution_3d(site: Site) -> fx.Node | None:
 
 
 def _over_image(site: Site) -> tuple[fx.Node, tuple[int, ...]] | None:
-    """The input with its depths as channels, ``[N * C, D, H, W]``, and ``(N, C, D)``."""
+    """Returns the input with its depths as channels, ``[N * C, D, H, W]``, and ``(N, C, D)``."""
     shape = type_of(site.input()).shape
     if len(shape) not in (4, 5):
         return None

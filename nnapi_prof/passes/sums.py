@@ -96,7 +96,7 @@ def _product(site: Site, stack: fx.Node, dim: int) -> Callable[[int], fx.Node] |
 
 
 def _cuts(site: Site, stack: fx.Node, dim: int) -> Callable[[int], fx.Node]:
-    """The images cut out of a stack that is there."""
+    """Returns the images cut out of a stack that is there."""
     shape = type_of(stack).shape
     image = [*shape[:dim], *shape[dim + 1 :]]
 
@@ -188,7 +188,7 @@ def _is_sum(node: fx.Node) -> bool:
 
 
 def _terms(node: fx.Node) -> Iterator[fx.Node]:
-    """The tensors that a sum adds up, sums among them taken apart."""
+    """Returns the tensors that a sum adds up, sums among them taken apart."""
     for name in ("self", "other"):
         term = bound_args(node)[name]
         if isinstance(term, fx.Node):

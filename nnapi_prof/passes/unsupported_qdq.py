@@ -119,7 +119,7 @@ def _plus(site: Site, steps: fx.Node, zero_point: Number) -> fx.Node:
 
 
 def _extremes(site: Site, dims: list[int]) -> tuple[fx.Node, fx.Node]:
-    """The least element or 0, and the largest or 0, over some dimensions."""
+    """Returns the least element or 0, and the largest or 0, over some dimensions."""
     x = site.input("input")
     least = site.call(aten.amin.default, x, dims, True)
     most = site.call(aten.amax.default, x, dims, True)
@@ -250,7 +250,7 @@ def _params_of(node: fx.Node) -> _QuantParams:
 
 
 def _clamped(quantize: fx.Node, stated: _QuantParams) -> tuple[float | None, float | None]:
-    """The bounds, as real numbers, that the integers of the whole type may be beyond."""
+    """Returns the bounds, as real numbers, that the integers of the whole type may be beyond."""
     assert stated.whole is not None
     low: float | None = stated.real(stated.low) if stated.low > stated.whole[0] else None
     high: float | None = stated.real(stated.high) if stated.high < stated.whole[1] else None

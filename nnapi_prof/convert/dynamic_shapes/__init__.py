@@ -1,13 +1,13 @@
 """Models whose input sizes are left open until they are loaded.
 
-What NNAPI sees has fixed sizes. A model with open sizes is therefore a :class:`Template`: its
-conversion at one size, and what each number in it that depends on the sizes is, as an expression of
-them. The expressions are found by converting the model at some sizes (:mod:`derive`) and checked by
-converting it at others. :class:`FlexibleModel` is the normalised program at any of them.
+NNAPI's models have fixed sizes. A model with open sizes is therefore a :class:`Template`: its
+conversion at one size, and an expression of the sizes for each number that depends on them. The
+expressions are found by converting the model at some sizes (:mod:`derive`) and checked by
+converting it at others. :class:`FlexibleModel` is the normalised program at any sizes.
 
-Unlike :func:`nnapi_prof.frontend.load`, it compares no program with eager PyTorch: the example's
-was, and others are run only to see which sizes follow. Nothing is computed but shapes where the
-model is an ExportedProgram or the walker takes it.
+Unlike :func:`nnapi_prof.frontend.load`, this compares no program with eager PyTorch: the example's
+was compared, and the others are run only to see which sizes follow. Only shapes are computed where
+the model is an ExportedProgram or the walker takes it.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
 
 
 class FlexibleModel:
-    """The model of a file, or one in memory that takes tensors one by one, with the sizes that
-    ``specs`` leave open. ``last`` are the inputs whose images lie channels last.
+    """Model with the sizes open that ``specs`` leave open, from a file or in memory.
 
-    Raises InputSpecError where an ExportedProgram fixes one of them.
+    A model in memory takes its tensors one by one. ``last`` are the inputs with channels_last
+    images. Raises InputSpecError where an ExportedProgram fixes an open size.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class FlexibleModel:
 
     @property
     def is_cheap(self) -> bool:
-        """Whether large sizes cost nothing: shapes alone are computed."""
+        """Whether large sizes cost nothing, because only shapes are computed."""
         return self._walks
 
     @property
     def open_sizes(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """(input, dimension) of every open size, in order; equal ones together."""
+        """(input, dimension) of every open size, in order; those of one size are in one group."""
         groups: dict[object, list[tuple[int, int]]] = {}
         for index, spec in enumerate(self.specs):
             for dim in spec.open_dims:
@@ -98,7 +98,7 @@ class FlexibleModel:
         return tuple(self.specs[i].shape[dim] for (i, dim), *_ in self.open_sizes)
 
     def at(self, sizes: Sequence[int]) -> tuple[InputSpec, ...]:
-        """The specs with these in place of the open sizes."""
+        """Returns the specs with ``sizes`` for the open sizes."""
         shapes = [list(spec.shape) for spec in self.specs]
         for places, size in zip(self.open_sizes, sizes, strict=True):
             for index, dim in places:
@@ -109,9 +109,11 @@ class FlexibleModel:
         )
 
     def tied(self, also: bool = False) -> FlexibleModel | None:
-        """The model with those free sizes equal that are the same dimension of several inputs and
-        must be: it runs when they grow together, and not when one grows alone; with ``also``, those
-        that may be. None where there are none."""
+        """Returns the model with free sizes tied that must be equal; None where there are none.
+
+        Candidates are sizes of the same dimension of several inputs: the model runs when they grow
+        together, but not when one grows alone. ``also`` ties those too that need not be equal.
+        """
         free: dict[tuple[int, int], list[int]] = {}
         for index, spec in enumerate(self.specs):
             for dim in spec.open_dims:
@@ -138,7 +140,7 @@ class FlexibleModel:
         return tied_model
 
     def _runs(self, grown: Collection[tuple[int, int]]) -> bool:
-        """Whether the model runs with these open sizes, (input, dimension), larger by one."""
+        """Returns whether the model runs with these open sizes, (input, dimension), one larger."""
         sizes = [
             example + any(place in grown for place in places)
             for example, places in zip(self.examples, self.open_sizes, strict=True)
@@ -150,8 +152,8 @@ class FlexibleModel:
         return True
 
     def program(self, sizes: Sequence[int]) -> Program:
-        """The program at these sizes. Raises what reading the model at them does, and PyTorch's
-        own errors where it does not run."""
+        """Returns the program at these sizes. Raises the errors of reading the model at them, and
+        PyTorch's own where it does not run."""
         with quiet_torch():
             graph, inputs = self._graph(sizes)
             mark_last(graph.graph, self.last)
@@ -159,7 +161,7 @@ class FlexibleModel:
         return Program(graph, unit_graph(graph.graph), self.name, inputs)
 
     def _graph(self, sizes: Sequence[int]) -> tuple[fx.GraphModule, tuple[Tensor, ...]]:
-        """The straight graph, and the examples that it was made with."""
+        """Returns the straight graph, and the example inputs that it was made with."""
         shapes = tuple(map(_without_values, self.at(sizes)))
         if isinstance(self.model, ExportedProgram):
             export.check_sizes(self.model, self.at(sizes), self.name)
@@ -178,8 +180,8 @@ class FlexibleModel:
 
 
 def _without_values(spec: InputSpec) -> Tensor:
-    """A tensor for its shape and type alone. PyTorch has quantised ones in memory only: nothing is
-    written there, so that it takes none."""
+    """Returns a tensor that only has a shape and a type. PyTorch has no quantised meta tensors:
+    such a tensor is never written to, so it takes no memory."""
     if spec.quant is not None:
         scale, zero_point = spec.quant
         dtype = torch.quint8 if spec.dtype == "uint8" else torch.qint8
@@ -190,16 +192,16 @@ def _without_values(spec: InputSpec) -> Tensor:
 
 
 FAR = 64
-"""The largest jump where a model must run to show its shapes."""
+"""Largest jump for a model that must run to show its shapes."""
 
 
 def flexible_region(model: FlexibleModel, level: int) -> Template:
-    """The template of all units of a model at a feature level, for stock PyTorch.
+    """Returns the template of all units of a model at a feature level, for stock PyTorch.
 
-    Free sizes that the model wants equal, the same dimension of several inputs, are taken so;
-    where that does not do, all that may be equal.
-    Raises UnsupportedOp where the model does not convert at its example sizes, InputSpecError
-    where a size cannot be left open.
+    Free sizes are tied where the model requires them to be equal (the same dimension of several
+    inputs). If that does not suffice, all that may be equal are tied.
+    Raises UnsupportedOp where the model does not convert at its example sizes, InputSpecError where
+    a size cannot be left open.
     """
     try:
         return _template(model, level)
@@ -221,7 +223,7 @@ def _template(model: FlexibleModel, level: int) -> Template:
         region = convert_region(program, _all_units(program), level, shared=False, for_stock=True)
         return Converted(region, _beside(program))
 
-    first = convert(model.examples)  # now it is known whether shapes are enough
+    first = convert(model.examples)  # is_cheap is known from here on
     jumps = JUMPS if model.is_cheap else [jump for jump in JUMPS if jump <= FAR]
     try:
         template = derive(
@@ -239,7 +241,8 @@ def _template(model: FlexibleModel, level: int) -> Template:
 
 
 def _leading(model: FlexibleModel, template: Template) -> dict[str, int]:
-    """:attr:`Template.leading`; InputSpecError where two such dimensions of a value are open."""
+    """Returns :attr:`Template.leading`. Raises InputSpecError where several of a value's leading
+    dimensions are open."""
     region = template.region
     types = (*region.input_types, *region.output_types)
     high = {
@@ -268,8 +271,7 @@ def _all_units(program: Program) -> tuple[int, ...]:
 
 
 def _beside(program: Program) -> tuple[object, ...]:
-    """Returns the parts of a model's result that its region does not have: the order of outputs,
-    constants."""
+    """Returns the parts of a model's result that its region lacks: output order and constants."""
     constants = [
         (node.name, constant_value(node).numpy().tobytes())
         for node in program.module.graph.nodes
@@ -279,7 +281,7 @@ def _beside(program: Program) -> tuple[object, ...]:
 
 
 class _Makers:
-    """The node of the whole model behind each operation; looked up only for a refusal."""
+    """Names of the model's nodes behind each operation; looked up only for a refusal."""
 
     def __init__(self, model: FlexibleModel, level: int) -> None:
         self.model = model

@@ -1,15 +1,15 @@
-"""Finds the expressions of a template.
+"""Find the expressions of a template.
 
-1. Far from the example, one size at a time: which words depend on which sizes, and how fast they
-   grow. The denominators of these slopes are the strides of the model; their least common multiple
-   is the period after which every word has grown by a whole number.
-2. Near the example, at remainders of the period: of all floored quotients with the right slope
-   those stay that agree with everything seen. Each next size is the one at which the rest differ
-   most, until they agree at every remainder. Where a model runs at some remainders only (a U-Net
-   that halves twice wants multiples of 4), sizes move in larger steps.
+1. Far from the example, change one size at a time: this shows which words depend on which sizes,
+   and how fast they grow. The denominators of these slopes are the strides of the model. After
+   their least common multiple, the period, every word has grown by a whole number.
+2. Near the example, try remainders of the period: of all floored quotients with the right slope,
+   keep those that agree with every conversion so far. Each next size is the one at which the rest
+   differ most, until they agree at every remainder. Where a model runs at some remainders only (a
+   U-Net that halves twice needs multiples of 4), sizes move in larger steps.
 3. Words that depend on several sizes are products of those found, or sums along the dimension of a
    concatenation.
-4. The template is compared with conversions at other sizes, from small to large.
+4. Compare the template with conversions at other sizes, from small to large.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from nnapi_prof.errors import InputSpecError
 from nnapi_prof.nnapi.codes import OperationCode
 
 JUMPS = (960, 1344, 192, 64, 32)
-"""How far the far sizes are away: many strides divide them. Smaller ones for models with a largest
-size."""
+"""Distances of the far sizes from the example, tried in order. Many strides divide them; the small
+ones are for models with a largest size."""
 
 CHECKS, WIDE = 4, 4
-"""Number of sizes of step 4 beside the smallest, and how many times the example they may be."""
+"""Number of sizes that step 4 checks, and their limit in multiples of the example."""
 
 FRACTIONS = 64
-"""The smallest sizes are sought in parts of the example's."""
+"""Fractions of the example's size in which the smallest size is searched."""
 
 SMALL = 32
-"""From here downwards each size is tried alone."""
+"""Sizes up to this one are tried one by one."""
 
 
 def derive(
@@ -56,10 +56,10 @@ def derive(
     maker: Callable[[int], str],
     jumps: Sequence[int] = JUMPS,
 ) -> Template:
-    """The template of a model with these sizes left open.
+    """Returns the template of a model with these sizes left open.
 
-    ``convert`` converts at any sizes; ``sizes_text`` and ``maker`` are Prober's. Raises what
-    ``convert`` does at the examples, and InputSpecError where no template holds, with the reason.
+    ``convert`` converts at any sizes; ``sizes_text`` and ``maker`` are Prober's. Raises the errors
+    of ``convert`` at the examples, and InputSpecError with the reason where no template fits.
     """
     prober = Prober(convert, tuple(open_size.example for open_size in opens), sizes_text, maker)
     reasons = []
@@ -80,8 +80,8 @@ class _SizeSearch:
         self.jump = jump
         self.example = prober.example
         self.seen = [self.example]
-        """Sizes that the expressions are fitted to; the far ones of each size follow the example:
-        ``seen[1 + 2 * i]`` and ``seen[2 + 2 * i]``."""
+        """Sizes that the expressions are fitted to. The example is followed by two far sizes for
+        each open size i: ``seen[1 + 2 * i]`` and ``seen[2 + 2 * i]``."""
         for index in range(len(self.example)):
             self.seen += [self._moved({index: jump}), self._moved({index: 2 * jump})]
         for sizes in self.seen:
@@ -109,7 +109,7 @@ class _SizeSearch:
         raise reasons[-1]
 
     def _columns(self) -> list[Column]:
-        """The words that vary over ``seen``, those alike in one column."""
+        """Returns the words that vary over ``seen``; words with equal values share a column."""
         rows = np.stack([self.prober.at(sizes) for sizes in self.seen])
         varying = np.flatnonzero((rows != rows[0]).any(axis=0))
         together: dict[tuple[int, ...], list[int]] = {}
@@ -124,7 +124,7 @@ class _SizeSearch:
         return tuple(i for i in range(len(self.example)) if values[1 + 2 * i] != values[0])
 
     def _slope(self, values: Sequence[int]) -> tuple[int, Fraction] | None:
-        """The one size that a column depends on, and how fast it grows with it."""
+        """Returns the only size that a column depends on, and how fast the column grows with it."""
         depends = self._depends(values)
         if len(depends) != 1:
             return None
@@ -135,7 +135,7 @@ class _SizeSearch:
         return index, Fraction(rise, self.jump)
 
     def _fitted(self, steps: list[int]) -> Template:
-        """The template for sizes that differ from the example by multiples of ``steps``."""
+        """Returns the template for sizes that differ from the example by multiples of ``steps``."""
         offsets: list[int] | None = list(steps)
         turn = 0
         while offsets is not None:
@@ -156,7 +156,7 @@ class _SizeSearch:
         return self._checked(patches, steps)
 
     def _see_a_period(self, steps: list[int]) -> None:
-        """Sums of quotients are not told apart by :meth:`_next`: every remainder is looked at."""
+        """Converts at every remainder: :meth:`_next` does not distinguish sums of quotients."""
         counts = [period // step for period, step in zip(self.periods, steps, strict=True)]
         for number in range(max(counts)):
             sizes = self._moved({i: step * (number + i) for i, step in enumerate(steps)})
@@ -171,8 +171,8 @@ class _SizeSearch:
         return floors_through(index, sizes, column.values, slope, self.periods[index])
 
     def _next(self, steps: list[int], candidates: list[list[Floor]]) -> list[int] | None:
-        """For each size the distance from the example at which candidates differ most; None where
-        they nowhere do."""
+        """Returns, for each size, the distance from the example at which candidates differ most;
+        None where they all agree."""
         offsets, is_ambiguous = [], False
         for index, (step, period) in enumerate(zip(steps, self.periods, strict=True)):
             mine = [floors for floors in candidates if floors and floors[0].index == index]
@@ -187,7 +187,7 @@ class _SizeSearch:
         return offsets if is_ambiguous else None
 
     def _checked(self, patches: dict[int, Expression], steps: list[int]) -> Template:
-        """The template with the range in which it holds, by conversions it was not fitted to."""
+        """Returns the template with its valid range, checked at sizes that it was not fitted to."""
         least = self._smallest(patches, steps)
         most = self._moved(dict.fromkeys(range(len(self.example)), 2 * self.jump))
         spread = [
@@ -210,9 +210,9 @@ class _SizeSearch:
         return Template(opens, self.prober.base.region, patches)
 
     def _smallest(self, patches: dict[int, Expression], steps: list[int]) -> tuple[int, ...]:
-        """The smallest sizes of about the example's proportions for which the template holds, all
-        between them and the example taken to be alike."""
-        low, high = 0, FRACTIONS  # of the example; it does not hold, it holds
+        """Returns the smallest sizes, about in the example's proportions, at which the template
+        holds. It is assumed to hold between them and the example."""
+        low, high = 0, FRACTIONS  # in FRACTIONS: the template fails at low, holds at high
         smallest = self.example
         while high - low > 1:
             part = low + (high - low) // 2 if low else high // 2
@@ -233,7 +233,7 @@ class _SizeSearch:
     def _smaller(
         self, patches: dict[int, Expression], steps: list[int], sizes: tuple[int, ...], index: int
     ) -> tuple[int, ...]:
-        """``found`` with the size ``index`` as small as the template holds for, every one seen."""
+        """Returns ``sizes`` with the size ``index`` reduced in steps while the template holds."""
         while sizes[index] <= SMALL:
             tried = (*sizes[:index], sizes[index] - steps[index], *sizes[index + 1 :])
             if tried[index] < 1 or not self._fits(patches, tried):
@@ -248,8 +248,8 @@ class _SizeSearch:
             return False
 
     def _holds(self, patches: dict[int, Expression], sizes: Sequence[int]) -> bool:
-        """Whether the patches give the conversion at ``sizes``. Raises Unfit where there is none
-        of the same form."""
+        """Returns whether the patches give the conversion at ``sizes``. Raises NoTemplate where the
+        model has no conversion of the same form there."""
         expected = self.prober.at(sizes)
         words = self.prober.base_words.copy()
         for word, expression in patches.items():
@@ -258,7 +258,7 @@ class _SizeSearch:
 
 
 def _at_least(size: int, example: int, step: int) -> int:
-    """The smallest size from ``size`` on, 1 at least, that is whole steps from the example."""
+    """Returns the smallest size from ``size`` (and 1) on that is whole steps from the example."""
     size = max(size, 1)
     return size + (example - size) % step
 
@@ -268,10 +268,10 @@ def _at_least(size: int, example: int, step: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Words with the same values at all sizes seen: the first at the example.
+    """Words with the same values at all sizes seen; the first value is the example's.
 
-    ``depends`` are the open sizes that the values change with; ``slope`` has the only one of them
-    and how fast they grow with it, where they grow evenly.
+    ``depends`` are the open sizes that the values change with. If there is only one and the values
+    grow evenly, ``slope`` has its index and the growth.
     """
 
     values: tuple[int, ...]
@@ -286,9 +286,9 @@ def solve_columns(
     samples: Sequence[Sequence[int]],
     prober: Prober,
 ) -> dict[int, Expression]:
-    """The expression of every word. ``known`` has those of some columns already.
+    """Returns the expression of every word; ``solved_before`` has those of some columns.
 
-    Raises Unfit naming a word that has none.
+    Raises NoTemplate with the name of a word that has none.
     """
     expressions = list(solved_before)
     sizes = [Floor(index, 1, 0, 1, 0) for index in range(len(samples[0]))]
@@ -322,7 +322,7 @@ def solve_columns(
 def _as_product(
     column: Column, floors: Sequence[Floor], samples: Sequence[Sequence[int]]
 ) -> Expression | None:
-    """``k * f * g + d`` with one known quotient of each size that the column depends on."""
+    """Returns ``k * f * g + d`` with one known quotient of each size that the column depends on."""
     of_sizes = [[floor for floor in floors if floor.index == index] for index in column.depends]
     if len(column.depends) < 2:
         return None
@@ -342,8 +342,8 @@ def _as_product(
 def _as_sum(
     column: Column, floors: Sequence[Floor], samples: Sequence[Sequence[int]]
 ) -> Expression | None:
-    """``j * f + k * g + d`` with two known quotients of one size: what a window that hangs over the
-    edge lacks, for one."""
+    """Returns ``j * f + k * g + d`` with two known quotients of one size. An example is the part of
+    a window that is beyond the edge."""
     if len(column.depends) > 1:
         return None
     targets = np.array(column.values)
@@ -365,7 +365,7 @@ def _as_joined_size(
     samples: Sequence[Sequence[int]],
     prober: Prober,
 ) -> Expression | None:
-    """The sum of the inputs' sizes, where a word of the column is the joined dimension of a
+    """Returns the sum of the inputs' sizes, if a word of the column is the joined dimension of a
     concatenation's result."""
     words = set(column.words)
     for operation in prober.model.operations:

@@ -29,12 +29,12 @@ from nnapi_prof.nnapi.codes import OperandCode
 
 @dataclass(frozen=True, slots=True)
 class OpenSize:
-    """One size that is left open: dimension ``dim`` (PyTorch's) of the model's input ``input``.
+    """Size that is left open: dimension ``dim`` (PyTorch's) of the model's input ``input``.
 
-    ``equal`` has the inputs and dimensions that have the same size.
+    ``equal`` has the other (input, dimension) pairs of the same size.
 
-    It may be ``example`` plus or minus multiples of ``step``, from ``least`` to ``most``: the range
-    in which the template was checked.
+    The size may be ``example`` plus or minus multiples of ``step``, from ``least`` to ``most``: the
+    range in which the template was checked.
     """
 
     input: int
@@ -46,7 +46,7 @@ class OpenSize:
     equal: tuple[tuple[int, int], ...] = ()
 
     def why_not(self, size: int) -> str | None:
-        """The predicate with which a size is refused; None where it fits."""
+        """Returns the reason for refusing a size, as a predicate; None where it fits."""
         if not self.least <= size <= self.most:
             return f"is {size}, {self.least} to {self.most} are possible"
         if (size - self.example) % self.step:
@@ -59,11 +59,12 @@ class OpenSize:
 
 @dataclass(frozen=True)
 class Template:
-    """``region`` is the conversion at the examples of ``opens``, equal constants not shared.
+    """Conversion of a model with an expression for each number that depends on the open sizes.
 
-    ``patches`` has the 32-bit words of its serialized model that depend on the open sizes.
-    ``leading`` names the inputs and outputs of more than MAX_RANK dimensions of which one is open
-    among the first that are one to NNAPI (operand_shape), and says which.
+    ``region`` is the conversion at the examples of ``opens``, with equal constants not shared.
+    ``patches`` has the 32-bit words of its serialized model that depend on the open sizes. NNAPI
+    sees the leading dimensions of a value with more than MAX_RANK as one (operand_shape).
+    ``leading`` names the inputs and outputs with an open size among those, and the dimension.
     """
 
     opens: tuple[OpenSize, ...]
@@ -100,7 +101,7 @@ class Template:
         model: NnapiModel,
         operands: Sequence[OperandId],
     ) -> tuple[TensorType, ...]:
-        """The types with the shapes that the operands have."""
+        """Returns the types with the shapes of the operands."""
         sized = []
         for name, type_, operand in zip(names, types, operands, strict=True):
             dims = model.operands[operand].dims
@@ -119,7 +120,7 @@ class Template:
 
 
 def with_shared_constants(model: NnapiModel) -> NnapiModel:
-    """The model as ModelBuilder makes it when it shares: of equal constants the first alone."""
+    """Returns the model with equal constants shared, as ModelBuilder makes it with ``shared``."""
     sources = {value.operand: value.source for value in model.values}
     first: dict[tuple[Operand, object], OperandId] = {}
     numbers: list[OperandId] = []
@@ -148,11 +149,11 @@ def with_shared_constants(model: NnapiModel) -> NnapiModel:
     )
 
 
-# Where in a serialized model the numbers stand that may depend on sizes.
+# Places of the numbers in a serialized model that may depend on sizes.
 
 
 Words = NDArray[np.int32]
-"""A serialized model as it is read: 32-bit words."""
+"""Serialized model as 32-bit words."""
 
 _HEADER, _OPERAND, _VALUE, _OPERATION = 6, 4, 3, 3
 _SLICE = 3
@@ -164,7 +165,7 @@ def as_words(serialized: bytes) -> Words:
 
 
 class Slot(NamedTuple):
-    """A dimension or, of a constant, an element of an operand."""
+    """Dimension of an operand, or element of a constant one."""
 
     operand: int
     kind: Literal["dimension", "element"]
@@ -173,11 +174,11 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class WordMap:
-    """``dims[i]`` is the word where the dimensions of operand i begin, ``free`` the words that are
-    a dimension or a constant integer.
+    """Places of an operand's numbers in a serialized model.
 
-    ``constants`` has the words of other constants with their operands, ``buffers`` the operand of
-    each numbered buffer.
+    ``dims[i]`` is the word where the dimensions of operand i begin. ``free`` are the words that are
+    a dimension or a constant integer, ``constants`` those of other constants with their operands.
+    ``buffers`` has the operand of each numbered buffer.
     """
 
     dims: tuple[int, ...]
@@ -187,7 +188,7 @@ class WordMap:
 
 
 def word_map(model: NnapiModel) -> WordMap:
-    """The map of ``serialize(model)``."""
+    """Returns the map of ``serialize(model)``."""
     at = _HEADER + _OPERAND * len(model.operands)
     at += _VALUE * len(model.values) + _OPERATION * len(model.operations)
     dims = []
@@ -215,7 +216,7 @@ def word_map(model: NnapiModel) -> WordMap:
 
 
 def with_words(model: NnapiModel, numbers: Mapping[int, int]) -> NnapiModel:
-    """The model with other numbers in some of its free words."""
+    """Returns the model with ``numbers`` in some of its free words."""
     free = word_map(model).free
     dims = [list(operand.dims) for operand in model.operands]
     elements = {v.operand: v.source for v in model.values}
@@ -244,9 +245,9 @@ def with_words(model: NnapiModel, numbers: Mapping[int, int]) -> NnapiModel:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """``factor * ((s + shift) // divisor) + offset``, where s is the open size number ``index``.
+    """Floored quotient ``factor * ((s + shift) // divisor) + offset``; s is open size ``index``.
 
-    Strided windows, padding and resizing by whole factors, one after another, give nothing else:
+    Strided windows, padding and resizing by whole factors, in any sequence, give nothing else:
     floored quotients of floored quotients are floored quotients.
     """
 
@@ -283,7 +284,7 @@ def _plus(text: str, offset: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """``constant`` plus the products of ``terms``, each a factor and what it multiplies."""
+    """Sum of ``constant`` and the products of ``terms``, each a factor and its quotients."""
 
     constant: int
     terms: tuple[tuple[int, tuple[Floor, ...]], ...] = ()
@@ -318,8 +319,8 @@ class Expression:
 def floors_through(
     index: int, sizes: Sequence[int], values: Sequence[int], slope: Fraction, period: int
 ) -> list[Floor]:
-    """All Floors with this slope, and a divisor that divides ``period``, that take ``values`` at
-    ``sizes``; the smallest divisor first."""
+    """Returns all Floors with this slope and a divisor of ``period`` that take ``values`` at
+    ``sizes``, the smallest divisor first."""
     floors = []
     for divisor in range(slope.denominator, period + 1, slope.denominator):
         if period % divisor:
@@ -338,7 +339,7 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Converted:
-    """One conversion: the region (constants not shared), and what a model gives beside it."""
+    """Conversion at one size: the region (constants not shared), and the outputs beside it."""
 
     region: Region
     beside: object
@@ -348,14 +349,14 @@ Convert = Callable[[Sizes], Converted]
 
 
 class NoTemplate(Exception):
-    """No template holds for the sizes that were tried; the message says which and why."""
+    """No template fits the sizes that were tried. The message has the sizes and the reason."""
 
 
 class Prober:
-    """Converts at sizes, each once, and compares with the conversion at ``example``.
+    """Converts at sizes, once each, and compares with the conversion at ``example``.
 
-    ``sizes_text`` turns sizes into the words for a message, ``maker`` the index of an operation
-    into the graph's node.
+    ``sizes_text`` turns sizes into words for a message, ``maker`` an operation's index into the
+    name of the graph's node.
     """
 
     def __init__(
@@ -378,8 +379,8 @@ class Prober:
         self._words_at: dict[Sizes, Words | NoTemplate] = {example: self.base_words}
 
     def at(self, sizes: Sequence[int]) -> Words:
-        """The words of the model at these sizes. Raises Unfit where the model does not run or
-        convert there, or differs in more than its free words."""
+        """Returns the words of the model at these sizes. Raises NoTemplate where the model does not
+        run or convert there, or differs in more than its free words."""
         key = tuple(sizes)
         if key not in self._words_at:
             try:
@@ -414,7 +415,7 @@ class Prober:
         return as_words(conversion.region.serialized)
 
     def _difference(self, other: Converted) -> str | None:
-        """How another conversion differs beyond its free words; None where it does not."""
+        """Returns how another conversion differs beyond its free words; None where it does not."""
         mine, theirs = self.base.region, other.region
         for index, (a, b) in enumerate(zip(mine.operations, theirs.operations, strict=False)):
             if a != b:
@@ -438,12 +439,12 @@ class Prober:
         return "its operations have other arguments" if constant is None else self._other(constant)
 
     def _other(self, constant: int) -> str:
-        """Says that a constant operand has another value, and who reads it."""
+        """Returns a message that a constant operand has another value, with its reader."""
         readers = [i for i, o in enumerate(self.model.operations) if constant in o.inputs]
         name = self.model.operands[constant].type.name
         by = f" of {self.operation(readers[0])}" if readers else ""
         return f"the constant {name}{by} has another value"
 
     def operation(self, index: int) -> str:
-        """An operation and the node it comes from, for messages."""
+        """Returns an operation and its node, for messages."""
         return f"{self.base.region.operations[index]} for {self.maker(index)}"

@@ -103,7 +103,8 @@ def _clamp(op: Lowering, lower: float | None, upper: float | None) -> OperandId:
 
 
 def _shifted(x: FormulaValue, low: float, high: float) -> FormulaValue:
-    """A clamp by RELUs of level 1: x is moved (and scaled) to bounds that a RELU has, and back.
+    """Returns a clamp by RELUs of level 1: x is moved (and scaled) to bounds that a RELU has, and
+    back.
 
     The roundings on the way are 2 ** -22 of the larger bound at most, or of x where that is larger.
     """
@@ -379,7 +380,7 @@ def _affine(x: FormulaValue, weight: FloatArray | None, bias: FloatArray | None)
 
 
 def _affine_channels(x: FormulaValue, channels: int) -> OperandId:
-    """The same with one weight and one bias for each channel."""
+    """Returns the same with one weight and one bias for each channel."""
     shape = (channels, *[1] * (len(x.op.out.shape) - 2))
     weight, bias = (x.op.optional_array(name) for name in ("weight", "bias"))
     return _affine(x, *(None if a is None else a.reshape(shape) for a in (weight, bias)))

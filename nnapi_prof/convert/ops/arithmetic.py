@@ -296,7 +296,7 @@ def _operands(op: Lowering) -> tuple[FormulaValue, FormulaValue]:
 
 
 def _is_power_of_two(y: FormulaValue) -> bool:
-    """Whether division by ``y`` and products with it round nothing."""
+    """Returns whether division by ``y`` and products with it round nothing."""
     if y.array is None or y.dtype not in FLOATS:
         return False
     mantissas, exponents = np.frexp(y.array.astype(np.float64))
@@ -325,7 +325,7 @@ def _signs(y: FormulaValue) -> int:
 
 
 def _differ(x: FormulaValue, y: FormulaValue) -> FormulaValue:
-    """Whether the signs of x and y differ, where x is not 0."""
+    """Returns whether the signs of x and y differ, where x is not 0."""
     sign = _signs(y)
     if sign:
         return x < 0 if sign > 0 else x > 0
@@ -384,8 +384,8 @@ def _division(x: FormulaValue, y: FormulaValue) -> _Division:
 
 
 def _halves(size: FormulaValue) -> tuple[FormulaValue, FormulaValue | None]:
-    """A float32 value as a sum of two that have 12 significant bits each (Veltkamp's splitting);
-    the second is None where it is 0."""
+    """Returns a float32 value as a sum of two that have 12 significant bits each (Veltkamp's
+    splitting); the second is None where it is 0."""
     op = size.op
     if size.array is None:
         wide = size * (HALF_BITS + 1)

@@ -80,7 +80,7 @@ class Filters:
         return h, w
 
     def dims(self, image: Sequence[int]) -> tuple[int, int, int, int]:
-        """The result's [N, H', W', O] for an image [N, H, W, C]."""
+        """Returns the result's [N, H', W', O] for an image [N, H, W, C]."""
         h, w = (
             (size + sum(pads) - reach) // stride + 1
             for size, pads, reach, stride in zip(
@@ -188,7 +188,8 @@ def _group_by_group(
 
 
 def _by_phases(op: Lowering, x: OperandId, filters: Filters, fuse: int) -> OperandId:
-    """A dilated convolution without dilations: every ``dilation``-th pixel is an image of its own.
+    """Returns a dilated convolution without dilations: every ``dilation``-th pixel is an image of
+    its own.
 
     The phases lie along the batch. Zeros fill the image up to whole phases; what they make is cut
     off in the end, together with what a stride leaves out.
@@ -270,8 +271,8 @@ def _transpose_conv(op: Lowering, x: OperandId, weight: FloatArray, bias: FloatA
 def _spread_and_convolve(
     op: Lowering, x: OperandId, weight: FloatArray, bias: FloatArray
 ) -> OperandId:
-    """The textbook identity: zeros between the pixels, the kernel turned by 180 degrees, and what
-    the kernel reaches over beyond the padding as padding."""
+    """Returns the textbook identity: zeros between the pixels, the kernel turned by 180 degrees,
+    and what the kernel reaches over beyond the padding as padding."""
     groups = op.arg("groups")
     channels, out, *kernel = weight.shape
     kernels = weight.reshape(groups, channels // groups, out, *kernel).swapaxes(1, 2)

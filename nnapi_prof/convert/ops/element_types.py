@@ -29,14 +29,14 @@ Formula = Callable[..., FormulaValue]
 
 
 def device_dtype(op: Lowering, dtype: str) -> str:
-    """The element type in a device's memory; refuses one that NNAPI does not have."""
+    """Returns the element type in a device's memory; refuses one that NNAPI does not have."""
     element_type = DEVICE_DTYPES.get(dtype, dtype)
     op.require(element_type in (*CASTABLE, "bool"), f"works on {dtype}, which NNAPI does not have")
     return element_type
 
 
 def common_dtype(op: Lowering, *names: str) -> str:
-    """The element type, in a device's memory, to which PyTorch takes these arguments."""
+    """Returns the element type, in a device's memory, to which PyTorch takes these arguments."""
     left, right = (_sample(op.arg(name)) for name in names)
     return device_dtype(op, dtype_name(torch.result_type(left, right)))
 
@@ -49,13 +49,13 @@ def _sample(value: Any) -> Any:
 
 
 def result_dtype(op: Lowering) -> str:
-    """The element type of the node's result, in a device's memory."""
+    """Returns the element type of the node's result, in a device's memory."""
     return device_dtype(op, op.out.dtype)
 
 
 def argument(op: Lowering, name: str, dtype: str | None = None) -> FormulaValue:
-    """A tensor or number that is to broadcast against the result, as an element type of the device
-    (default: the result's)."""
+    """Returns a tensor or number that is to broadcast against the result, as an element type of the
+    device (default: the result's)."""
     dtype = dtype or result_dtype(op)
     value = op.arg(name)
     if isinstance(value, bool | int | float):
@@ -70,7 +70,7 @@ def argument(op: Lowering, name: str, dtype: str | None = None) -> FormulaValue:
 
 
 def _cast_constant(op: Lowering, value: torch.Tensor, dtype: str) -> NDArray[Any]:
-    """A constant in an element type of the device, rounded as PyTorch would."""
+    """Returns a constant in an element type of the device, rounded as PyTorch would."""
     value = value.detach().cpu().contiguous()
     if dtype in (*FLOATS, "bool"):
         value = value.to(torch_dtype(dtype))
@@ -78,7 +78,7 @@ def _cast_constant(op: Lowering, value: torch.Tensor, dtype: str) -> NDArray[Any
 
 
 def _in_dim_order(op: Lowering, array: NDArray[Any]) -> NDArray[Any]:
-    """A constant in the result's dim order, as :meth:`Lowering.broadcast_array` puts it."""
+    """Returns a constant in the result's dim order, as :meth:`Lowering.broadcast_array` puts it."""
     if op.out.dim_order is DimOrder.CONTIGUOUS or array.size == 1:
         return array
     return array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(MEMORY_AXES)
@@ -100,7 +100,7 @@ def formula(*targets: OpOverload, of: Sequence[str] = ("self",)) -> Callable[[Fo
 
 
 def fuse(op: Lowering) -> int:
-    """The FuseCode for the operation that makes the result: integers take none."""
+    """Returns the FuseCode for the operation that makes the result: integers take none."""
     return op.fuse() if result_dtype(op) in FLOATS else int(FuseCode.NONE)
 
 
@@ -206,8 +206,8 @@ def _bools_as_floats(op: Lowering) -> Lowering:
 
 
 def broadcast_bools(op: Lowering, name: str) -> FormulaValue:
-    """A computed bool tensor that is to broadcast against the result. Where it has to be moved to
-    the result's dim order, it goes there as floats."""
+    """Returns a computed bool tensor that is to broadcast against the result. Where it has to be
+    moved to the result's dim order, it goes there as floats."""
     type_ = op.type(name)
     stays = op.out.dim_order is DimOrder.CONTIGUOUS or len(type_.shape) == 4
     if stays and (len(type_.shape) != 4 or type_.dim_order is op.out.dim_order):
@@ -223,7 +223,7 @@ def moves_elements(lowerer: Lowerer) -> Lowerer:
 
 
 def moves_bools(lowerer: Lowerer) -> Lowerer:
-    """The same for bools alone, where NNAPI moves integers itself."""
+    """Returns the same for bools alone, where NNAPI moves integers itself."""
     return _carrying(lowerer, integers=False)
 
 
@@ -294,7 +294,7 @@ def _moved(lowerer: Lowerer, op: Lowering) -> FormulaValue:
 
 
 def _lowers_as_it_is(lowerer: Lowerer, op: Lowering) -> bool:
-    """Whether NNAPI can do it as it is: a dry run on a scratch model."""
+    """Returns whether NNAPI can do it as it is: a dry run on a scratch model."""
     scratch = ModelBuilder(op.model.level, pool=op.model.pool)
     values = {
         source.name: scratch.input(op.operand(op._values[source.name]))

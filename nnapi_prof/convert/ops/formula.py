@@ -101,7 +101,7 @@ class FormulaValue:
     def binary(
         self, code: OperationCode, other: FormulaValue | float, scalars: Sequence[int] = ()
     ) -> FormulaValue:
-        """An operation of two tensors that broadcasts and keeps the element type."""
+        """Returns an operation of two tensors that broadcasts and keeps the element type."""
         right = self._beside(other)
         dims = np.broadcast_shapes(self.dims, right.dims)
         return FormulaValue(
@@ -109,13 +109,13 @@ class FormulaValue:
         )
 
     def unary(self, code: OperationCode, *scalars: float) -> FormulaValue:
-        """An operation of one tensor that keeps shape and element type."""
+        """Returns an operation of one tensor that keeps shape and element type."""
         return FormulaValue(self.op, self.op.emit(code, [self.operand], scalars, dims=self.dims))
 
     # Comparison and choice: level 3
 
     def is_(self, code: OperationCode, other: FormulaValue | float) -> FormulaValue:
-        """A comparison or logical operation of two tensors; the result is bool."""
+        """Returns a comparison or logical operation of two tensors; the result is bool."""
         right = self._beside(other)
         type_ = TensorType(tuple(np.broadcast_shapes(self.dims, right.dims)), "bool")
         (result,) = self.op.emit_as([type_], code, [self.operand, right.operand])
@@ -142,7 +142,7 @@ class FormulaValue:
     # Reductions over axes in memory
 
     def reduced(self, code: OperationCode, axes: Sequence[int], keep: bool = True) -> FormulaValue:
-        """The value reduced by ``code``; by default the axes stay with size 1.
+        """Returns the value reduced by ``code``; by default the axes stay with size 1.
 
         Android 9's MEAN fails where it is to drop all axes: at level 2 a RESHAPE drops them.
         """
@@ -183,7 +183,7 @@ class FormulaValue:
         return result if math.isclose(factor, 1.0) else result * factor
 
     def mean(self, axes: Sequence[int]) -> FormulaValue:
-        """The mean at every level; the axes stay with size 1."""
+        """Returns the mean at every level; the axes stay with size 1."""
         return self.summed(axes, 1 / math.prod(self.dims[axis] for axis in axes))
 
     # Shape and element type
@@ -195,14 +195,15 @@ class FormulaValue:
         return FormulaValue(self.op, self.op.transpose(self.operand, permutation))
 
     def laid_out(self) -> OperandId:
-        """The node's result from its elements in logical order, in any shape."""
+        """Returns the node's result from its elements in logical order, in any shape."""
         out = self.op.out
         return self.op.reorder(
             self.op.reshape(self.operand, out.shape or (1,)), out.shape, PLAIN, out.dim_order
         )
 
     def expanded(self, dims: Sequence[int]) -> FormulaValue:
-        """The value broadcast to ``dims`` by an operation of its own: SELECT does not broadcast.
+        """Returns the value broadcast to ``dims`` by an operation of its own: SELECT does not
+        broadcast.
 
         A small constant is made so. A bool value is joined to a constant that is false, of size 1
         wherever the value has its full size; any other is repeated by TILE.
@@ -228,7 +229,7 @@ class FormulaValue:
         )
 
     def cast(self, dtype: str) -> FormulaValue:
-        """The value as another element type of the device, by PyTorch's rules.
+        """Returns the value as another element type of the device, by PyTorch's rules.
 
         CAST knows numbers only, among which floats to integers cut off the fraction as in PyTorch.
         To bool it is a comparison with 0, from bool a choice between 1 and 0.
@@ -251,30 +252,31 @@ class FormulaValue:
 
 
 def tensor(op: Lowering, name: str, order: DimOrder | None = None) -> FormulaValue:
-    """A tensor argument in the given dim order (default: its own), as it is."""
+    """Returns a tensor argument in the given dim order (default: its own), as it is."""
     return FormulaValue(op, op.tensor(name, order))
 
 
 def floats(op: Lowering, name: str, what: str, order: DimOrder | None = None) -> FormulaValue:
-    """The same, of float32; refuses other element types for ``what`` they are to be."""
+    """Returns the same, of float32; refuses other element types for ``what`` they are to be."""
     dtype = op.type(name).dtype
     op.require(dtype == "float32", f"{what} of {dtype}, float32 is wanted")
     return tensor(op, name, order)
 
 
 def constant(op: Lowering, array: NDArray[Any]) -> FormulaValue:
-    """A constant tensor in the device's element type; rank 0 becomes rank 1."""
+    """Returns a constant tensor in the device's element type; rank 0 becomes rank 1."""
     array = np.atleast_1d(array)
     return FormulaValue(op, op.constant(array), array)
 
 
 def number(op: Lowering, value: float, dtype: str) -> FormulaValue:
-    """A tensor of one element; refuses what the element type cannot hold."""
+    """Returns a tensor of one element; refuses what the element type cannot hold."""
     return constant(op, numbers(op, np.array([value]), dtype))
 
 
 def numbers(op: Lowering, array: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """An array as an element type of the device: floats are rounded, integers must be exact."""
+    """Returns an array as an element type of the device: floats are rounded, integers must be
+    exact."""
     if dtype in FLOATS:
         return array.astype(dtype)
     with np.errstate(invalid="ignore"):

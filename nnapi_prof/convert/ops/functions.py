@@ -43,7 +43,7 @@ odd polynomial in ``x / 5.5``. Fitted by linear programming to the smallest larg
 
 
 def normal_logit(x: FormulaValue) -> FormulaValue:
-    """The logit of the normal distribution function, by operations of level 1."""
+    """Returns the logit of the normal distribution function, by operations of level 1."""
     near = x.times(1 / NORMAL_REACH, RELU1)
     return polynomial(near * near, NORMAL_LOGIT) * near
 
@@ -230,12 +230,12 @@ def atan2(op: Lowering) -> OperandId:
 
 
 def _negative(x: FormulaValue) -> FormulaValue:
-    """Whether x is below 0, or the 0 that divides 1 to minus infinity."""
+    """Returns whether x is below 0, or the 0 that divides 1 to minus infinity."""
     return (x < 0).is_(OperationCode.LOGICAL_OR, (1 / x) < 0)
 
 
 def _first_quadrant(y: FormulaValue, x: FormulaValue) -> FormulaValue:
-    """The angle of (x, y), neither negative: 0 to pi / 2."""
+    """Returns the angle of (x, y), neither negative: 0 to pi / 2."""
     y.op.require(y.dtype == "float32", f"an angle of {y.dtype}, float32 is wanted")
     longer = y.binary(OperationCode.MAXIMUM, x)
     divisor = longer.is_(OperationCode.EQUAL, 0).select(1, longer, y.dtype)

@@ -86,8 +86,8 @@ def index(op: Lowering) -> OperandId:
 
 
 def _index_tensors(op: Lowering) -> tuple[list[int], list[fx.Node | NDArray[Any]]]:
-    """The axes that are indexed and by what: computed tensors as nodes, constants as arrays. A
-    constant mask stands for the positions where it is true, on as many axes as it has."""
+    """Returns the axes that are indexed and by what: computed tensors as nodes, constants as
+    arrays. A constant mask stands for the positions where it is true, on as many axes as it has."""
     axes: list[int] = []
     sources: list[fx.Node | NDArray[Any]] = []
     axis = 0
@@ -163,7 +163,8 @@ def _gather(
 def _flat_index(
     op: Lowering, nodes: list[fx.Node | NDArray[Any]], sizes: list[int]
 ) -> FormulaValue | NDArray[np.int32]:
-    """The position in axes of ``sizes`` flattened into one that each tuple of indices means."""
+    """Returns the position in axes of ``sizes`` flattened into one that each tuple of indices
+    means."""
     pairs = list(zip(nodes, sizes, strict=True))
     constants = [np.where(n < 0, n + size, n) for n, size in pairs if isinstance(n, np.ndarray)]
     if len(constants) == len(nodes):
@@ -306,8 +307,8 @@ def argsort(op: Lowering) -> OperandId:
 def _top_elements(
     op: Lowering, k: int | None, largest: bool, stable: bool = False
 ) -> tuple[OperandId, OperandId]:
-    """The ``k`` largest or smallest elements along the node's axis (None: all), and where; with
-    ``stable`` of equal elements the first one first."""
+    """Returns the ``k`` largest or smallest elements along the node's axis (None: all), and where;
+    with ``stable`` of equal elements the first one first."""
     source = op.type("self")
     op.require(bool(source.shape), "an element alone has no axis to search")
     rank = len(source.shape)
@@ -345,8 +346,8 @@ def _from_the_end(positions: FormulaValue, last: int) -> FormulaValue:
 
 
 def _transposed(positions: FormulaValue, permutation: list[int]) -> FormulaValue:
-    """A permutation of positions. TRANSPOSE takes no integers: they pass as float32, which holds
-    them exactly up to 2^24."""
+    """Returns a permutation of positions. TRANSPOSE takes no integers: they pass as float32, which
+    holds them exactly up to 2^24."""
     longest = max(positions.dims)
     positions.op.require(
         longest <= 1 << 24, f"positions along {longest} elements, float32 counts to 2^24"

@@ -66,7 +66,7 @@ def dot(op: Lowering) -> OperandId:
 
 
 def _product_of(op: Lowering, first: str, second: str) -> FormulaValue:
-    """The product of two arguments, vectors filled up to matrices, as [..., M, N]."""
+    """Returns the product of two arguments, vectors filled up to matrices, as [..., M, N]."""
     for name in (first, second):
         dtype = op.type(name).dtype
         op.require(dtype == "float32", f"a product of {dtype}, float32 is wanted")
@@ -201,7 +201,8 @@ def _pair_by_pair(x: FormulaValue, weights: FormulaValue, batch: Sequence[int]) 
 
 
 def _matrices(x: FormulaValue, batch: Sequence[int]) -> list[FormulaValue]:
-    """The matrix of ``x[..., R, C]`` for each batch, in order; a shared one is cut out once."""
+    """Returns the matrix of ``x[..., R, C]`` for each batch, in order; a shared one is cut out
+    once."""
     *own, rows, columns = x.dims
     count = math.prod(own)
     flat = x.reshaped((count * rows, columns)).operand
@@ -285,7 +286,7 @@ def log_softmax(op: Lowering) -> OperandId:
 
 
 def softmax_of(x: FormulaValue, axis: int) -> FormulaValue:
-    """The softmax along an axis in memory."""
+    """Returns the softmax along an axis in memory."""
     rank = len(x.dims)
     if x.op.level >= 3:
         scalars = [BETA] if axis == rank - 1 else [BETA, axis]
@@ -337,7 +338,7 @@ def attention(op: Lowering) -> OperandId:
 
 
 def _weights(op: Lowering, scores: FormulaValue, shape: tuple[int, ...]) -> FormulaValue:
-    """The softmax of the masked ``scores``, which are to have ``shape`` [..., L, S].
+    """Returns the softmax of the masked ``scores``, which are to have ``shape`` [..., L, S].
 
     A row that a mask hides wholly is zeros in PyTorch. NNAPI's sums are finite on phones, where
     minus infinity becomes the least number: the sum does not tell such a row. The mask does; the

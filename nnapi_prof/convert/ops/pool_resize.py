@@ -114,7 +114,7 @@ def _nearest_pixels(op: Lowering, axis: int) -> list[int]:
 
 
 def _nnapi_pixels(size: int, target_size: int, centre: float) -> list[int]:
-    """The same for RESIZE_NEAREST_NEIGHBOR, in float32 as Android computes it."""
+    """Returns the same for RESIZE_NEAREST_NEIGHBOR, in float32 as Android computes it."""
     scale = np.float32(size) / np.float32(target_size)
     places = (np.arange(target_size, dtype=np.float32) + np.float32(centre)) * scale
     return [min(int(place), size - 1) for place in places]
@@ -135,7 +135,8 @@ def _pick(op: Lowering, x: OperandId, axis: int, pixels: Sequence[int]) -> Opera
 
 
 def _scales_by_sizes(op: Lowering) -> bool:
-    """Whether a scale that was given says out / in, the ratio by which NNAPI computes positions."""
+    """Returns whether a scale that was given says out / in, the ratio by which NNAPI computes
+    positions."""
     scales = op.arg("scale_factors") or [None, None]
     sizes, target_sizes = op.type("input").shape[2:], op.out.shape[2:]
     return all(
@@ -156,8 +157,8 @@ linear and treat height and width on their own."""
 
 
 def _axis_matrix(resize: Resize, size: int, out: int, axis: int) -> FloatArray:
-    """The matrix [out, size] by which ``resize`` works along height (axis 0) or width (1): its
-    results for each unit vector.
+    """Returns the matrix [out, size] by which ``resize`` works along height (axis 0) or width (1):
+    its results for each unit vector.
 
     The other axis has two alike pixels: images of one column are resized wrongly by torch 2.13
     where it smooths (antialias=True).
@@ -272,7 +273,7 @@ def grid_sampler(op: Lowering) -> OperandId:
 
 
 def _gather_rows(op: Lowering, table: OperandId, index: FormulaValue) -> FormulaValue:
-    """The rows ``index[P, 1]`` of ``table[R, C]``: ``[P, C]``."""
+    """Returns the rows ``index[P, 1]`` of ``table[R, C]``: ``[P, C]``."""
     (count, _), (_, channels) = index.dims, op.dims(table)
     where = FormulaValue(op, op.reshape(index.operand, (count,))).cast("int32")
     inputs = [table, op.model.scalar(0), where.operand]
@@ -282,7 +283,7 @@ def _gather_rows(op: Lowering, table: OperandId, index: FormulaValue) -> Formula
 def _taps(
     place: FormulaValue, size: int, mode: str, padding: str, align_corners: bool
 ) -> list[Tap]:
-    """The pixels that a place between -1 and 1 on an axis of ``size`` pixels reads.
+    """Returns the pixels that a place between -1 and 1 on an axis of ``size`` pixels reads.
 
     What lies far outside is first brought near: all weights are 0 there as well, and no number is
     too large to be one of a row.
@@ -352,7 +353,8 @@ def _pad_lowest(
     stride: tuple[int, int],
     dilation: tuple[int, int],
 ) -> OperandId:
-    """The image padded by minus infinity, behind as far as the last window reaches (ceil_mode)."""
+    """Returns the image padded by minus infinity, behind as far as the last window reaches
+    (ceil_mode)."""
     dims = op.dims(x)
     pads = [(0, 0) for _ in dims]
     for axis in (0, 1):

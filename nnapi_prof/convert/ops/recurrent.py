@@ -82,7 +82,7 @@ def cell(op: Lowering) -> OperandId:
 
 
 def _cell_direction(op: Lowering, states: Sequence[torch.fx.Node]) -> Direction:
-    """The weights and states of a single step."""
+    """Returns the weights and states of a single step."""
     w_input, w_hidden = op.array("w_ih"), op.array("w_hh")
     biases = [op.optional_array(name) for name in ("b_ih", "b_hh")]
     b_input, b_hidden = (np.zeros(len(w_input), np.float32) if b is None else b for b in biases)
@@ -147,7 +147,7 @@ def _stack(op: Lowering, values: Sequence[OperandId]) -> OperandId:
 
 
 def _directions(op: Lowering, layer: int, gates: int) -> list[Direction]:
-    """The one or two directions of a layer, weights and first states."""
+    """Returns the one or two directions of a layer, weights and first states."""
     count = 2 if op.arg("bidirectional") else 1
     params = [op.array(node) for node in op.arg("params")]
     size = len(params) // (count * int(op.arg("num_layers")))
@@ -192,7 +192,8 @@ def _initial(op: Lowering, node: torch.fx.Node, place: int) -> OperandId:
 def _last_states(
     op: Lowering, outputs: OperandId, directions: list[Direction], time_major: bool
 ) -> list[OperandId]:
-    """The last output of each direction, cut out of all: backward it is that of the first step."""
+    """Returns the last output of each direction, cut out of all: backward it is that of the first
+    step."""
     dims = op.dims(outputs)
     time = 0 if time_major else 1
     states, column = [], 0
@@ -213,8 +214,8 @@ def _merged_shape(op: Lowering, x: OperandId, directions: list[Direction]) -> Te
 def _lstm_sequence(
     op: Lowering, x: OperandId, directions: list[Direction], time_major: bool
 ) -> Run:
-    """A layer of LSTMs as one operation. Operands that are left out: peepholes, auxiliary inputs
-    and norms, which torch's LSTM has not.
+    """Returns a layer of LSTMs as one operation. Operands that are left out: peepholes, auxiliary
+    inputs and norms, which torch's LSTM has not.
 
     Android 10's BIDIRECTIONAL_SEQUENCE_LSTM writes its last states where it read the first ones:
     at level 3 each first state is a value of the model, copied for every run, and nobody else's.
@@ -250,7 +251,7 @@ def _lstm_sequence(
 
 
 def _rnn_sequence(op: Lowering, x: OperandId, directions: list[Direction], time_major: bool) -> Run:
-    """A layer of RNNs with RELU as one operation."""
+    """Returns a layer of RNNs with RELU as one operation."""
     inputs = [x]
     for one in directions:
         inputs += [*rnn_weights(op, one), one.state]
@@ -303,7 +304,7 @@ class Direction:
         return int(self.w_hidden.shape[1])
 
     def gates(self, array: FloatArray, count: int) -> list[FloatArray]:
-        """An array of the direction, cut into its gates."""
+        """Returns an array of the direction, cut into its gates."""
         return list(np.split(array, count))
 
 
@@ -326,8 +327,8 @@ Steps = Callable[[Lowering, list[OperandId], Direction], tuple[list[OperandId], 
 
 
 def lstm_weights(op: Lowering, one: Direction) -> list[OperandId]:
-    """The 17 operands of a direction's weights: torch's gates stand in NNAPI's order, input,
-    forget, cell, output; its two biases are one."""
+    """Returns the 17 operands of a direction's weights: torch's gates stand in NNAPI's order,
+    input, forget, cell, output; its two biases are one."""
     biases = (one.b_input.astype(np.float64) + one.b_hidden).astype(np.float32)
     matrices = [*one.gates(one.w_input, 4), *one.gates(one.w_hidden, 4)]
     projection = op.model.omitted(2) if one.projection is None else op.constant(one.projection)
@@ -346,7 +347,7 @@ def rnn_weights(op: Lowering, one: Direction) -> list[OperandId]:
 
 
 def unrolled(steps: Steps) -> Layer:
-    """A layer on [T, B, I] that runs its directions step by step."""
+    """Returns a layer on [T, B, I] that runs its directions step by step."""
 
     def run(op: Lowering, x: OperandId, directions: list[Direction], time_major: bool) -> Run:
         length, batch, width = op.dims(x)
@@ -403,9 +404,9 @@ def lstm_steps(
 def gate_steps(
     op: Lowering, inputs: list[OperandId], one: Direction
 ) -> tuple[list[OperandId], list[OperandId]]:
-    """An LSTM's steps in elementary operations, for stock PyTorch, whose runtime cannot leave out
-    the optional arguments of LSTM: ``c' = f * c + i * g``, ``h' = o * tanh(c')``, where i, f and o
-    are sigmoids and g is a tanh of the sum of both sides."""
+    """Returns an LSTM's steps in elementary operations, for stock PyTorch, whose runtime cannot
+    leave out the optional arguments of LSTM: ``c' = f * c + i * g``, ``h' = o * tanh(c')``, where
+    i, f and o are sigmoids and g is a tanh of the sum of both sides."""
     assert one.cell is not None
     state, cell, outputs = FormulaValue(op, one.state), FormulaValue(op, one.cell), []
     batch, units = cell.dims

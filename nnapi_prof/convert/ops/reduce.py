@@ -188,13 +188,13 @@ def _correction(op: Lowering) -> float:
 
 
 def _argument(op: Lowering, name: str) -> object:
-    """An argument that the operator's overload may not have."""
+    """Returns an argument that the operator's overload may not have."""
     names = {argument.name for argument in op.target._schema.arguments}
     return op.arg(name) if name in names else None
 
 
 def _axes(op: Lowering) -> list[int]:
-    """The logical axes to reduce, ascending; none stated means all."""
+    """Returns the logical axes to reduce, ascending; none stated means all."""
     rank = len(op.type("self").shape)
     argument = _argument(op, "dim")
     dims = [argument] if isinstance(argument, int) else argument
@@ -219,7 +219,7 @@ def _kept_type(op: Lowering) -> TensorType:
 
 
 def _give(x: FormulaValue) -> OperandId:
-    """The node's result from a reduction that kept its axes."""
+    """Returns the node's result from a reduction that kept its axes."""
     return x.op.relay(x.operand, _kept_type(x.op), x.op.out)
 
 

@@ -83,8 +83,8 @@ MAX_COPIES = 64
 
 
 def raised(op: Lowering) -> OperandId:
-    """The operand of ``self`` with leading axes of size 1 up to the result's rank, in the result's
-    dim order."""
+    """Returns the operand of ``self`` with leading axes of size 1 up to the result's rank, in the
+    result's dim order."""
     type_, order = op.type("self"), op.out.dim_order
     x = op.tensor("self")
     missing = len(op.out.shape) - len(type_.shape)
