@@ -1,4 +1,4 @@
-/* Other doors to the functions of NNAPI: what stands in the public headers of NNAPI's support
+/* Other interfaces to NNAPI's functions ("doors"), from the public headers of NNAPI support
  * libraries (Android's NeuralNetworksSupportLibraryImpl.h) and of MediaTek's NeuronAdapter
  * (NeuronAdapter.h). */
 #ifndef NP_DOORS_H
@@ -9,16 +9,17 @@
 
 /* ---- Support libraries ----
  *
- * A library's one function returns a table: its feature level, which is the table's version, then
- * pointers to functions. Those of the levels 5 to 8 are alike as far as it is laid down here; what
- * stands behind, functions for caches, performance and diagnostics, is not the same in all versions
- * of the header, and nothing that is needed here. There is no Compilation_create, no startCompute
- * and no size: a library has no runtime that chooses, and who reads beyond it reads beyond it. */
+ * A support library exports one function, which returns a table: the feature level, which is also
+ * the table's version, then function pointers. Tables of levels 5 to 8 agree in the part declared
+ * here. The functions after it, for caches, performance and diagnostics, differ between versions of
+ * the header and are not needed here. There is no Compilation_create and no startCompute, since a
+ * support library has no runtime that chooses devices. The table does not contain its size, so
+ * reading past its end cannot be detected. */
 
 #define NP_SL_SYMBOL "ANeuralNetworks_getSLDriverImpl"
 
-/* NP_SL_FUNCTIONS(NNAPI, OTHER): in the table's order, the functions that NNAPI has up to API 31,
- * and others. */
+/* NP_SL_FUNCTIONS(NNAPI, OTHER): all functions in the table's order, NNAPI for those that NNAPI has
+ * up to API 31, OTHER for the rest. */
 #define NP_SL_FUNCTIONS(NNAPI, OTHER)                                                              \
   NNAPI(ANeuralNetworksBurst_create)                                                               \
   NNAPI(ANeuralNetworksBurst_free)                                                                 \
@@ -101,7 +102,8 @@ struct np_sl_table {
   NP_SL_FUNCTIONS(NP_SL_FIELD, NP_SL_FIELD)
 };
 
-/* Places counted in the header: 71 pointers, without padding between them, on 32 and 64 bits. */
+/* Positions as counted in the header: 71 pointers without padding between them, on 32 and 64
+ * bits. */
 #define NP_SL_AT(name, place)                                                                      \
   _Static_assert(offsetof(struct np_sl_table, name) == 8 + ((place) - 1) * sizeof(void *),         \
                  "this is where the header has it")
@@ -122,9 +124,9 @@ _Static_assert(sizeof(struct np_sl_table) ==
 
 /* ---- NeuronAdapter ----
  *
- * The functions of NNAPI that it has are called Neuron... in the place of ANeuralNetworks..., with
- * the same parameters, structures, operations, operand types and preferences. Its result codes
- * are not the same, and of a device there is no more than its name. */
+ * Its functions are NNAPI's, named Neuron... instead of ANeuralNetworks..., with the same
+ * parameters, structures, operations, operand types and preferences. It lacks some of them, its
+ * result codes differ, and a device has no attribute but its name. */
 
 #define NP_NEURON_PREFIX "Neuron"
 #define NP_NNAPI_PREFIX "ANeuralNetworks"
@@ -132,7 +134,7 @@ _Static_assert(sizeof(struct np_sl_table) ==
 enum {
   NP_NEURON_UNMAPPABLE = 6,
   NP_NEURON_BAD_STATE = 7,
-  NP_NEURON_BAD_VERSION = 8, /* NNAPI has none; what follows is one less there */
+  NP_NEURON_BAD_VERSION = 8, /* not in NNAPI, where the codes that follow are one less */
   NP_NEURON_DEAD_OBJECT = 15
 };
 
@@ -141,6 +143,6 @@ struct np_neuron_version {
 };
 _Static_assert(sizeof(struct np_neuron_version) == 3, "three bytes");
 
-#define NP_NEURON_LEVEL 30 /* of the operations that its header says it has */
+#define NP_NEURON_LEVEL 30 /* feature level of the operations that its header lists */
 
 #endif

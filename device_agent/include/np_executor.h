@@ -23,29 +23,30 @@
 struct np_backend;
 struct np_executor;
 
-/* The back ends by name: "reference", "fast", and "half", which computes FLOAT32 in float16 where
- * XNNPACK can and otherwise as "fast". NULL for others, and for the last two in a build without
- * XNNPACK. */
+/* Returns a back end by name: "reference", "fast", or "half", which computes FLOAT32 in float16
+ * where XNNPACK can and otherwise like "fast". NULL for other names, and for the last two in a
+ * build without XNNPACK. */
 const struct np_backend *np_backend_named(const char *name);
 
-/* How "half" computes in float16 on this processor: not at all, by kernels that convert and compute
- * in float32 (x86 with F16C), which are slower than those of float32, or by its own arithmetic. */
+/* How "half" computes in float16 on this processor: not at all; with kernels that convert to
+ * float32 and compute there (x86 with F16C), slower than the float32 kernels; or with native
+ * float16 arithmetic. */
 enum np_half { NP_HALF_NONE, NP_HALF_EMULATED, NP_HALF_NATIVE };
 enum np_half np_half_arithmetic(void);
 
 /* Checks a whole graph as NNAPI's validation does: operand types and counts of every operation,
  * constness, ranks, that every operand is written once and before it is read (after sorting), that
- * there is no cycle, and that the operation exists at `feature_level` (27, 28, ..., as a device
+ * there is no cycle, and that each operation exists at `feature_level` (27, 28, ..., as a device
  * reports it).
  *
- * Sorts graph->operations in place into an order of execution, stable with respect to the given
- * one. Returns NP_OK; NP_BAD_MODEL with the rule that was broken in *why (operation index and
- * name, operand index, found, wanted); NP_UNSUPPORTED where the model is valid NNAPI but this
- * library has no kernel for an operation or type yet. */
+ * Sorts graph->operations in place into an order of execution; the sort is stable. Returns NP_OK;
+ * NP_BAD_MODEL with the broken rule in *why (operation index and name, operand index, found,
+ * wanted); NP_UNSUPPORTED if the model is valid NNAPI but this library has no kernel for an
+ * operation or type yet. */
 enum np_status np_graph_check(struct np_graph *graph, int32_t feature_level,
                               struct np_message *why);
 
-/* The same for one operation alone, as far as it can be judged without its neighbours: used by
+/* Checks a single operation, as far as that is possible without its neighbours: for
  * ANeuralNetworksModel_addOperation and getSupportedOperationsForDevices. */
 enum np_status np_operation_check(const struct np_graph *graph, uint32_t operation,
                                   int32_t feature_level, struct np_message *why);
@@ -54,30 +55,29 @@ struct np_call;
 
 struct np_executor_options {
   const struct np_backend *backend; /* NULL is "reference" */
-  uint32_t threads;                 /* of "fast"; 0 and 1 are the caller's alone */
-  int finite; /* operations with a fuse code give +-FLT_MAX for infinities, as Android's own do, and
-               * so do REDUCE_MAX and REDUCE_MIN of nothing else */
-  /* Called behind each operation of the reference back end; NULL is never. It may change outputs.
-   */
+  uint32_t threads;                 /* of "fast"; 0 and 1: the calling thread only */
+  int finite; /* operations with a fuse code return +-FLT_MAX instead of infinities, as Android's
+                 do; so do REDUCE_MAX and REDUCE_MIN of infinities only */
+  /* Called after each operation of the reference back end; may change its outputs. NULL: none. */
   void (*after)(void *context, const struct np_call *call);
   void *context; /* of `after`; must outlive the executor */
 };
 
-/* Makes an executor of a graph that np_graph_check accepted. The graph's arrays and constants must
- * outlive it and are not written; several executors may share a graph. Weights are packed here,
- * once. Where shapes do not follow from the model alone, they are inferred at each run. options may
- * be NULL. NP_NO_MEMORY, NP_BAD_MODEL or NP_UNSUPPORTED otherwise. */
+/* Makes an executor for a graph that np_graph_check accepted, and packs its weights. The graph's
+ * arrays and constants must outlive the executor and are not written; several executors may share a
+ * graph. Shapes that do not follow from the model alone are inferred at each run. `options` may be
+ * NULL. Fails with NP_NO_MEMORY, NP_BAD_MODEL or NP_UNSUPPORTED. */
 enum np_status np_executor_create(const struct np_graph *graph,
                                   const struct np_executor_options *options,
                                   struct np_executor **executor, struct np_message *why);
 
-/* Writes the lowered graph and the plan as text, one operation or step a line, for people. */
+/* Writes the lowered graph and the plan as readable text, one operation or step a line. */
 void np_executor_dump(const struct np_executor *executor, FILE *file);
 
-/* How many operations of the lowered graph each back end computes; all are the reference's where
- * that is the executor's back end, and where shapes are found at run time. */
+/* How many operations of the lowered graph each back end computes. All count as the reference's if
+ * that is the executor's back end, or if shapes are only known at run time. */
 struct np_shares {
-  uint32_t backend; /* the back end asked for, where it is another than the reference */
+  uint32_t backend; /* the requested back end, unless it is the reference */
   uint32_t reference;
 };
 
@@ -85,8 +85,8 @@ struct np_shares np_executor_shares(const struct np_executor *executor);
 
 void np_executor_free(struct np_executor *executor);
 
-/* One buffer of an execution. rank and dims are the caller's for an input whose model dimensions
- * are unknown (rank 0: take the model's); for an output they are set by the run. */
+/* One buffer of an execution. The caller sets rank and dims for an input whose dimensions are
+ * unknown in the model (rank 0: take the model's); the run sets them for an output. */
 struct np_buffer {
   void *data;
   size_t length; /* bytes at data */
@@ -95,33 +95,35 @@ struct np_buffer {
   int omitted; /* an optional input left out for this execution */
 };
 
-/* When a run gives up; times of CLOCK_MONOTONIC in ns, 0 is never. */
+/* Time limits of a run, in ns; 0: none. */
 struct np_limits {
-  uint64_t deadline_ns;     /* checked between steps */
-  uint64_t loop_timeout_ns; /* that each WHILE may take; 0 is the API's default */
+  uint64_t deadline_ns;     /* by CLOCK_MONOTONIC; checked between steps */
+  uint64_t loop_timeout_ns; /* for each WHILE; 0: the API's default */
 };
 
-/* Runs once; an executor does one run at a time. inputs is [n_inputs], outputs [n_outputs], in the
- * order of the graph's. Inputs are not written. limits may be NULL. Once an executor has run with
- * the same shapes, a run allocates nothing and takes no lock. Returns NP_BAD_ARGUMENT where a
- * length does not fit or an input that is needed is left out, NP_RUN_FAILED where an operation
- * failed on its values or shapes, NP_DEADLINE, NP_NO_MEMORY; the outputs' rank and dims are set as
- * soon as they are known, also when an output's buffer is too small: that is NP_BAD_ARGUMENT with
- * *output_too_small set to the output's index (it is UINT32_MAX after every other run). */
+/* Runs once; an executor does one run at a time. `inputs` is [n_inputs] and `outputs` [n_outputs],
+ * in the graph's order. Inputs are not written. `limits` may be NULL. Once an executor has run with
+ * the same shapes, a run allocates nothing and takes no lock. Returns NP_BAD_ARGUMENT if a length
+ * does not fit or a required input is omitted, NP_RUN_FAILED if an operation failed on its values
+ * or shapes, NP_DEADLINE, or NP_NO_MEMORY. If an output's buffer is too small, returns
+ * NP_BAD_ARGUMENT and sets *output_too_small to the output's index (UINT32_MAX after every other
+ * run). The rank and dims of outputs are set as soon as they are known, also in this case. */
 enum np_status np_executor_run(struct np_executor *executor, const struct np_buffer *inputs,
                                struct np_buffer *outputs, const struct np_limits *limits,
                                uint32_t *output_too_small, struct np_message *why);
 
-/* What one operation does, for cost models: the simulated phones and nothing else use it. */
+/* The work of one operation, for the cost model of simulated phones. */
 struct np_work {
-  uint64_t macs;           /* multiply-accumulates; for others one per output element */
-  uint64_t input_bytes;    /* of activations read */
-  uint64_t output_bytes;   /* of activations written */
-  uint64_t constant_bytes; /* of weights read */
-  int32_t type;            /* NP_TYPE_* of the first tensor read, else written; 0 without any */
+  uint64_t macs;           /* multiply-accumulates; for operations without any, one per output
+                              element */
+  uint64_t input_bytes;    /* activations read */
+  uint64_t output_bytes;   /* activations written */
+  uint64_t constant_bytes; /* weights read */
+  int32_t type;            /* NP_TYPE_* of the first tensor read, else of the first written; 0: no
+                              tensor */
 };
 
-/* Work of operation `operation` of a checked graph; zeros where shapes are unknown. */
+/* Returns the work of an operation of a checked graph; zeros if shapes are unknown. */
 struct np_work np_operation_work(const struct np_graph *graph, uint32_t operation);
 
 #endif

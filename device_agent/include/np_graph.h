@@ -1,5 +1,5 @@
-/* An NNAPI model as data: what the agent reads from a request, what the emulator builds through
- * the C API, and what the kernels check and run. No function here allocates. */
+/* An NNAPI model as data: the agent reads it from a request, the emulator builds it through the C
+ * API, and the kernels check and run it. No function here allocates. */
 #ifndef NP_GRAPH_H
 #define NP_GRAPH_H
 
@@ -21,12 +21,13 @@ enum np_lifetime {
 struct np_operand {
   int32_t type; /* NP_TYPE_* */
   uint32_t rank;
-  uint32_t dims[NP_MAX_RANK]; /* 0 is unknown, until shapes are inferred */
+  uint32_t dims[NP_MAX_RANK]; /* 0: unknown until shapes are inferred */
   float scale;
   int32_t zero_point;
   enum np_lifetime lifetime;
-  const void *value;           /* NP_CONSTANT only; not owned; of NP_TYPE_MODEL a struct np_graph */
-  size_t length;               /* bytes at value; 0 of NP_TYPE_MODEL */
+  const void *value;           /* NP_CONSTANT only; not owned; for NP_TYPE_MODEL a struct
+                                  np_graph */
+  size_t length;               /* bytes at value; 0 for NP_TYPE_MODEL */
   const float *channel_scales; /* [dims[channel_dim]] of TENSOR_QUANT8_SYMM_PER_CHANNEL, else NULL;
                                   not owned */
   uint32_t channel_dim;
@@ -40,7 +41,7 @@ struct np_operation {
   const uint32_t *outputs;
 };
 
-/* Operations that models use and NNAPI cannot say have codes of our own from here on. */
+/* Operations that models use but NNAPI lacks have codes of our own from here on. */
 #define NP_FIRST_OWN_CODE 0x10000
 
 struct np_graph {
@@ -54,26 +55,26 @@ struct np_graph {
   uint32_t n_outputs;
 };
 
-/* Bytes of one element of an operand type, 0 for an unknown one. */
+/* Returns the bytes of one element of an operand type, 0 for an unknown type. */
 size_t np_type_bytes(int32_t type);
 
-/* Whether the type is a tensor's (as opposed to a scalar's). */
+/* Returns whether a type is a tensor's (as opposed to a scalar's). */
 int np_type_is_tensor(int32_t type);
 
-/* Elements of an operand (1 for a scalar), 0 where a dimension is unknown or zero, SIZE_MAX on
- * overflow. */
+/* Returns the number of elements of an operand (1 for a scalar), 0 if a dimension is unknown or
+ * zero, SIZE_MAX on overflow. */
 size_t np_operand_elements(const struct np_operand *operand);
 
-/* Bytes of an operand, 0 where a dimension is unknown or zero, SIZE_MAX on overflow. */
+/* Returns the bytes of an operand, 0 if a dimension is unknown or zero, SIZE_MAX on overflow. */
 size_t np_operand_bytes(const struct np_operand *operand);
 
-/* Name of an NNAPI operation, "UNKNOWN" for others. */
+/* Returns the name of an NNAPI operation, "UNKNOWN" for other codes. */
 const char *np_operation_name(int32_t code);
 
-/* Code of an NNAPI operation by name, -1 for none. */
+/* Returns the code of an NNAPI operation by name, -1 for an unknown name. */
 int32_t np_operation_code(const char *name);
 
-/* Feature level number (1, 2, ...) that introduced an NNAPI operation, 0 for none. */
+/* Returns the number (1, 2, ...) of the feature level that introduced an operation, 0 for none. */
 int np_operation_level(int32_t code);
 
 #endif

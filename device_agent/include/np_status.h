@@ -5,21 +5,21 @@
 enum np_status {
   NP_OK = 0,
   NP_BAD_ARGUMENT, /* the caller broke the contract of a function */
-  NP_BAD_REQUEST,  /* bytes that are no request, model or description of ours */
-  NP_BAD_MODEL,    /* an NNAPI model that breaks a rule of NNAPI */
+  NP_BAD_REQUEST,  /* bytes that are not a valid request, model or description */
+  NP_BAD_MODEL,    /* a model that breaks a rule of NNAPI */
   NP_UNSUPPORTED,  /* a valid model that this engine cannot run */
   NP_NO_MEMORY,
   NP_IO,         /* a file or pipe failed; errno says why */
   NP_MISSING,    /* a blob, library or function is not there */
   NP_RUN_FAILED, /* an engine's run failed */
   NP_DEADLINE,   /* the time budget ran out */
-  NP_STALLED,    /* NNAPI answers nobody: one of its drivers hangs */
+  NP_STALLED,    /* NNAPI does not answer: one of its drivers hangs */
 };
 
-/* The status as an English phrase, never NULL. */
+/* Returns the status as an English phrase, never NULL. */
 const char *np_status_text(enum np_status status);
 
-/* Room for one sentence about a failure. Writers truncate, and always terminate it. */
+/* One sentence about a failure. Writers truncate it if necessary and always terminate it. */
 struct np_message {
   char text[256];
 };
@@ -28,11 +28,11 @@ struct np_message {
 void np_message_set(struct np_message *message, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same, and returns the status, with which a function ends. */
+/* Does the same and returns `status`, for a function to return. */
 enum np_status np_error(enum np_status status, struct np_message *message, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Returns from the calling function where a status, of the library's, too, is not its OK: 0. */
+/* Returns from the calling function unless a status (an nnp_status, too) is OK, that is 0. */
 #define NP_TRY(expression)                                                                         \
   do {                                                                                             \
     const __typeof__(expression) np_try_status = (expression);                                     \

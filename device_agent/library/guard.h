@@ -1,5 +1,5 @@
-/* An engine's calls on a thread of their own, with a limit of time: NNAPI has no way to take a call
- * back, so one that takes too long is given up, and what it may touch still is left to it. */
+/* Engine calls on a separate thread, with a time limit. NNAPI cannot cancel a call, so one that
+ * takes too long is abandoned, and everything that it may still access is kept alive for it. */
 #ifndef NP_GUARD_H
 #define NP_GUARD_H
 
@@ -9,35 +9,36 @@
 
 struct np_guard;
 
-/* What a call that was given up may touch for as long as it lasts. */
+/* Everything that an abandoned call may access until it returns. */
 struct np_guarded {
   struct np_engine engine;
-  void (*hold)(void *ctx);    /* once when the guard is made, of `ctx`: what the engine needs ... */
-  void (*release)(void *ctx); /* ... and once it is needed no more, on any thread */
+  void (*hold)(void *ctx);    /* called once when the guard is made: keeps what the engine needs
+                                 ... */
+  void (*release)(void *ctx); /* ... until this is called, on any thread */
   void *ctx;
-  _Atomic uint32_t *n_left; /* how many that were freed while a call lasts touch the model */
+  _Atomic uint32_t *n_left; /* number of freed guards whose call still uses the model */
 };
 
-/* NULL where there is no memory. */
+/* Makes a guard; NULL if memory is short. */
 struct np_guard *np_guard_make(const struct np_guarded *guarded);
 
-/* As the engine's `compile`, with what the model is compiled to kept in the guard. `model` must
- * outlive the guard, and *n_left. NP_DEADLINE where it took longer than limit_ns: the guard is to
- * be freed then. */
+/* Calls the engine's `compile`; the guard keeps the compiled model. `model` and *n_left must
+ * outlive the guard. NP_DEADLINE if it took longer than limit_ns: the caller must free the guard
+ * then. */
 enum np_status np_guard_compile(struct np_guard *guard, const struct np_model *model,
                                 const struct np_options *options, uint64_t limit_ns,
                                 struct np_fault *fault);
 
-/* As the engine's `run`. NP_DEADLINE where it took longer than limit_ns, or a run that did has not
- * come back: it lasts, as far as shared memory is concerned. */
+/* Calls the engine's `run`. NP_DEADLINE if it took longer than limit_ns, or an earlier run that did
+ * has not returned yet: such a run may still access shared memory. */
 enum np_status np_guard_run(struct np_guard *guard, const struct np_io *inputs,
                             const struct np_io *outputs, uint64_t limit_ns, struct np_fault *fault);
 
-/* As the engine's `settle`, of a run that came back. */
+/* Calls the engine's `settle` for a run that has returned. */
 void np_guard_settle(struct np_guard *guard, struct np_durations *durations);
 
-/* Frees what the model was compiled to and the guard; while a call lasts, as soon as it comes back.
- * NULL does nothing. */
+/* Frees the compiled model and the guard, once a call that still lasts has returned. NULL does
+ * nothing. */
 void np_guard_free(struct np_guard *guard);
 
 #endif

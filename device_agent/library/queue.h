@@ -1,13 +1,14 @@
-/* A queue of frames: for queue*.c only.
+/* The internals of a queue of frames: for queue*.c only.
  *
  * Frames, lanes and contexts are made when the queue is opened. A frame's place is its number
- * modulo 64, and a lane's frames that wait for it are the bits of one word: handing a frame over
- * sets a bit and wakes the lane if it sleeps, taking one clears it. Whoever has taken a frame owns
- * it.
+ * modulo 64, and the frames waiting for a lane are the bits of one word: handing a frame over sets
+ * a bit and wakes the lane if it sleeps, taking a frame clears the bit. The thread that has taken a
+ * frame owns it.
  *
- * On a simulated phone, which only the agent has, the lanes are lanes of its clock, and so is the
- * thread that opens the queue and alone submits and receives: each says when it rests and whom it
- * calls (np_emulator.h), so that frames go their way in the order of simulated time. */
+ * On a simulated phone, which only the agent uses, the lanes are lanes of the simulated clock. So
+ * is the thread that opens the queue, which must be the only one to submit and receive. Each of
+ * them says when it rests and which lane it calls (np_emulator.h), so that frames proceed in the
+ * order of simulated time. */
 #ifndef NP_QUEUE_H
 #define NP_QUEUE_H
 
@@ -19,25 +20,26 @@
 
 #define NP_QUEUE_PLACES 64u
 
-/* A context of a plan, and the times of the frame that it runs. */
+/* A context of a plan, with the times of the frame that it runs. */
 struct np_queue_context {
   struct np_context *context;
   nnp_span *spans;         /* [n_segments] */
-  struct np_fault *faults; /* [n_segments] of their runs */
-  _Atomic uint32_t *waits; /* [n_segments] segments that each waits for yet */
-  _Atomic uint32_t busy;   /* a frame has it: set by the submitter, cleared by the receiver */
+  struct np_fault *faults; /* [n_segments] of the segments' runs */
+  _Atomic uint32_t *waits; /* [n_segments] how many segments each still waits for */
+  _Atomic uint32_t busy;   /* in use by a frame: set by the submitter, cleared by the receiver */
 };
 
 struct np_queue_plan {
-  uint32_t plan; /* of the bundle */
+  uint32_t plan; /* index in the bundle */
   struct np_executable executable;
   uint32_t *lanes; /* [n_segments] */
-  /* Who waits for whom: [n_segments], and by segment those that wait for it: from firsts[s] on. */
+  /* Dependencies: how many segments each waits for, [n_segments], and the segments that wait for
+   * segment s: followers from firsts[s] on. */
   uint32_t *n_waits;
   uint32_t *firsts; /* [n_segments + 1] */
   uint32_t *followers;
   uint32_t n_contexts;
-  struct np_queue_context *contexts; /* frames take them in turn */
+  struct np_queue_context *contexts; /* used by frames in turn */
   uint64_t n_submitted;
 };
 
@@ -45,10 +47,10 @@ struct np_queue_frame {
   uint64_t number;
   struct np_queue_plan *plan;
   struct np_queue_context *context;
-  uint32_t *next;          /* [n_lanes] the segment that each lane runs next for it */
-  _Atomic uint32_t left;   /* segments that have not come to their end */
-  _Atomic uint32_t failed; /* 1 + the segment that failed first; 0: none did */
-  enum np_status status;   /* of that one */
+  uint32_t *next;          /* [n_lanes] the segment that each lane runs next for this frame */
+  _Atomic uint32_t left;   /* segments that have not ended */
+  _Atomic uint32_t failed; /* 1 + the segment that failed first; 0: none */
+  enum np_status status;   /* of the failed segment */
   uint64_t submitted_ns;
   uint64_t ended_ns;
   void **outputs; /* [n_outputs], the caller's */
@@ -62,7 +64,7 @@ struct np_lane {
   uint64_t cpu_mask;
   pthread_t thread;
   int is_running;
-  _Atomic uint64_t ready; /* places of the frames that wait for it */
+  _Atomic uint64_t ready; /* places of the frames that wait for this lane */
   struct np_parker parker;
   _Atomic uint64_t n_segments;
   _Atomic uint64_t busy_ns;
@@ -77,50 +79,51 @@ struct nnp_queue {
   uint32_t n_lanes;
   struct np_lane *lanes;
   const struct np_simulator *simulator; /* NULL in real time */
-  int has_entered;                      /* the thread that opened it is a lane of the simulator */
+  int has_entered;                      /* the thread that opened the queue is a lane of the
+                                           simulator */
   uint32_t n_frames;                    /* in flight at most */
   struct np_queue_frame frames[NP_QUEUE_PLACES];
 
-  uint64_t submitted;           /* by the submitter: how many frames */
-  _Atomic uint64_t handed;      /* by the receiver: how many frames were handed out */
-  struct np_queue_frame *last;  /* by the receiver: handed out and not let go of; NULL: none */
+  uint64_t submitted;           /* written by the submitter: number of frames */
+  _Atomic uint64_t handed;      /* written by the receiver: number of frames returned */
+  struct np_queue_frame *last;  /* the receiver's: returned and not released yet; NULL: none */
   struct np_parker submitter;   /* waits for room */
   struct np_parker receiver;    /* waits for the oldest frame */
-  _Atomic uint32_t is_stopping; /* frames end without a run */
-  _Atomic uint32_t is_over;     /* lanes end */
+  _Atomic uint32_t is_stopping; /* frames end without running */
+  _Atomic uint32_t is_over;     /* lanes must end */
 };
 
-/* nnp_queue_open for who has a bundle's data. With a simulator, whose phone is simulated and which
- * must outlive the queue, its clock tells the time; NNP_FAILED where the phone has no such lanes.
- */
+/* Does what nnp_queue_open does, for a caller that has the bundle's data. With a simulator, which
+ * must simulate a phone and outlive the queue, time is that of its clock; NNP_FAILED if the phone
+ * cannot have so many lanes. */
 nnp_status np_queue_make(const struct np_bundle *bundle, const nnp_queue_options *options,
                          struct np_simulator *simulator, nnp_queue **queue, nnp_error *error);
 
-/* The time by the queue's clock, ns. */
+/* Returns the time by the queue's clock, in ns. */
 uint64_t np_queue_now(const struct nnp_queue *queue);
 
-/* The thread that submits and receives, as a lane of a simulated phone. */
+/* Returns the lane of a simulated phone that the submitting and receiving thread is. */
 static inline uint32_t np_queue_owner(const struct nnp_queue *queue) { return queue->n_lanes; }
 
-/* Before the calling lane looks for something to do, and before it sleeps. */
+/* To be called before the calling lane looks for work, and before it sleeps. */
 void np_queue_look(const struct nnp_queue *queue);
 void np_queue_rest(const struct nnp_queue *queue);
 
-/* After what a lane waits for is there, and before it is woken. */
+/* To be called after what a lane waits for is ready, and before the lane is woken. */
 void np_queue_call(const struct nnp_queue *queue, uint32_t lane);
 
-/* Gives a frame to the lane of a segment that waits for none. Of segments that wait for each other
- * through their lane one at a time is given to it. */
+/* Hands a frame to the lane of a segment that waits for no other. Segments that share a lane are
+ * handed to it one at a time. */
 void np_queue_hand(struct nnp_queue *queue, struct np_queue_frame *frame, uint32_t segment);
 
-/* Lists who waits for whom in a plan whose segments have their lanes; 0 where memory is short. */
+/* Lists the dependencies of a plan's segments, whose lanes are known; 0 if memory is short. */
 int np_queue_order(struct np_queue_plan *plan);
 
-/* Starts the lanes' threads; NNP_NO_MEMORY where the system has none left, NNP_BAD_ARGUMENT where
- * their CPUs may not be used. */
+/* Starts the lanes' threads; NNP_NO_MEMORY if the system has no more threads, NNP_BAD_ARGUMENT if
+ * it does not allow their CPUs. */
 nnp_status np_lanes_start(struct nnp_queue *queue, nnp_error *error);
 
-/* Ends those that were started. No frame may be in flight. */
+/* Ends the lanes that were started. No frame may be in flight. */
 void np_lanes_stop(struct nnp_queue *queue);
 
 #endif

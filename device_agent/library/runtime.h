@@ -1,4 +1,4 @@
-/* What the library's files share: for library/ only. */
+/* Declarations that the library's files share: for library/ only. */
 #ifndef NP_RUNTIME_H
 #define NP_RUNTIME_H
 
@@ -10,18 +10,17 @@ struct nnp_bundle {
   struct np_bundle bundle;
   void *mapped; /* NULL: the bytes are the caller's */
   size_t n_mapped;
-  _Atomic uint32_t n_left; /* the bundle's */
+  _Atomic uint32_t n_left; /* bundle.n_left */
 };
 
-/* Our own status as the library's. */
+/* Converts an internal status to the library's. */
 nnp_status np_runtime_status(enum np_status status);
 
-/* Fills *error (may be NULL) and returns its status. */
+/* Fills in *error (may be NULL) and returns `status`. */
 nnp_status np_runtime_fail(nnp_error *error, nnp_status status, int32_t segment, int32_t nnapi_code,
                            const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-/* Returns from the calling function with such an error, of no segment and not NNAPI's, where that
- * is not so. */
+/* Returns from the calling function with an error, not of a segment nor NNAPI's, unless `holds`. */
 #define NNP_REQUIRE(holds, error, status, ...)                                                     \
   do {                                                                                             \
     if (!(holds)) {                                                                                \
@@ -29,7 +28,7 @@ nnp_status np_runtime_fail(nnp_error *error, nnp_status status, int32_t segment,
     }                                                                                              \
   } while (0)
 
-/* An error that says nothing. */
+/* Resets *error to no error. */
 void np_runtime_clear(nnp_error *error);
 
 #endif

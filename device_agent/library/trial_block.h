@@ -1,4 +1,4 @@
-/* What the two processes of a trial share: for trial.c and trial_child.c only. */
+/* Memory that the two processes of a trial share: for trial.c and trial_child.c only. */
 #ifndef NP_TRIAL_BLOCK_H
 #define NP_TRIAL_BLOCK_H
 
@@ -7,7 +7,7 @@
 
 #define NP_TRIAL_PATH_BYTES 1024
 
-/* Files of another program or process, by their place. */
+/* Indices of the files that another program or process gets. */
 enum { NP_TRIAL_LINK, NP_TRIAL_BLOCK, NP_TRIAL_BUNDLE, NP_TRIAL_FILES };
 
 struct np_trial_slot {
@@ -16,18 +16,18 @@ struct np_trial_slot {
 };
 
 /* The job, then the answers. The process takes one turn when NNAPI is open, then one for each
- * segment that is wanted. */
+ * wanted segment. */
 struct np_trial_block {
-  char version[32]; /* of the library: helper and app must be of the same */
+  char version[32]; /* of the library: the helper's and the app's must match */
   uint64_t n_bytes; /* of the block */
   uint64_t bundle_offset, bundle_bytes;
-  uint64_t weights_bytes; /* of a section WGHT behind the bundle's bytes; 0: they have it */
+  uint64_t weights_bytes; /* of a section WGHT behind the bundle's bytes; 0: they contain it */
   uint32_t plan, flags, threads;
   int32_t priority;
   char library[NP_TRIAL_PATH_BYTES]; /* "": NNAPI's own */
   char cache_folder[NP_FOLDER_BYTES];
-  uint32_t first; /* segment that the process begins with */
-  uint32_t n;     /* segments of the plan */
+  uint32_t first; /* segment at which the process starts */
+  uint32_t n;     /* number of segments in the plan */
 
   struct np_turns turns;
   uint32_t is_served; /* the helper understood the job */
@@ -37,13 +37,13 @@ struct np_trial_block {
   struct np_trial_slot slots[]; /* [n], by segment */
 };
 
-/* Where the weights of a bundle that has them elsewhere begin behind its bytes. */
+/* Returns the offset at which weights stored outside a bundle's bytes begin. */
 static inline uint64_t np_trial_weights_offset(uint64_t bundle_bytes) {
   return (bundle_bytes + 63) / 64 * 64;
 }
 
-/* Tries the block's segments; in the process that is there for it, whose end frees all memory.
- * `nnapi` is NULL where the library is to be opened. */
+/* Tries the block's segments, in the trial's process, whose end frees all memory. `nnapi` NULL:
+ * open the library. */
 void np_trial_try(const struct np_bundle *bundle, const nnp_options *options,
                   struct np_nnapi *nnapi, struct np_trial_block *block, struct np_link *link);
 

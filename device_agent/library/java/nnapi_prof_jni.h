@@ -1,4 +1,4 @@
-/* What the files of the Java library share: for java/ only. */
+/* Declarations that the files of the Java library share: for java/ only. */
 #ifndef NP_JNI_H
 #define NP_JNI_H
 
@@ -9,7 +9,7 @@
 
 #define METHOD(type, name) JNIEXPORT type JNICALL Java_dev_nnapiprof_NnapiModel_##name
 
-/* A bundle's bytes that came as a stream. */
+/* A bundle's bytes, read from a stream. */
 typedef struct content {
   unsigned char *bytes;
   size_t n, room;
@@ -18,19 +18,19 @@ typedef struct content {
 typedef struct handle {
   nnp_bundle *bundle;
   nnp_model *model;
-  content *content; /* NULL: the bundle is a file's */
+  content *content; /* NULL: the bundle is a file */
   JavaVM *vm;
-  jobject log; /* NULL: none; else what calls of the model tell, by a method of ... */
-  jclass type; /* ... NnapiModel */
+  jobject log; /* receives events of the model, through a method of `type`; NULL: none */
+  jclass type; /* the class NnapiModel */
 } handle;
 
-/* The value that Java keeps. */
+/* Converts the value that Java keeps into its handle. */
 static inline handle *of(jlong value) { return (handle *)(uintptr_t)value; }
 
-/* A text for Java as bytes of UTF-8; NULL with an exception where there is no memory. */
+/* Makes a Java array of a text's UTF-8 bytes; NULL with an exception pending if memory is short. */
 jbyteArray nnp_jni_bytes(JNIEnv *env, const char *text);
 
-/* Leaves an exception pending. */
+/* Throws an exception for an error; it is pending on return. */
 void nnp_jni_fail(JNIEnv *env, const nnp_error *error);
 
 #endif
