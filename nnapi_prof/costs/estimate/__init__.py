@@ -1,8 +1,8 @@
-"""The static model: costs estimated from shapes alone, for phones and models never measured.
+"""Static model: costs estimated from shapes alone, for phones and models never measured.
 
-Here are the computation and traffic of one NNAPI operation, and the features that predict its
-speed, as plain numbers: neither torch nor a converted model. :func:`from_frame` reads tables of
-operations that others measured.
+This module has the features that predict the speed of one NNAPI operation, as plain numbers; it
+needs neither torch nor a converted model. :func:`from_frame` reads tables of operations that others
+measured.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ FEATURES = (
     *("kernel", "stride", "out_by_4", "in_by_4", "out_by_8", "out_by_16", "width_by_4"),
     *("winograd", "n_inputs"),
 )
-"""Names of :func:`features`' columns: logarithms to base 2 of sizes; of "by" ones, of how much a
-size grows when rounded up to whole tiles; "winograd", whether the fast 3x3 algorithm applies."""
+"""Names of :func:`features`' columns: logarithms to base 2 of sizes; for "by" ones, of the factor
+by which a size grows when rounded up to whole tiles; for "winograd", 1 where the fast 3x3 algorithm
+applies."""
 
 
 def _rounded(values: Floats, tile: int) -> Floats:
@@ -47,7 +48,7 @@ def _rounded(values: Floats, tile: int) -> Floats:
 
 
 def features(works: Sequence[Work]) -> Floats:
-    """[n, len(FEATURES)]."""
+    """Returns the features of operations. [n, len(FEATURES)]"""
 
     def column(name: str) -> Floats:
         return np.array([float(getattr(work, name)) for work in works])
@@ -68,7 +69,8 @@ def features(works: Sequence[Work]) -> Floats:
 
 
 def raw_inputs(works: Sequence[Work], kinds: Sequence[str]) -> Floats:
-    """[n, features + kinds]: :func:`features`, and whether the operation is of each kind."""
+    """Returns :func:`features`, and for each kind whether an operation is of it.
+    [n, features + kinds]"""
     flags = np.array([[float(work.rate == kind) for kind in kinds] for work in works])
     return np.hstack([features(works), flags.reshape(len(works), len(kinds))])
 
@@ -77,13 +79,14 @@ COLUMNS = (
     *("op", "in_h", "in_w", "in_c", "out_h", "out_w", "out_c", "kernel_h", "kernel_w"),
     *("stride", "groups", "latency_ns"),
 )
-"""Columns that :func:`from_frame` needs; ``batch`` (1), ``dtype`` ("float32"), ``n_inputs`` (1) and
-``sample`` (every row its own) are taken where they are there."""
+"""Columns that :func:`from_frame` needs. Optional are ``batch`` (default 1), ``dtype`` ("float32"),
+``n_inputs`` (1) and ``sample`` (a different one for each row)."""
 
 
 def conv_like(row: Any) -> Work:
-    """The work of a table's row (attributes named as :data:`COLUMNS`): of ``in_h`` x ``in_w``
-    (padding included, if the table has it so) x ``in_c`` to ``out_h`` x ``out_w`` x ``out_c``."""
+    """Returns the work of a table's row, whose attributes are named as :data:`COLUMNS`. It maps
+    ``in_h`` x ``in_w`` (with padding, if the table includes it) x ``in_c`` to ``out_h`` x ``out_w``
+    x ``out_c``."""
     data = str(getattr(row, "dtype", "float32"))
     if data not in ELEMENT_BYTES:
         raise CostError(f"dtype {data!r} is not one of {', '.join(ELEMENT_BYTES)}")
@@ -114,26 +117,27 @@ def conv_like(row: Any) -> Work:
 
 @dataclass(frozen=True, slots=True)
 class WorkSample:
-    """The measured latency of operations that ran one after the other.
+    """Measured latency of operations that ran one after the other.
 
-    Of one row of a per-operation table, the operation's alone; of a region or a whole model, all.
-    ``invocations`` are the calls that it paid for, 0 where operations were timed inside of one.
+    A row of a per-operation table has one operation; a region or a whole model has all of its own.
+    ``invocations`` are the calls that the latency includes, 0 where operations were timed within a
+    call.
     """
 
     works: tuple[Work, ...]
     ns: float
     invocations: float = 0.0
     in_bytes: float = 0.0
-    """That crossed to the accelerator and (``out_bytes``) back."""
+    """Bytes copied to the accelerator, and back from it (``out_bytes``)."""
     out_bytes: float = 0.0
 
 
 def from_frame(frame: pd.DataFrame) -> list[WorkSample]:
-    """The samples of a pandas frame of operations, one row each: see :data:`COLUMNS`.
+    """Reads samples from a pandas frame with one operation per row: see :data:`COLUMNS`.
 
-    Sizes are counts, ``latency_ns`` is in ns. Rows that share a value of ``sample`` were measured
-    as one: their latencies are added, and the sample stands where the first of them does. Raises
-    CostError where a column is missing or a latency is not positive.
+    Sizes are counts, ``latency_ns`` is in ns. Rows with the same ``sample`` were measured together:
+    their latencies are added, and the sample takes the position of the first. Raises CostError
+    where a column is missing or a latency is not positive.
     """
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
@@ -150,7 +154,7 @@ def from_frame(frame: pd.DataFrame) -> list[WorkSample]:
 
 
 def kinds_of(samples: Iterable[WorkSample]) -> tuple[str, ...]:
-    """All :attr:`Work.rate` keys, sorted."""
+    """Returns all :attr:`Work.rate` keys, sorted."""
     return tuple(sorted({work.rate for sample in samples for work in sample.works}))
 
 

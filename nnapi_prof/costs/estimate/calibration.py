@@ -1,15 +1,16 @@
-"""A cost table's measurements of one device -> a description that ``estimate`` reads.
+"""Calibration: fits the description that ``estimate`` reads to a cost table's rows of one device.
 
 Each target's :class:`nnapi_prof.costs.estimate.model.TargetModel` is fitted in four steps:
 
-1. The roofline, and 2. the correction of what it leaves (:mod:`nnapi_prof.costs.estimate.parts`).
-3. A forest (:mod:`nnapi_prof.costs.estimate.model`), of what both leave, where there are
+1. The roofline.
+2. The correction of its residuals (:mod:`nnapi_prof.costs.estimate.parts`).
+3. A forest (:mod:`nnapi_prof.costs.estimate.model`) on the residuals of both, where there are
    :data:`LONG` samples of a few operations, and scikit-learn is installed.
-4. Cross-validation of each, by configuration: correction (or a part of it) and forest stay where
-   the error is the smaller with them, and the errors are what bands are made of
+4. Cross-validation of each step, by configuration. Correction (or a part of it) and forest stay
+   where they reduce the error, and the errors give the bands
    (:class:`nnapi_prof.costs.estimate.model.ErrorBounds`).
 
-Nothing is drawn at random but folds and trees, and those from a seed that is stated.
+Only folds and trees are random, and their seed is a parameter.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from nnapi_prof.errors import CostError, option_name
 from nnapi_prof.graph.plan import CPU, Engine, Target
 
 MARGIN = 0.97
-"""A correction or forest stays where the error, out of fold, is below this part of that without,
-and most samples gain."""
+"""A correction or forest stays where the error out of fold is below this share of the error without
+it, and most samples improve."""
 PARTS = (0.5, 0.75, 1.0)
-"""Of a correction, how much of it may be believed: what few samples taught overshoots."""
+"""Shares of a correction to try: a correction fitted to few samples overshoots."""
 FEWEST = 12
 """With fewer samples there is no correction: the roofline alone has half as many prices."""
 LONG, FEW = 500, 3
-"""With fewer samples of a few operations there is no forest: each leaf speaks for some."""
+"""A forest needs ``LONG`` samples of at most ``FEW`` operations: each leaf holds several."""
 FOLDS = 5
 SEED = 0
 
@@ -52,9 +53,9 @@ def fit_samples(
     folds: int = FOLDS,
     seed: int = SEED,
 ) -> TargetModel:
-    """The model without stated errors; CostError where there is no sample with an operation.
+    """Fits a model without stated errors; raises CostError where no sample has an operation.
 
-    ``correct`` says whether it has a correction (and no forest); None leaves both to
+    ``correct`` says whether it gets a correction (and never a forest); None leaves both to
     cross-validation.
     """
     if correct is None:
@@ -66,7 +67,7 @@ def fit_samples(
 
 @dataclass(frozen=True)
 class _Choice:
-    """A model, its errors out of fold, and the roofline's."""
+    """Model, its errors out of fold, and those of the roofline alone."""
 
     model: TargetModel
     errors: Floats
@@ -74,7 +75,7 @@ class _Choice:
 
 
 def _chosen(samples: Sequence[WorkSample], folds: int, seed: int) -> _Choice:
-    """The best of the stages, the later ones only where they are clearly better."""
+    """Returns the best stage; a later one only where it is clearly better."""
     learn = can_learn() and is_long(samples)
     setting, stages = _stages(samples, None, seed, learn)
     errors = np.full((len(stages), len(samples)), math.inf)
@@ -99,8 +100,8 @@ def _better(errors: Floats, than: Floats) -> bool:
 def _stages(
     samples: Sequence[WorkSample], setting: Setting | None, seed: int, learn: bool
 ) -> tuple[Setting | None, list[TargetModel]]:
-    """Roofline; the same with parts of a correction; with all of it and a forest: as many as are to
-    be had. And the correction's setting, the best one where none is given."""
+    """Returns the correction's setting (the best one where none is given) and the stages that the
+    samples allow: roofline, roofline with parts of a correction, and all of it with a forest."""
     kinds, sums = kinds_of(samples), sums_of(samples)
     roof = fit_roof(sums, kinds)
     if len(samples) < FEWEST and setting is None:
@@ -117,25 +118,26 @@ def _stages(
 
 
 def is_long(samples: Sequence[WorkSample]) -> bool:
-    """Whether there are enough for a forest. Of a sum of many it learns next to nothing."""
+    """Returns whether there are enough samples of few operations for a forest, which learns next to
+    nothing from a sum of many."""
     return sum(len(sample.works) <= FEW for sample in samples) >= LONG
 
 
 def _geometric_mean(errors: Floats) -> float:
     """Returns the size of relative errors as one number: the geometric mean of their median and
-    their mean, so that neither a few wild ones nor the many small ones decide alone. Each counts as
-    1 at most."""
+    their mean, so that neither a few outliers nor many small errors decide alone. Each error counts
+    as 1 at most."""
     size = np.minimum(np.abs(errors), 1.0)
     return math.sqrt(float(np.median(size)) * float(size.mean()))
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A model with its stated errors, and what those are made of."""
+    """Model with its stated errors, and the errors that these come from."""
 
     model: TargetModel
     errors: Floats
-    """predicted / measured - 1 of every sample, by a model that was not shown it."""
+    """predicted / measured - 1 of every sample, by a model that was fitted without it."""
 
 
 def fit_with_errors(
@@ -145,12 +147,12 @@ def fit_with_errors(
     folds: int = FOLDS,
     seed: int = SEED,
 ) -> Fitted:
-    """The model with the errors that cross-validation finds.
+    """Fits a model with the errors that cross-validation finds.
 
-    With a ``sister``, the model of another phone, 10 to 30 samples do: her prices, scaled as one
-    and drawn apart as far as the samples say so, with her correction and forest; kinds that no
-    sample has keep her price. The samples alone decide where that is, in cross-validation, the
-    better.
+    With a ``sister``, the model of another phone, 10 to 30 samples suffice: the sister's prices are
+    scaled together, then changed one by one as far as the samples require, and its correction and
+    forest are kept. Kinds that no sample has keep the sister's scaled price. Where a model of the
+    samples alone is better in cross-validation, that one is returned.
     """
     choice = _chosen(samples, folds, seed)
     model, errors = choice.model, choice.errors
@@ -166,7 +168,7 @@ def fit_with_errors(
 
 
 def adapted(samples: Sequence[WorkSample], sister: TargetModel) -> TargetModel:
-    """The sister's model with her prices drawn to what the samples say."""
+    """Returns the sister's model with its prices adapted to the samples."""
     roofline = fit_roof(sums_of(samples), kinds_of(samples), sister)
     rates = roofline.roof.ns_per_mac
     pairs = [(rates[k], sister.roof.ns_per_mac[k]) for k in rates if k in sister.roof.ns_per_mac]
@@ -189,8 +191,8 @@ Fit = Callable[[Sequence[WorkSample]], TargetModel]
 def cross_validated(
     samples: Sequence[WorkSample], *, folds: int = FOLDS, seed: int = SEED, fit: Fit = fit_samples
 ) -> Floats:
-    """predicted / measured - 1 of every sample, by a model that was shown neither it nor another of
-    the same operations: networks repeat their layers."""
+    """Returns predicted / measured - 1 of every sample, by a model fitted without it and without
+    others of the same operations, since networks repeat their layers."""
     errors = np.full(len(samples), math.inf)
     for shown, held in _folds(samples, folds, seed):
         errors[held] = _errors(fit(shown), [samples[i] for i in held])
@@ -200,7 +202,7 @@ def cross_validated(
 def _folds(
     samples: Sequence[WorkSample], folds: int, seed: int
 ) -> Iterator[tuple[list[WorkSample], list[int]]]:
-    """Samples to fit to, and places of those to predict, which share no configuration."""
+    """Yields samples to fit to and indices of samples to predict, without common operations."""
     groups: dict[tuple[Work, ...], list[int]] = {}
     for i, sample in enumerate(samples):
         groups.setdefault(sample.works, []).append(i)
@@ -214,7 +216,7 @@ def _folds(
 
 
 def _errors(model: TargetModel, samples: Sequence[WorkSample]) -> Floats:
-    """predicted / measured - 1."""
+    """Returns predicted / measured - 1."""
     errors: Floats = model.samples_ns(samples) / np.array([sample.ns for sample in samples]) - 1
     return errors
 
@@ -224,34 +226,34 @@ def _errors(model: TargetModel, samples: Sequence[WorkSample]) -> Floats:
 
 LOGGER = logging.getLogger(__name__)
 FEWEST_ROWS = 6
-"""With fewer rows a target is not offered: it has more prices than that."""
+"""Fewest rows of a target that is offered: it has more prices than that."""
 MOST_ERROR = 1.0
 """Relative error that nine of ten rows must stay below for a target to be offered."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetReport:
-    """How well one target is predicted, by cross-validation."""
+    """Cross-validated errors of the predictions for one target."""
 
     target: Target
     rows: int
     errors: Floats
-    """predicted / measured - 1 of every row by a model that was not shown it."""
+    """predicted / measured - 1 of every row, by a model that was fitted without it."""
     single_rate: Floats
-    """The same of one constant rate of MAC/s, the baseline."""
+    """The same for the baseline, one constant rate of MAC/s."""
 
     @staticmethod
     def summary(errors: Floats) -> tuple[float, float, float]:
-        """Median and ninth decile of the absolute errors, and the share within 10 %."""
+        """Returns the median and ninth decile of absolute errors, and the share within 10 %."""
         size = np.abs(errors)
         return float(np.median(size)), float(np.quantile(size, 0.9)), float((size <= 0.1).mean())
 
 
 def samples_of(rows: Iterable[Measurement]) -> dict[Target, list[WorkSample]]:
-    """Usable units, chains and regions as samples, in the order of their signatures.
+    """Converts usable units, chains and regions to samples, in the order of their signatures.
 
-    Rows of units tell their work; members of chains and regions are known by the rows of the units
-    themselves, and rows with a member that has none are left out.
+    Rows of units contain their work. Members of chains and regions get theirs from the rows of
+    their units; rows with a member that has no such row are left out.
     """
     last = {(row.target, row.signature): row for row in rows}
     works = {row.signature: work for row in last.values() if (work := row.work) is not None}
@@ -274,10 +276,10 @@ def samples_of(rows: Iterable[Measurement]) -> dict[Target, list[WorkSample]]:
 
 
 def refused_of(rows: Iterable[Measurement]) -> dict[Target, frozenset[str]]:
-    """Kernel classes of which units were tried on a target, and none ran.
+    """Returns, for each target, the kernel classes of which units were tried, but none ran.
 
-    What a driver refuses does not depend on what it is asked to prefer: a refusal under one
-    preference is one under all of the accelerator's, until units of the class ran there.
+    A driver's refusals do not depend on the preference: a class refused under one preference counts
+    as refused under all preferences of the accelerator, unless a unit of it ran there.
     """
     ran: dict[Target, set[str]] = defaultdict(set)
     tried: dict[Target, set[str]] = defaultdict(set)
@@ -311,13 +313,13 @@ def calibrate(
 ) -> tuple[Description, list[TargetReport]]:
     """Fits a description to the measurements of one device under one set of conditions.
 
-    ``folds`` and ``seed`` are of the cross-validation. Of a ``sister``, a phone that is known well,
-    the prices are the first guess, so that 10 to 30 rows do. Targets with fewer rows than
-    :data:`FEWEST_ROWS`, as those of preferences that were only sampled, and targets with errors
-    above :data:`MOST_ERROR` are left out, which is logged; the CPU stays, without a band.
+    ``folds`` and ``seed`` are those of the cross-validation. The prices of a ``sister``, a phone
+    that is known well, are the first guess, so that 10 to 30 rows suffice. Targets with fewer rows
+    than :data:`FEWEST_ROWS`, such as preferences that were only sampled, and targets with errors
+    above :data:`MOST_ERROR` are left out and logged; the CPU then stays without a band.
 
-    Raises CostError where nothing was measured, or not on the CPU, without which there is nothing
-    to compare with, or less than the folds.
+    Raises CostError where nothing was measured on the CPU, without which there is nothing to
+    compare with, or fewer rows than folds.
     """
     rows = best_of_forms(rows)
     samples = samples_of(rows)
@@ -366,7 +368,7 @@ def calibrate(
             ),
         )
     for target in wild:
-        if target == CPU:  # without it there is no plan at all: it stays, with no band
+        if target == CPU:  # it stays, without a band: every plan needs it
             models[CPU] = replace(models[CPU], errors=None)
         else:
             del models[target]
@@ -384,7 +386,8 @@ def calibrate(
 
 
 def _sister_model(sister: Description, target: Target) -> TargetModel | None:
-    """The sister's model of the same target; or of her only one of its engine and preference."""
+    """Returns the sister's model of the same target, else of its only one with the same engine and
+    preference."""
     if target in sister.targets:
         return sister.targets[target]
     alike = [
@@ -396,7 +399,7 @@ def _sister_model(sister: Description, target: Target) -> TargetModel | None:
 
 
 def single_rate(samples: Sequence[WorkSample]) -> TargetModel:
-    """The baseline: one constant rate of arithmetic, the median of all samples'."""
+    """Fits the baseline: one constant rate of arithmetic, the median over all samples."""
     rates = [s.ns / max(sum(work.macs for work in s.works), 1.0) for s in samples]
     return TargetModel(Roof(0.0, 0.0, {"default": float(np.median(rates))}))
 

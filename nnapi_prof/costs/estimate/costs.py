@@ -1,6 +1,6 @@
-"""Estimated costs of one model on one phone, as the partitioner asks for them.
+"""Estimated costs of one model on one phone, for the partitioner.
 
-Nothing here was measured on the phone: every cost is marked ``estimated`` and has an uncertainty.
+None of them was measured on the phone: every cost is marked ``estimated`` and has an uncertainty.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class EstimatedCosts(TabulatedCosts):
     refusals: Mapping[tuple[int, Target], str] = field(repr=False)
     simulated: bool = False
     compiled: Mapping[CostedRegion, float] = field(default_factory=dict, repr=False)
-    """ns of regions that a simulator estimated whole; infinite where it takes them not."""
+    """Region that a simulator estimated whole -> ns; infinite where the simulator rejects it."""
     border_bytes: Mapping[str, int] = field(default_factory=dict, repr=False)
-    """As :attr:`CostTable.border_bytes`."""
+    """See :attr:`CostTable.border_bytes`."""
     models: Mapping[Target, TargetModel] = field(default_factory=dict, repr=False)
-    """What the estimates are by, where they are by something that was fitted."""
+    """Fitted models that the estimates come from; empty where nothing was fitted."""
     works: Sequence[Work] = field(default=(), repr=False)
-    """Of each unit, where there are :attr:`models`."""
+    """Work of each unit, where there are :attr:`models`."""
     threads: int = 1
-    """Of the CPU."""
+    """Number of threads of the CPU."""
     forms: Forms = field(default_factory=dict, repr=False)
-    """Of products of activations: the cheapest by the estimate, where it is not the usual one."""
+    """Estimated cheapest forms of products of activations, where they are not the usual ones."""
 
     def __post_init__(self) -> None:
         self.targets = tuple(sorted(self.prices, key=lambda t: (t != CPU, t == HOST, t.key)))
@@ -74,9 +74,9 @@ class EstimatedCosts(TabulatedCosts):
         return RegionCost(ns, estimated=True)
 
     def error_of(self, units: Sequence[int], target: Target) -> float | None:
-        """Relative error of some units together, which nine of ten stay below; None where that of
-        one is not known. Errors are put together as errors are: of fitted targets by
-        :class:`.model.ErrorBounds`, of others as if each unit's were its own."""
+        """Returns the relative error of the sum of some units that nine of ten sums stay below;
+        None where that of a unit is unknown. Errors are combined by :class:`.model.ErrorBounds` on
+        fitted targets, and as independent errors on others."""
         parts = [self.estimates[unit, target] for unit in units]
         total = sum(part.ns for part in parts)
         model = self.models.get(target)
@@ -87,8 +87,8 @@ class EstimatedCosts(TabulatedCosts):
         return math.hypot(*(part.ns * (part.error or 0.0) for part in parts)) / (total or 1.0)
 
     def plan_error(self, plan: Plan) -> float | None:
-        """Relative error of a plan's latency, which nine of ten stay below: targets err apart, the
-        units of one together. None where that of one is not known."""
+        """Returns the relative error of a plan's latency that nine of ten plans stay below; None
+        where that of a target is unknown. Errors of different targets are independent."""
         ns: dict[Target, float] = defaultdict(float)
         units: dict[Target, list[int]] = defaultdict(list)
         for segment in plan.segments:
@@ -100,8 +100,8 @@ class EstimatedCosts(TabulatedCosts):
         return math.hypot(*(ns[t] * (errors[t] or 0.0) for t in units)) / plan.predicted_ns
 
     def never_measured(self, plan: Plan) -> dict[str, float]:
-        """Type of operation -> the share of the plan's latency that its units are estimated at, of
-        types of which the target never ran one. The largest first."""
+        """Returns type of operation -> estimated share of the plan's latency, largest first, for
+        types of which no operation was measured on the target."""
         shares: dict[str, float] = defaultdict(float)
         for segment in plan.segments:
             for unit in segment.units:
@@ -111,7 +111,7 @@ class EstimatedCosts(TabulatedCosts):
         return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
-# ---- measured costs with estimates in their holes -----------------------------------------------
+# ---- measured costs with gaps filled by estimates -----------------------------------------------
 
 
 def fill(
@@ -120,9 +120,9 @@ def fill(
     estimated: EstimatedCosts,
     fits: Mapping[Target, TargetFit] | None = None,
 ) -> CostModel:
-    """The cost model of ``rows`` (as :func:`nnapi_prof.costs.model.fit.fit` takes them, and
-    ``fits``) with estimates for every unit and target that was not tried. What was tried and did
-    not run stays refused."""
+    """Fits the cost model of ``rows`` (and ``fits``; see :func:`nnapi_prof.costs.model.fit.fit`),
+    then adds estimates for every unit on every target where it was not tried. Units that were tried
+    and did not run stay refused."""
     rows = formed_rows(graph, rows)
     tried = {row.signature for row in rows if row.target == CPU}
     blank = {unit.signature: unit for unit in graph.units if unit.signature not in tried}
@@ -141,7 +141,7 @@ def fill(
         )
         for signature, unit in blank.items()
     ]
-    # What a trial measured of targets far behind counts, too, beside estimates.
+    # Beside estimates, the few measurements on targets that a trial found far behind count, too.
     model = replace(fit(graph, [*rows, *holes], fits=fits), partial=frozenset())
     never = {(unit.index, CPU) for unit in graph.units if unit.signature in blank}
     refusals = {place: why for place, why in model.refusals.items() if place not in never}

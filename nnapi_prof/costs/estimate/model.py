@@ -1,4 +1,4 @@
-"""Estimates what an operation takes on one target from its shapes: a roofline and a smooth
+"""Estimate the latency of operations on one target from their shapes, by a roofline and a smooth
 correction.
 
     latency = sum over operations (o) of roof(o) * exp(correction(o) + forest(o))
@@ -7,9 +7,9 @@ correction.
               + gathered * ns_per_gathered_byte
 
 The correction is a kernel regression (Matern 3/2 and a linear part) over
-:data:`nnapi_prof.costs.estimate.FEATURES` with a few centres. The more an operation is unlike
-all that the model was fitted to, the more the stated error becomes that of the roofline alone. The
-forest (:mod:`nnapi_prof.costs.estimate.model`) is there where tables were long.
+:data:`nnapi_prof.costs.estimate.FEATURES` with a few centres. The less an operation resembles those
+that the model was fitted to, the closer the stated error is to that of the roofline alone. Only
+models fitted to long tables have a :class:`Forest`.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from nnapi_prof.costs.estimate import Floats, Work, WorkSample, raw_inputs
 LINEAR_WEIGHT = 0.1
 """Prior variance of the linear part's slopes against the kernel's variance of 1."""
 FREE = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS"})
-"""Operations that compute and move nothing worth speaking of."""
+"""Operations that compute and move next to nothing."""
 MOVERS = frozenset({"TRANSPOSE", "PAD", "STRIDED_SLICE", "SLICE", "CONCATENATION", "SPLIT"})
 """Operations that move data and compute nothing."""
 SMALL, MOVED_OFF = 0.05, 4.0
 MOST_CORRECTION = math.log(4)
-"""A correction is at most fourfold, either way: beyond that it is extrapolation."""
+"""Logarithm of the largest correction, fourfold either way: beyond that it is extrapolation."""
 
 
 @dataclass(frozen=True)
 class Roof:
-    """The prices of an operation."""
+    """Prices of an operation."""
 
     operation_ns: float
     ns_per_byte: float
     ns_per_mac: Mapping[str, float]
-    """By :attr:`Work.rate`; "default" for the others."""
+    """:attr:`Work.rate` -> ns; "default" for the others."""
     ns_per_gathered_byte: float = 0.0
-    """Of :attr:`Work.gathered`."""
+    """Price of a byte of :attr:`Work.gathered`."""
 
     def ns(self, work: Work) -> float:
         rate = self.ns_per_mac.get(work.rate)
@@ -58,26 +58,26 @@ class Roof:
 
 @dataclass(frozen=True)
 class Correction:
-    """log(latency / roof) as a function of features and kind."""
+    """Correction log(latency / roof) as a function of features and kind."""
 
     kinds: tuple[str, ...]
-    """Of :attr:`Work.rate`: each is a feature of its own, next to the others."""
+    """Keys of :attr:`Work.rate`, each of which is an additional feature."""
     mean: Floats = field(repr=False)
     scale: Floats = field(repr=False)
     """Features are (raw - mean) * scale; 0 where the fitted rows did not differ."""
     length: float
-    """Of the kernel, in scaled features: how far what was measured speaks for others."""
+    """Length of the kernel in scaled features: the distance that measurements inform others at."""
     centres: Floats = field(repr=False)
     """[m, features], scaled."""
     weights: Floats = field(repr=False)
-    """[m + features + 1]: of the centres, of the slopes, of one constant."""
+    """[m + features + 1]: weights of the centres, the slopes and one constant."""
 
     def inputs(self, works: Sequence[Work]) -> Floats:
-        """[n, features], scaled."""
+        """Returns scaled features. [n, features]"""
         return scaled(works, self.kinds, self.mean, self.scale)
 
     def basis(self, x: Floats) -> Floats:
-        """[n, m + features + 1] for scaled features."""
+        """Returns the basis functions for scaled features. [n, m + features + 1]"""
         return np.hstack([kernel(x, self.centres, self.length), linear(x)])
 
     def log_ratio(self, works: Sequence[Work]) -> Floats:
@@ -85,20 +85,20 @@ class Correction:
         return np.clip(ratio, -MOST_CORRECTION, MOST_CORRECTION)
 
     def familiar(self, works: Sequence[Work]) -> Floats:
-        """0 to 1: how near to a centre each operation is."""
+        """Returns the similarity of each operation to the nearest centre, from 0 to 1."""
         near: Floats = kernel(self.inputs(works), self.centres, self.length).max(axis=1, initial=0)
         return near
 
 
 def scaled(works: Sequence[Work], kinds: Sequence[str], mean: Floats, scale: Floats) -> Floats:
-    """[n, features + kinds]."""
+    """Returns scaled features. [n, features + kinds]"""
     raw = raw_inputs(works, kinds)
     values: Floats = (raw - mean) * scale
     return values
 
 
 def kernel(x: Floats, centres: Floats, length: float) -> Floats:
-    """Matern 3/2: (1 + d) exp(-d), d = sqrt(3) |x - centre| / length."""
+    """Returns the Matern 3/2 kernel: (1 + d) exp(-d), d = sqrt(3) |x - centre| / length."""
     square = (x**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1) - 2 * x @ centres.T
     d = np.sqrt(3 * np.maximum(square, 0)) / length
     similarity: Floats = (1 + d) * np.exp(-d)
@@ -106,14 +106,14 @@ def kernel(x: Floats, centres: Floats, length: float) -> Floats:
 
 
 def linear(x: Floats) -> Floats:
-    """The linear part of the basis, and the constant."""
+    """Returns the linear part of the basis, and the constant."""
     weight = math.sqrt(LINEAR_WEIGHT / x.shape[1])
     return np.hstack([x * weight, np.ones((len(x), 1))])
 
 
 @dataclass(frozen=True)
 class TargetModel:
-    """One target of a device."""
+    """Static model of one target of a device."""
 
     roof: Roof
     correction: Correction | None = None
@@ -122,9 +122,9 @@ class TargetModel:
     ns_per_in_byte: float = 0.0
     ns_per_out_byte: float = 0.0
     errors: ErrorBounds | None = None
-    """None where nothing was fitted, so that nobody knows."""
+    """None where nothing was fitted, so that errors are unknown."""
     refused: frozenset[str] = frozenset()
-    """Kinds (:attr:`Work.rate`) of which none ran there."""
+    """Kinds (:attr:`Work.rate`) of which no operation ran there."""
 
     def works_ns(self, works: Sequence[Work]) -> Floats:
         """Estimates each operation in ns, without invocation and transfer."""
@@ -151,7 +151,7 @@ class TargetModel:
         )
 
     def samples_ns(self, samples: Sequence[WorkSample]) -> Floats:
-        """:meth:`sample_ns` of each, faster."""
+        """Predicts several samples at once, faster than :meth:`sample_ns` of each."""
         owner = np.repeat(np.arange(len(samples)), [len(sample.works) for sample in samples])
         each = self.works_ns([work for sample in samples for work in sample.works])
         fixed = [
@@ -164,16 +164,18 @@ class TargetModel:
         return ns
 
     def knows(self, work: Work) -> bool:
-        """Whether an operation of its type was ever measured there. What only renames (a reshape)
-        needs no measurement."""
+        """Returns whether an operation of its type was ever measured there, or needs no measurement
+        (:data:`FREE`)."""
         return work.kind in FREE or work.rate in self.roof.ns_per_mac
 
     def uncertainty(self, works: Sequence[Work]) -> float | None:
-        """The relative error that nine of ten predictions stay below; None where nobody knows:
-        nothing was fitted, or a type was never measured. Of what only moves data
-        (:data:`MOVERS`), and less than :data:`SMALL` of the whole, bytes tell enough: it may take
-        :data:`MOVED_OFF` times what it is estimated at. Errors of several are put together as
-        :mod:`nnapi_prof.costs.estimate.model` says."""
+        """Returns the relative error that nine of ten predictions stay below; None where it is
+        unknown, since nothing was fitted or a type of operation was never measured.
+
+        Operations of such a type that only move data (:data:`MOVERS`) may make up to :data:`SMALL`
+        of the latency: for them the error includes :data:`MOVED_OFF` times their estimate. Errors
+        are combined by :class:`ErrorBounds`.
+        """
         if self.errors is None or not works:
             return None
         ns = self.works_ns(works)
@@ -185,7 +187,7 @@ class TargetModel:
         return self.errors.band(works, ns, self.familiar(works)) + MOVED_OFF * share
 
     def familiar(self, works: Sequence[Work]) -> Floats:
-        """0 to 1: how near to what was measured each operation is."""
+        """Returns the similarity of each operation to measured ones, from 0 to 1."""
         if self.correction is None or not works:
             return np.ones(len(works))
         return self.correction.familiar(works)
@@ -196,48 +198,49 @@ class TargetModel:
 
 NINE_TENTHS = 0.9
 NORMAL = 1.645
-"""Normal quantile of nine of ten: what the factor of a sum of many comes to."""
+"""Two-sided normal quantile of nine of ten, which the factor of a sum of many approaches."""
 MOST_ERROR = 3.0
-"""Typical deviations beyond which an error counts no more when spreads are fitted."""
+"""Typical deviations to which larger errors are cut when spreads are fitted."""
 
 
 @dataclass(frozen=True)
 class ErrorBounds:
-    """Relative errors of predictions, out of fold, put together as errors are.
+    """Relative errors of predictions, out of fold, and how they combine.
 
-    The logarithm of measured / predicted of a sum of operations is taken to be the sum, by their
-    shares ``s`` of it, of an error of each operation (equal operations err alike) and one of each
-    kind:
+    For a sum of operations, the logarithm of measured / predicted is modelled as a sum, weighted by
+    the operations' shares ``s``, of an error of each operation (equal operations err alike) and an
+    error of each kind:
 
         spread^2 = own^2 * sum over operations (s^2) + kind^2 * sum over kinds ((sum of s)^2)
                  + whole^2
 
-    so that the errors of a network's many layers cancel as far as they do in the samples. A band is
-    ``factor`` times the spread. The factor is conformal: of the samples' own errors divided by
-    their own spreads, out of fold, that which nine of ten are below.
+    Thus the errors of a network's many layers cancel as far as they do in the samples. A band is
+    ``factor`` times the spread. The factor is conformal: nine of ten samples have a smaller ratio
+    of error, out of fold, to spread.
     """
 
     half: float
-    """Half of the samples' are below."""
+    """Relative error that half of the samples stay below."""
     nine_tenths: float
-    """Nine of ten are below."""
+    """Relative error that nine of ten samples stay below."""
     own: float
-    """Spread of an operation's, alone (a logarithm's standard deviation)."""
+    """Spread of the error of a single operation (standard deviation of a logarithm)."""
     kind: float
-    """Spread of what operations of a kind have in common."""
+    """Spread of the error that operations of a kind have in common."""
     whole: float
-    """Spread of what all operations have in common."""
+    """Spread of the error that all operations have in common."""
     factor: float
-    """Spreads to a band of nine of ten, of samples like those that were fitted to."""
+    """Width of a band of nine of ten in spreads, for samples like the fitted ones."""
     focus: float
-    """Sum of squared shares of those samples: 1 where each was one operation."""
+    """Median sum of squared shares over the fitted samples: 1 where each is one operation."""
     strange: float
-    """``own`` of operations unlike all that were seen: of the roofline alone."""
+    """``own`` of operations unlike all fitted ones: that of the roofline alone."""
 
     def band(self, works: Sequence[Work], ns: Floats, familiar: Floats) -> float:
-        """Relative error that nine of ten predictions of a sum stay below.
+        """Returns the relative error that nine of ten predictions of a sum stay below.
 
-        ``ns`` are the parts of the sum, ``familiar`` is 0 to 1 for each.
+        ``ns`` are the parts of the sum, ``familiar`` their similarities to measured operations,
+        from 0 to 1.
         """
         total = float(ns.sum())
         shares = ns / total if total > 0 else np.full(len(works), 1 / max(len(works), 1))
@@ -254,7 +257,7 @@ class ErrorBounds:
 def _equal_shares(
     works: Sequence[Work], shares: Floats, spreads: tuple[Floats, ...]
 ) -> tuple[float, float]:
-    """Sum of squared shares of equal operations, times their spreads; and of kinds."""
+    """Returns the sums of squared shares of equal operations, times their spreads, and of kinds."""
     each = sum(spreads)
     own: dict[Work, float] = defaultdict(float)
     kinds: dict[str, float] = defaultdict(float)
@@ -267,7 +270,8 @@ def _equal_shares(
 def error_bounds(
     model: TargetModel, samples: Sequence[WorkSample], errors: Floats, plain: Floats
 ) -> ErrorBounds:
-    """From predicted / measured - 1 of each sample, out of fold; ``plain`` of the roofline."""
+    """Fits error bounds to ``errors`` (predicted / measured - 1 of each sample, out of fold) and
+    ``plain`` (the same for the roofline alone)."""
     logs = np.log1p(np.maximum(errors, -0.99))
     typical = max(1.4826 * float(np.median(np.abs(logs))), 1e-3)
     capped = np.clip(logs, -MOST_ERROR * typical, MOST_ERROR * typical)
@@ -292,7 +296,7 @@ def error_bounds(
 
 
 def _focus(model: TargetModel, samples: Sequence[WorkSample]) -> Floats:
-    """[samples, 2]: of operations, and of kinds, the sums of squared shares."""
+    """Returns the sums of squared shares of operations and of kinds. [samples, 2]"""
     each = model.works_ns([work for sample in samples for work in sample.works])
     pairs, start = [], 0
     for sample, total in zip(samples, model.samples_ns(samples).tolist(), strict=True):
@@ -306,14 +310,11 @@ def _focus(model: TargetModel, samples: Sequence[WorkSample]) -> Floats:
 def _spreads(
     samples: Sequence[WorkSample], seen: Floats, logs: Floats
 ) -> tuple[float, float, float]:
-    """own, kind, whole.
-
-    Of samples of several operations by their mean square; of operations alone what a kind has in
-    common by the products of pairs.
-    """
+    """Returns own, kind and whole: from the mean square where most samples have several operations,
+    else the part that a kind has in common from the products of pairs of single operations."""
     single = np.array([len(sample.works) == 1 for sample in samples])
     if single.mean() < 0.5:
-        # Networks' shares are too much alike to tell the two apart: half is taken for either.
+        # Networks' shares are too similar to separate the two: each gets half.
         half = float((logs**2).mean()) / 2
         return math.sqrt(half / max(float(seen[:, 0].mean()), 1e-6)), 0.0, math.sqrt(half)
     groups: dict[str, list[float]] = defaultdict(list)
@@ -327,7 +328,7 @@ def _spreads(
 
 
 def _shared(groups: Sequence[Sequence[float]]) -> float:
-    """Mean product of two different errors of the same group."""
+    """Returns the mean product of two different errors of the same group."""
     products = sum(sum(group) ** 2 - sum(v * v for v in group) for group in groups)
     pairs = sum(len(group) * (len(group) - 1) for group in groups)
     return products / pairs if pairs else 0.0
@@ -337,35 +338,35 @@ def _shared(groups: Sequence[Sequence[float]]) -> float:
 
 
 TREES = 16
-"""50 are not better by a tenth of a percent."""
+"""Number of trees; 50 are not better by a tenth of a percent."""
 LEAF = 3
-"""Rows in a leaf, at least."""
+"""Fewest rows in a leaf."""
 DIGITS = 5
-"""Significant ones of a split or leaf: what is kept in a description is what is computed with."""
+"""Significant digits of a split or leaf, in computation as in descriptions."""
 NO_FEATURE = -1
-"""Stands for the feature of a leaf."""
+"""Feature index of a leaf."""
 
 
 @dataclass(frozen=True)
 class Forest:
-    """log(latency / what the rest of the model says), the mean over trees.
+    """Forest for log(latency / prediction of the rest of the model), the mean over trees.
 
     Extra trees (Geurts, Ernst and Wehenkel, Extremely randomized trees, Machine Learning 63, 2006)
-    over the same features as the correction: they find the steps that no smooth function has, as
-    from one kernel of a driver to another. scikit-learn grows them, and is needed for nothing else.
+    over the same features as the correction find steps that no smooth function has, such as those
+    between two kernels of a driver. scikit-learn grows them, and is needed for nothing else.
 
-    The trees' nodes, one tree after the other; a tree begins at one of ``roots``, its own nodes in
-    depth-first order: the lower child of a node is the next one.
+    The arrays hold the nodes of one tree after the other. Each tree begins at one of ``roots``; its
+    nodes are in depth-first order, so that the lower child of a node is the next one.
     """
 
     kinds: tuple[str, ...]
     roots: NDArray[np.intp] = field(repr=False)
     feature: NDArray[np.intp] = field(repr=False)
-    """Of each node; :data:`NO_FEATURE` of a leaf."""
+    """Feature of each node; :data:`NO_FEATURE` for a leaf."""
     number: Floats = field(repr=False)
-    """Of a leaf its value; of others what a feature must exceed to go to ``upper``."""
+    """Value of a leaf, or the threshold of an inner node: larger features go to ``upper``."""
     upper: NDArray[np.intp] = field(repr=False)
-    """The other child; 0 of a leaf."""
+    """Index of each node's upper child; 0 for a leaf."""
 
     def log_ratio(self, works: Sequence[Work]) -> Floats:
         x = np.asarray(raw_inputs(works, self.kinds), dtype=np.float32)
@@ -379,7 +380,8 @@ class Forest:
 
 
 def check_forest(forest: Forest, n_features: int) -> None:
-    """Raises ValueError where its arrays are not trees: a walk could leave them, or never end."""
+    """Raises ValueError where the arrays are not trees, so that a walk could leave them or never
+    end."""
     n = len(forest.feature)
     places = np.arange(n)
     inner = forest.feature != NO_FEATURE
@@ -399,17 +401,17 @@ def check_forest(forest: Forest, n_features: int) -> None:
 
 
 def can_learn() -> bool:
-    """Whether scikit-learn is there."""
+    """Returns whether scikit-learn is installed."""
     return importlib.util.find_spec("sklearn") is not None
 
 
 def fit_forest(
     samples: Sequence[WorkSample], model: TargetModel, kinds: Sequence[str], seed: int
 ) -> Forest:
-    """The forest of what ``model`` leaves; scikit-learn must be there (:func:`can_learn`).
+    """Fits a forest to the residuals of ``model``; needs scikit-learn (:func:`can_learn`).
 
-    Every operation of a sample is taken to be as far off as the sample is, and counts by the square
-    of its share: those that were timed alone decide. The same samples give the same forest.
+    Every operation of a sample gets the residual of the sample, and the square of its share as
+    weight, so that operations that were timed alone decide. The same samples give the same forest.
     """
     from sklearn.ensemble import ExtraTreesRegressor
 
@@ -424,7 +426,7 @@ def fit_forest(
 
 
 def _join_trees(kinds: Sequence[str], trees: Sequence[Any]) -> Forest:
-    """scikit-learn's trees as one list of nodes."""
+    """Joins scikit-learn's trees into one list of nodes."""
     starts = np.cumsum([0, *(tree.node_count for tree in trees)])[:-1]
     leaf = np.concatenate([tree.children_left == -1 for tree in trees])
     number = np.concatenate(

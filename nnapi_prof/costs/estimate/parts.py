@@ -1,8 +1,9 @@
-"""Fits the parts of a target's model: roofline and prices of a call, then the correction.
+"""Fit the parts of a target's model: roofline and prices of a call, then the correction.
 
 The roofline (:class:`nnapi_prof.costs.estimate.model.Roof`) is fitted by non-linear least squares
-on logarithms (scipy, soft L1 loss), each price drawn a little towards what a glance at the data
-says; the correction (:class:`nnapi_prof.costs.estimate.model.Correction`) to what it leaves.
+on logarithms (scipy, soft L1 loss), with a weak prior of each price around a first guess from the
+data. The correction (:class:`nnapi_prof.costs.estimate.model.Correction`) is fitted to the
+residuals.
 """
 
 from __future__ import annotations
@@ -29,27 +30,27 @@ from nnapi_prof.costs.estimate.model import (
 from nnapi_prof.errors import CostError
 
 PRIOR = 0.1
-"""Weight of the first guess of a price, whose logarithm is wrong by 1, against a row's error."""
+"""Weight of a price's distance from its first guess (as a logarithm) against a row's error."""
 SISTER = 0.3
-"""The same where the guess is a sister phone's price."""
+"""The same weight where the guess is a sister phone's price."""
 SLOWNESS = {"CONV_2D": 0.8, "GROUPED_CONV_2D": 1.2, "FULLY_CONNECTED": 1.6}
-"""First guess of the time of a MAC against that of matrix products, where an operation was never
-timed alone; :data:`OTHERS` for the rest, depthwise convolution among them. From the rates that
-qed-usc/mobile-ml-benchmark's phones have in common (window convolutions gain by Winograd's
-algorithm, the others reuse less of what they load)."""
+"""First guess of the time of a MAC, relative to that in matrix products, where an operation was
+never timed alone; :data:`OTHERS` for the rest, depthwise convolution among them. From the rates
+that qed-usc/mobile-ml-benchmark's phones have in common (window convolutions gain from Winograd's
+algorithm, the others reuse less of the data they load)."""
 OTHERS = 2.5
 MACS_PER_OPERATION = 4e4
-"""First guess of an operation's start: as long as so many MACs, 3 us at 13 GMAC/s."""
+"""First guess of the fixed time of an operation, in MACs: 3 us at 13 GMAC/s."""
 MACS_PER_GATHERED_BYTE = 4.0
-"""First guess of the time of a byte that is laid out for a matrix product, in MACs. 4 to 6 on the
-CPUs of those phones."""
+"""First guess of the time to gather a byte for a matrix product, in MACs: 4 to 6 on the CPUs of
+those phones."""
 N_FIXED = 6
 """Columns before the rates: operations, bytes moved, bytes gathered, calls, bytes in, bytes out."""
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Samples as arrays: operations in a row, and which sample each is of."""
+    """Samples as arrays: all operations in sequence, and the sample (``owner``) of each."""
 
     works: tuple[Work, ...]
     owner: NDArray[np.intp]
@@ -67,7 +68,7 @@ class Sums:
         )
 
     def sums(self, values: Floats) -> Floats:
-        """Per sample."""
+        """Sums values of operations over each sample."""
         return np.bincount(self.owner, weights=values, minlength=len(self.log_ns)).astype(float)
 
 
@@ -78,8 +79,9 @@ def sums_of(samples: Sequence[WorkSample]) -> Sums:
 
 
 def fit_roof(sums: Sums, kinds: Sequence[str], sister: TargetModel | None = None) -> TargetModel:
-    """Prices are fitted as logarithms, so that none gets negative; those that no sample depends on
-    stay zero. Of a ``sister`` the prices are the first guess, and its correction is kept."""
+    """Fits a roofline and prices of calls. Prices are fitted as logarithms, so that none is
+    negative; those that no sample depends on stay zero. The prices of a ``sister`` are the first
+    guess, and its correction is applied while fitting."""
     place = {kind: number for number, kind in enumerate(kinds)}
     n = len(sums.log_ns)
     bend = np.ones(len(sums.works))
@@ -101,7 +103,7 @@ def fit_roof(sums: Sums, kinds: Sequence[str], sister: TargetModel | None = None
     start = np.log(guess[used])
     matrix = design[:, used]
 
-    # One more unknown is the device's speed as a whole: guesses count against each other only.
+    # The first unknown is the overall speed of the device, so that only ratios of guesses matter.
     def residuals(logs: Floats) -> Floats:
         solution = np.log(matrix @ np.exp(logs[1:] + logs[0])) - sums.log_ns
         return np.concatenate([solution, weight * (logs[1:] - start)])
@@ -129,21 +131,21 @@ def fit_roof(sums: Sums, kinds: Sequence[str], sister: TargetModel | None = None
 
 
 def _guess_of(sister: TargetModel, kinds: Sequence[str], otherwise: Floats) -> Floats:
-    """The sister's prices, in the order of ``otherwise``; that where she has none."""
+    """Returns the sister's prices, in the order of ``otherwise``, which replaces missing ones."""
     roof = sister.roof
     fixed = [roof.operation_ns, roof.ns_per_byte, roof.ns_per_gathered_byte]
     fixed += [sister.invocation_ns, sister.ns_per_in_byte, sister.ns_per_out_byte]
     rates = [roof.ns_per_mac.get(kind, roof.ns_per_mac["default"]) for kind in kinds]
     prices = np.array(fixed + rates)
-    # What the sister lacks is guessed from the rows, on the sister's scale.
+    # Prices that the sister lacks are guessed from the rows, on the sister's scale.
     both = (prices > 0) & (otherwise > 0)
     ratio = float(np.exp(np.median(np.log(prices[both] / otherwise[both])))) if both.any() else 1.0
     return np.where(prices > 0, prices, otherwise * ratio)
 
 
 def _guess(design: Floats, ns: Floats, kinds: Sequence[str]) -> Floats:
-    """Prices at first sight: of a kind that was timed alone what it took there, less a share for
-    the rest; of another, by what it is."""
+    """Guesses prices: for a kind that was timed alone, from its latency less a share for the rest;
+    for another, from its type."""
     alone = design[:, 0] == 1
     slow = np.array([SLOWNESS.get(kind.partition("/")[0], OTHERS) for kind in kinds])
     slow[[kind.startswith("CONV_2D 1x1") for kind in kinds]] = 1.0
@@ -164,28 +166,29 @@ def _guess(design: Floats, ns: Floats, kinds: Sequence[str]) -> Floats:
 
 
 LENGTHS = (2.5, 4.0, 6.0, 10.0)
-"""Of the kernel, in standard deviations of the features."""
+"""Lengths of the kernel to try, in standard deviations of the features."""
 RIDGES = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4)
-"""Variance of the noise against the kernel's; falling, as each starts from the one before."""
+"""Noise variances over the kernel's, descending, since each fit starts from the one before."""
 USUAL_LENGTH, USUAL_RIDGE = 6.0, 0.015
-"""What serves most tables, the ridge divided by the operations of a sample, whose errors cancel:
-3e-4 was best, out of fold, for the sums of some 50 operations on the CPUs of
-qed-usc/mobile-ml-benchmark's phones. Few samples do not tell, and then these are taken."""
+"""Best setting for most tables; the ridge is divided by the operations per sample, whose errors
+cancel: 3e-4 was best, out of fold, for the sums of some 50 operations on the CPUs of
+qed-usc/mobile-ml-benchmark's phones. Few samples do not suffice to choose, and get these."""
 LENGTH_SPREAD, RIDGE_SPREAD = 0.2, 0.5
-"""How far from the usual ones samples may lead, as standard deviations of logarithms."""
+"""Prior spread around the usual setting, as standard deviations of logarithms."""
 MOST_STEPS = 12
 STANDS = 1e-3
-"""A step of the logarithm below which a linearisation is taken to stand: 0.1 %."""
+"""Step of the logarithm below which a linearisation has converged: 0.1 %."""
 MOST_CENTRES = 128
-"""More centres improve nothing measurable, and a description stays small."""
+"""Most centres: more do not improve measurably, and would make descriptions larger."""
 LEAST_SPREAD = 0.4
-"""Of a feature, below which it is not magnified: rounding up to tiles grows most sizes little, and
-what little it does would count as much as all the rest, far from what was measured above all."""
+"""Least standard deviation that a feature is scaled by. Rounding up to tiles changes most sizes
+little; scaled further, these features would count as much as all others, above all far from
+measured operations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The setting of a correction: the kernel's length, and the ridge."""
+    """Setting of a correction: the kernel's length, and the ridge."""
 
     length: float
     ridge: float
@@ -215,7 +218,7 @@ class _Correctable:
         self.log_ns = sums.log_ns
 
     def basis(self, length: float) -> tuple[Floats, Floats]:
-        """[works, m + features + 1], and the ridge's penalty of the weights."""
+        """Returns the basis [works, m + features + 1], and the ridge's penalty of the weights."""
         basis = np.hstack([kernel(self.x, self.centres, length), linear(self.x)])
         m = len(self.centres)
         penalty = np.eye(basis.shape[1])
@@ -225,8 +228,8 @@ class _Correctable:
     def fit(
         self, basis: Floats, penalty: Floats, ridge: float, weights: Floats
     ) -> tuple[Floats, float]:
-        """Weights that stand, from ``weights`` on, and the mean leave-one-out error: that of the
-        sums themselves, not of their last linearisation."""
+        """Iterates from ``weights`` until they converge. Returns them with the mean leave-one-out
+        error of the sums themselves, not of their last linearisation."""
         for _ in range(MOST_STEPS):
             parts, total = self._parts(basis, weights)
             left = self.log_ns - np.log(total)
@@ -244,7 +247,7 @@ class _Correctable:
         return weights, float(np.abs(left / np.maximum(1 - hat, 1e-3)).mean())
 
     def _parts(self, basis: Floats, weights: Floats) -> tuple[Floats, Floats]:
-        """ns of each operation, and of each sample."""
+        """Returns the ns of each operation, and of each sample."""
         bend = np.clip(basis @ weights, -MOST_CORRECTION, MOST_CORRECTION)
         parts: Floats = self.roof_ns * np.exp(bend)
         return parts, self.counts @ parts + self.fixed_ns
@@ -253,12 +256,12 @@ class _Correctable:
 def fit_correction(
     sums: Sums, model: TargetModel, kinds: Sequence[str], setting: Setting | None = None
 ) -> tuple[Setting, Correction]:
-    """With a ``setting``, the correction of that; else of the best there is.
+    """Fits a correction with the given ``setting``, else with the best one.
 
-    Ridge regression. A sample of several operations sees each by its share of the sum; shares
-    change with the correction, so the regression is repeated from where it came out until it stands
-    (Gauss and Newton's method). Length and ridge are those of least leave-one-out error, over a
-    small grid, and near what served other phones.
+    This is ridge regression. A sample of several operations weighs each by its share of the sum.
+    Shares change with the correction, so the regression is repeated until it converges (Gauss and
+    Newton's method). Without a setting, length and ridge minimise the leave-one-out error over a
+    small grid, with a penalty for distance from values that suited other phones.
     """
     problem = _Correctable(sums, model, kinds)
     lengths = LENGTHS if setting is None else (setting.length,)
@@ -269,7 +272,7 @@ def fit_correction(
         weights = np.zeros(basis.shape[1])
         worse = 0
         for ridge in RIDGES:
-            # The way to a setting's ridge is short: what matters is where it ends.
+            # A given setting's ridge is reached step by step; only the last step counts.
             if (setting is not None and ridge < setting.ridge) or worse == 2:
                 break
             weights, error = problem.fit(basis, penalty, ridge, weights)
@@ -294,7 +297,7 @@ def _unusual(setting: Setting, usual: Setting) -> float:
 
 
 def _trust(targets: Floats) -> Floats:
-    """Weights that keep rows far off (a phone that was hot, another algorithm) from pulling: 1 up
+    """Returns weights that limit the influence of outliers (a hot phone, another algorithm): 1 up
     to three typical deviations, then falling."""
     middle = float(np.median(targets))
     typical = max(1.4826 * float(np.median(np.abs(targets - middle))), 0.02)
@@ -302,7 +305,7 @@ def _trust(targets: Floats) -> Floats:
 
 
 def _centres(x: Floats) -> Floats:
-    """Distinct points, at most :data:`MOST_CENTRES`: each the farthest from those before it."""
+    """Chooses at most :data:`MOST_CENTRES` distinct points, each the farthest from those before."""
     points = np.unique(np.round(x, 9), axis=0)
     if len(points) <= MOST_CENTRES:
         return points

@@ -1,6 +1,6 @@
-"""Descriptions of phones, as cost models: real ones and simulated ones.
+"""Descriptions of real and simulated phones, as cost models.
 
-Of real ones they are ``nnapi-prof-static`` JSON, what ``calibrate`` writes:
+A real phone's description is ``nnapi-prof-static`` JSON, which ``calibrate`` writes:
 
     {"format": "nnapi-prof-static", "version": 3, "name", "description", "origin", "simulated",
      "level": 30, "threads": 1,
@@ -45,7 +45,7 @@ from nnapi_prof.graph.plan import CPU, Preference, Target
 FORMAT = "nnapi-prof-static"
 VERSION = 3
 READABLE = (2, VERSION)
-"""Version 2 had neither bytes gathered nor forests."""
+"""Versions that can be read; version 2 had neither bytes gathered nor forests."""
 DIGITS = 7
 """Significant digits kept: errors of the model are a thousand times larger."""
 _PLACES = ("roots", "feature", "upper")
@@ -54,19 +54,19 @@ _BOUNDS = tuple(field.name for field in dataclasses.fields(ErrorBounds))
 
 @dataclass(frozen=True)
 class Description:
-    """A phone as the static model knows it."""
+    """Phone as the static model describes it."""
 
     name: str
     description: str
     origin: str
-    """Where its numbers come from: a citation, or the cost table's device."""
+    """Source of the numbers: a citation, or the cost table's device."""
     targets: Mapping[Target, TargetModel]
     rows: Mapping[Target, int]
     """Samples that each target was fitted to."""
     level: int = 30
     simulated: bool = False
     threads: int = 1
-    """Of the CPU, when it was measured."""
+    """Number of threads that the CPU was measured with."""
 
     def to_json(self) -> str:
         return (
@@ -91,19 +91,19 @@ class Description:
 
 
 def shipped() -> list[str]:
-    """Names of the real phones that come along."""
+    """Returns the names of the real phones in the package."""
     folder = importlib.resources.files("nnapi_prof.costs") / "data"
     return sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name[-5:] == ".json")
 
 
 def shipped_text(name: str) -> str:
-    """The file of a phone that comes along."""
+    """Returns the text of the file of a phone in the package."""
     folder = importlib.resources.files("nnapi_prof.costs") / "data"
     return (folder / f"{name}.json").read_text(encoding="utf-8")
 
 
 def parse_description(data: Mapping[str, Any]) -> Description:
-    """Raises CostError where it is not a description, or not one of this version."""
+    """Parses a description. Raises CostError where it is none, or its version cannot be read."""
     if data.get("format") != FORMAT or data.get("version") not in READABLE:
         version = f"{data.get('format')} {data.get('version')}"
         raise CostError(
@@ -223,8 +223,8 @@ def _price(value: Any) -> float:
 
 # ---- simulated phones (device_agent/emulator/PHONES.md) -----------------------------------------
 #
-# The formula is the emulator's own, so that an estimate differs from what the simulated phone
-# measures by noise, and by what is not modelled here: fusion within a step, throttling, NNAPI's own
+# The formula is the emulator's own, so that an estimate differs from the simulated phone's latency
+# only by noise, and by effects not modelled here: fusion within a step, throttling, NNAPI's own
 # split of a model ("auto").
 
 
@@ -236,38 +236,39 @@ FALLBACKS = {
     "quant8_symm": "quant8",
     "per_channel": "quant8",
 }
-"""The kind of data whose constant stands in where a kind has none of its own."""
+"""Kind of data -> the kind whose constant it uses where it has none of its own."""
 
 
 @dataclass(frozen=True)
 class PhoneUnit:
-    """One processor of a simulated phone under one preference."""
+    """Processor of a simulated phone under one preference."""
 
     target: Target
     level: int
     """NNAPI's feature level: models are converted for it."""
     price: Price
     peak: Mapping[str, float]
-    """MAC/ns by kind of data, and "default"."""
+    """Kind of data, or "default" -> MAC/ns."""
     bytes_per_ns: float
     operation_ns: float
     efficiency: Mapping[str, float]
     factor: float
-    """Of the preference."""
+    """Factor of the preference."""
     only: frozenset[str] | None
     excepted: frozenset[str]
     terms: Mapping[str, str]
     """Operation -> TERMS of PHONES.md; "" for the others."""
     fuses: bool = False
-    """It joins operations of a step, which is not modelled: steps take less than the sum."""
+    """True where it fuses operations of a step, so that they take less than their sum; not
+    modelled."""
 
     @property
     def has_float16(self) -> bool:
-        """Whether the description gives float16 a rate of its own: the CPU computes so then."""
+        """True where float16 has a rate of its own, so that the CPU computes in float16."""
         return self._peak("float16") != self._peak("float32")
 
     def ns(self, works: Sequence[Work]) -> float:
-        """Operations one after the other, in ns."""
+        """Returns the latency of operations that run one after the other, in ns."""
         return self.factor * sum(
             max(
                 work.macs / (self._peak(work.data) * self._efficiency(work.kind)),
@@ -278,7 +279,8 @@ class PhoneUnit:
         )
 
     def why_not(self, works: Sequence[Work]) -> str | None:
-        """Why an operation is not taken; None where all are. Forms by level are not looked at."""
+        """Returns why an operation is not supported; None where all are. Forms that depend on the
+        feature level are not checked."""
         for work in works:
             named = self.only is None or work.kind in self.only
             if not named or work.kind in self.excepted:
@@ -307,7 +309,8 @@ class PhoneUnit:
 
 
 def phone_units(described: Mapping[str, Any], threads: int, burst: bool) -> list[PhoneUnit]:
-    """The CPU, and each accelerator under each preference; CostError where a part is missing."""
+    """Returns the CPU, and each accelerator under each preference. Raises CostError where a part is
+    missing."""
     try:
         api = int(described.get("properties", {}).get("ro.build.version.sdk", 30))
         return [_cpu(described["cpu"], threads)] + [
@@ -324,7 +327,7 @@ def _read_constant(constant: Mapping[str, Any]) -> float:
 
 
 def _values(constants: Mapping[str, Any]) -> dict[str, float]:
-    """One constant for all, or one for each kind."""
+    """Returns kind -> constant; "default" where one constant holds for all."""
     if "value" in constants:
         return {"default": _read_constant(constants)}
     return {kind: _read_constant(constant) for kind, constant in constants.items()}
@@ -350,13 +353,13 @@ def _cpu(cpu: Mapping[str, Any], threads: int) -> PhoneUnit:
 
 
 def described_cores(described: Mapping[str, Any]) -> int | None:
-    """How many cores a simulated phone has; None where its description does not say."""
+    """Returns the number of a simulated phone's cores; None where its description lacks it."""
     cpu = described.get("cpu", {})
     return int(_read_constant(cpu["cores"])) if "cores" in cpu else None
 
 
 def thread_speed(cpu: Mapping[str, Any], threads: int) -> float:
-    """How much faster so many threads compute than one, as the emulator has it."""
+    """Returns the speed of so many threads relative to one thread, by the emulator's formula."""
     cores = int(_read_constant(cpu["cores"])) if "cores" in cpu else threads
     n = min(threads, cores)
     if "thread_speed" in cpu:

@@ -218,7 +218,7 @@ def to_row(m: Measurement, now: str) -> dict[str, Any]:
 
 
 def from_row(row: Mapping[str, Any]) -> Measurement:
-    """Converts a row to a measurement. Raises ValueError, KeyError or TypeError if it is invalid."""
+    """Converts a row to a measurement. Raises ValueError, KeyError or TypeError if that fails."""
     fields: dict[str, Any] = {name: row[name] for name in _FIELDS}
     for name in LISTS:
         fields[name] = tuple(fields[name] or ())
@@ -349,7 +349,7 @@ def _is_time(text: str) -> bool:
 
 
 def _storable(text: str | None) -> str | None:
-    """Replaces what PostgreSQL cannot store in drivers' texts: NUL and halves of surrogate pairs."""
+    """Replaces what drivers send, but PostgreSQL cannot store: NUL, halves of surrogate pairs."""
     if text is None:
         return None
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
