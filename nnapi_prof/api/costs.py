@@ -234,8 +234,8 @@ class Costs:
             frugal = nnp.partition(model, costs.adjusted(weight=watts, name="energy", unit="mJ"))
 
         ``unit`` is the unit of ms x weight, and ``name`` that of the objective, for people. Raises
-        UsageError where either returns anything but a number of at least 0, or a pattern matches no
-        target.
+        UsageError where ``cost`` or ``weight`` gives anything but a number of at least 0, or a
+        pattern matches no target.
         """
         objective = Objective(name, unit)
         if self.objective is not None:

@@ -1,7 +1,7 @@
-"""All steps in one: profile, partition, run, report; model read, device opened, plan found once.
+"""All steps in one: profile, partition, run, report, with one model, device and plan.
 
-What a fault leaves is written all the same: measurements are in the cost table as they come, the
-plan in its folder before it runs, and the report has predictions only where the run failed.
+Results before a fault are kept: measurements go to the cost table at once, the plan to its folder
+before it runs, and the report has only predictions where the run failed.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 ADVICE_S = 10.0
-"""Looking for what would help may take."""
+"""Time limit of the search for advice."""
 VERIFYING_RUNS = 30
-"""Of each plan before one is chosen, which happens once."""
+"""Minimum runs of each plan before one is chosen, which happens only once."""
 
 
 @dataclass
 class PipelineResult:
-    """How far it came. What is None was not reached; ``fault`` says what stood in the way."""
+    """The results of all steps, None where a step was not reached; ``fault`` is what stopped it."""
 
     model: Model
     report_path: Path
@@ -59,14 +59,14 @@ class PipelineResult:
     run_file: Path | None = None
     """The file in the bundle that keeps the run."""
     report: Path | None = None
-    """The report's file, once it is written; with predictions only where the run failed."""
+    """The report's file, once it is written; it has only predictions where the run failed."""
     fault: NnapiProfError | None = None
     spent_s: dict[str, float] = field(default_factory=dict)
     """Step -> seconds."""
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Adds what a block takes to ``spent_s``."""
+        """Adds the duration of a block to ``spent_s``."""
         began = time.monotonic()
         try:
             yield
@@ -90,13 +90,12 @@ def run_all(
     announced: bool = False,
     conditions: ConditionOptions | Conditions | None = None,
 ) -> PipelineResult:
-    """:func:`go`, which tells what it reached where a step failed, too: it takes the same.
+    """Runs :func:`go`, with the same arguments, and returns results even where a step fails.
 
-    ``announced``: the caller says which model is measured on which device, nobody else need.
-    The bundle stands beside ``report``, under its name with ``.nnprof``. Refinement is left out
-    where the cost table has all that a profile measures, and the plan's regions measured whole. A
-    fault ends it with what was reached, in ``PipelineResult.fault``; Ctrl-C raises
-    KeyboardInterrupt.
+    With ``announced`` the caller has already named model and device, so that this does not. The
+    bundle is written beside ``report``, under its name with ``.nnprof``. Refinement is skipped
+    where the cost table has all measurements of a profile, and the plan's regions measured whole. A
+    fault ends it, and is in ``PipelineResult.fault``; Ctrl-C raises KeyboardInterrupt.
     """
     settings = replace(
         QUICK,
@@ -129,7 +128,7 @@ def run_all(
         _report(pipeline, listener)
     except NnapiProfError as error:
         pipeline.fault = pipeline.fault or error
-    except Exception as error:  # the run stands without
+    except Exception as error:  # the run is valid without a report
         pipeline.fault = pipeline.fault or NnapiProfError(f"no report: {_error_text(error)}")
     return pipeline
 
@@ -141,8 +140,8 @@ def _measured(
     options: ProfileOptions,
     listener: Listener,
 ) -> Costs:
-    """The costs. Refines them unless a profile before has: then all was known, and the plan that
-    follows from it is of regions that were measured whole."""
+    """Measures the costs. Refines them unless an earlier profile has: then nothing new had to be
+    measured, and the plan's regions were measured whole."""
     options, trial = with_threads(model, client, store, options, listener)
     unit_costs = profile_on(model, client, store, replace(options, refine=False), listener)
     unit_costs = with_trial(unit_costs, trial)
@@ -155,7 +154,7 @@ def _measured(
 
 
 def _together(first: ProfileOutcome | None, second: ProfileOutcome | None) -> ProfileOutcome | None:
-    """The second outcome with the counts of both: what the first measured was not known before."""
+    """Returns the second outcome with the counts of both; the first one's measurements are new."""
     if first is None or second is None:
         return second
     return replace(
@@ -176,11 +175,11 @@ def _stands(costs: Costs) -> bool:
 
 
 def _ignore(_: str) -> None:
-    """It was said before."""
+    """Drops a line that was printed before."""
 
 
 def _load(pipeline: PipelineResult, listener: Listener) -> None:
-    """The model itself; measuring may have done without."""
+    """Reads the model itself, which measuring may not have needed."""
     with pipeline.step("load"):
         with listener.working("loading PyTorch"):
             import torch  # noqa: F401  # everything behind this needs it
@@ -191,8 +190,8 @@ def _load(pipeline: PipelineResult, listener: Listener) -> None:
 def _choose_plan(
     pipeline: PipelineResult, client: AgentClient, settings: RunOptions, listener: Listener
 ) -> None:
-    """The plan that the profile ended with, or a baseline that is faster end to end, in its
-    folder. Where they ran end to end since the last measurement, they do not again."""
+    """Writes the profile's last plan, or a baseline that is faster end to end, to its folder.
+    Plans that ran end to end since the last measurement do not run again."""
     from nnapi_prof.api.plan import ModelPlan
     from nnapi_prof.api.planning import verified
 
@@ -230,14 +229,14 @@ def _choose_plan(
         try:
             bundle = verified(planned.bundle, pipeline.model.program, client, options, listener)
             pipeline.planned = replace(planned, plans=bundle.plans, converted=bundle)
-        finally:  # a plan that was not run whole is a plan
+        finally:  # a plan that was not run whole is valid, too
             pipeline.bundle = pipeline.planned.save(folder)
             pipeline.planned = replace(pipeline.planned, folder=folder)
 
 
 def _verified_before(folder: Path, planned: ModelPlan) -> Bundle | None:
-    """The bundle of an earlier call, if it is of the same plans and younger than all that they rest
-    on; None where it is not, or there is none."""
+    """Returns the bundle of an earlier call, if it has the same plans and is newer than all of
+    their measurements; else None."""
     from nnapi_prof.bundle.storage import read_bundle
     from nnapi_prof.execution.timing import plan_key
 
@@ -280,7 +279,7 @@ def _run(
 
 
 def _advise(pipeline: PipelineResult, listener: Listener) -> None:
-    """Adds advice that rests on costs alone. A plan that stands has it from an earlier call."""
+    """Adds advice that rests on costs alone; a plan of an earlier call has it already."""
     from nnapi_prof.api.advise import advise
     from nnapi_prof.api.run import Result
     from nnapi_prof.bundle.storage import keep_advice, kept_advice
@@ -293,7 +292,7 @@ def _advise(pipeline: PipelineResult, listener: Listener) -> None:
             try:
                 advice = advise(planned, seconds=ADVICE_S, listener=listener).advice
                 keep_advice(bundle, advice)
-            except Exception as error:  # the plan and its run stand without
+            except Exception as error:  # the plan and its run are valid without advice
                 listener.note(f"no advice: {_error_text(error)}")
                 return
         pipeline.planned = replace(planned, advice=advice)
@@ -301,7 +300,7 @@ def _advise(pipeline: PipelineResult, listener: Listener) -> None:
 
 
 def _report(pipeline: PipelineResult, listener: Listener) -> None:
-    """The report of what was reached; none without a plan."""
+    """Writes the report of the results so far, unless there is no plan."""
     if pipeline.planned is None:
         return
     with listener.working("writing the report"), pipeline.step("report"):
@@ -310,8 +309,8 @@ def _report(pipeline: PipelineResult, listener: Listener) -> None:
 
 
 def _error_text(error: Exception) -> str:
-    """Return what to tell of an error that ends a step and not the result; of one that nobody
-    foresaw the log has the rest."""
+    """Return the message of an error that ends a step but not the whole; the traceback of an
+    unexpected error goes to the log."""
     if isinstance(error, NnapiProfError | OSError):
         return str(error)
     LOGGER.debug("a step failed", exc_info=error)
@@ -338,17 +337,17 @@ def go(
     memory_mb: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
-    """Does everything, as ``nnapi-prof go`` does: profiles a model on a device, plans, runs the
-    plan beside its baselines, compares outputs, writes a report.
+    """Runs all steps, like ``nnapi-prof go``: profiles a model on a device, plans, runs the plan
+    beside its baselines, compares outputs, writes a report.
 
     ``inputs`` are those of :func:`nnapi_prof.load`, for a file. ``report`` is the HTML file, None
-    the model's name with ``.html`` beside it; the plan's folder stands beside that, with
-    ``.nnprof``. ``device``, ``costs`` and ``conditions`` are those of :func:`nnapi_prof.profile`,
-    ``fresh``, ``cooldown_s`` and ``memory_mb`` those of its ``options``; ``runs`` are recorded of
-    each plan, for about half a second, and ``boundary`` and ``tolerance`` are those of
-    :func:`nnapi_prof.run`. What the cost table has is not measured again.
+    the model's name with ``.html`` beside it; the plan's folder is beside that, with ``.nnprof``.
+    ``device``, ``costs`` and ``conditions`` are those of :func:`nnapi_prof.profile`, ``fresh``,
+    ``cooldown_s`` and ``memory_mb`` those of its ``options``. ``runs`` is how many runs of each
+    plan are recorded, for about half a second; ``boundary`` and ``tolerance`` are those of
+    :func:`nnapi_prof.run`. Costs in the cost table are not measured again.
 
-    Raises NnapiProfError where a step fails; what was reached until then is kept and written.
+    Raises NnapiProfError where a step fails; the results so far are kept and written.
     """
     chosen = as_model(model) if inputs is None or isinstance(model, Model) else load(model, inputs)
     pipeline = run_all(

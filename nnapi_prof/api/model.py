@@ -1,4 +1,4 @@
-"""A model as everything else takes it: from a file, or from memory."""
+"""Models, loaded from a file or from memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class _OwnFolder:
-    """A folder that goes with the last model whose file is in it."""
+    """A temporary folder that is deleted with the last model whose file is in it."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="nnapi-prof-"))
@@ -54,14 +54,14 @@ class Model:
     """
 
     path: Path
-    """Its file; of a model from memory a copy, which lives as long as this does."""
+    """Its file; for a model from memory a temporary copy, deleted with this object."""
     inputs: tuple[str, ...]
-    """As stated, ``1x3x224x224``; empty where they are bundled or guessed."""
+    """Input shapes that the caller stated, ``1x3x224x224``; empty where bundled or guessed."""
     unit_cache: UnitGraphCache = field(repr=False)
-    """Its units, and how to get the rest of it."""
+    """Its units, and the function that reads the rest of it."""
     _folder: _OwnFolder | None = field(default=None, repr=False, compare=False)
     mixed: MixedPrecision | None = field(default=None, repr=False)
-    """Where some of its units are in 8 bits: which, and how; its file has the float model."""
+    """Its units in 8 bits and their quantisation, if any; the file has the float model."""
 
     @property
     def name(self) -> str:
@@ -80,28 +80,28 @@ class Model:
 
     @cached_property
     def program(self) -> Program:
-        """The normalised graph over ATen operators; read from the file when first asked for.
+        """The normalised graph over ATen operators, read from the file at first use.
 
-        Raises NnapiProfError where the file is gone or another one.
+        Raises NnapiProfError where the file is gone or has changed.
         """
         return self.unit_cache.load()
 
     @cached_property
     def eager(self) -> Callable[..., tuple[Tensor, ...]]:
-        """The model as it was saved, in eager PyTorch: takes its input tensors, and returns its
-        outputs, flattened to a tuple."""
+        """The saved model in eager PyTorch: takes its input tensors, and returns its outputs,
+        flattened to a tuple."""
         from nnapi_prof.frontend import reference
 
         return reference(self.path)
 
     def in_precision(self, mixed: MixedPrecision) -> Model:
-        """The model with some of its units in 8 bits. Raises ConversionError."""
+        """Returns the model with some of its units in 8 bits. Raises ConversionError."""
         unit_cache = replace(UnitGraphCache.of(mixed.applied(self.program)), name=self.name)
         return replace(self, unit_cache=unit_cache, mixed=mixed)
 
     def frame(self) -> pd.DataFrame:
-        """One row for each unit, in order: ``unit`` (its number), ``name``, ``label``, ``macs``
-        (multiply-accumulates), ``weight_bytes``, ``input_bytes``, ``output_bytes``."""
+        """Returns one row for each unit, in order: ``unit`` (its number), ``name``, ``label``,
+        ``macs`` (multiply-accumulates), ``weight_bytes``, ``input_bytes``, ``output_bytes``."""
         import pandas as pd
 
         rows = []
@@ -151,27 +151,27 @@ def load(
 ) -> Model:
     """Loads a model from a file (TorchScript, ExportedProgram) or from memory.
 
-    ``inputs`` are its input shapes, as texts (``"1x3x224x224"``, ``"1x128:int64"``, with a size
-    left open ``"1x3x?x?"``), as tuples of sizes (``(1, 3, 224, 224)``) or as example tensors; a
-    list for several, nested as the model takes them, or a dict with the names of its arguments.
+    ``inputs`` are its input shapes, as texts (``"1x3x224x224"``, ``"1x128:int64"``, with an open
+    size ``"1x3x?x?"``), as tuples of sizes (``(1, 3, 224, 224)``) or as example tensors; a list for
+    several, nested as the model takes them, or a dict with the names of its arguments.
     ``"@values.npz"`` has the tensors themselves, by the names of arguments or in their order.
-    Arguments that are numbers or texts have the value that they are stated with, ``16000`` or
-    ``"rate=16000"``, from then on. TorchScript stores no shapes: without them, bundled ones are
-    used, or a guess that ``Model.notes`` tells. A module in memory that is neither scripted nor
-    traced is exported with ``torch.export``, and needs them.
+    Numbers and texts as arguments are fixed to the stated value, ``16000`` or ``"rate=16000"``.
+    TorchScript stores no shapes: without ``inputs``, bundled ones are used, or a guess, which
+    ``Model.notes`` reports. A module in memory that is neither scripted nor traced is exported with
+    ``torch.export``, and requires them.
 
-    What depends on the values of tensors (a mask that picks rows, a loop until a token ends it)
-    stays one unit that only a host runs, and the rest is cut around it.
+    Operations that depend on the values of tensors (a mask that picks rows, a loop until a token
+    ends it) become one unit that only a host runs, and the rest is cut around it.
 
-    A model that keeps state, in attributes that it writes, is taken as one that gets its state as
-    the last inputs and returns it as the last outputs; ``Model.notes`` says which.
+    A model that keeps state in attributes is changed to take its state as its last inputs and to
+    return it as its last outputs; ``Model.notes`` lists them.
 
     ``name`` is that of a model in memory, for people. A ``listener`` hears the notes, and when the
-    file is read: a model that was read before is remembered by its units, and read again only for
-    what needs more.
+    file is read: the units of a model are cached, and its file is read again only where the units
+    are not enough.
 
-    Raises ModelFileError where the file is missing or no model, InputSpecError where the inputs do
-    not fit, FrontendError where the model cannot become a graph.
+    Raises ModelFileError where the file is missing or not a model, InputSpecError where the inputs
+    do not fit, FrontendError where the model cannot become a graph.
     """
     return _load(model, inputs, name, listener)
 
@@ -191,7 +191,7 @@ def _load(
 
 
 def as_model(model: Model | str | os.PathLike[str]) -> Model:
-    """A model, or that of a file whose inputs need not be stated."""
+    """Returns the model, loaded from its file without stated inputs where it is a path."""
     return model if isinstance(model, Model) else load(model)
 
 
@@ -223,19 +223,19 @@ def _from_file(
 
 
 VALUES = "@"
-"""What an input begins with that names a file of values."""
+"""Prefix of an input that names a file of values."""
 
 
 def is_named(text: str) -> bool:
-    """Whether an input is stated by name or by value; only shapes that are left open have an equals
-    sign, too."""
+    """Returns whether an input is stated by name or by value; otherwise only open shapes have an
+    equals sign."""
     named = "=" in text and "?" not in text.partition("=")[0]
     return named or text.startswith(VALUES)
 
 
 def _stateless(path: Path, inputs: tuple[str, ...], folder: _OwnFolder | None = None) -> Model:
-    """The model of a file that keeps state, or takes other inputs than tensors, by a file that does
-    not."""
+    """Loads a model that keeps state, or has inputs other than tensors, from a rewritten file
+    without these."""
     from nnapi_prof.frontend.model_files import write_stateless
 
     folder = folder or _OwnFolder()
@@ -252,8 +252,8 @@ def _from_memory(
     inputs: Input,
     name: str | None,
 ) -> Model:
-    """Saves the model to a file of its own: everything behind it reads files, and so the bundle
-    that is made of it holds the model that was measured."""
+    """Saves the model to a temporary file and loads that: all later steps read files, so that the
+    bundle has exactly the measured model."""
     import torch
     from torch.export import ExportedProgram
 
@@ -293,7 +293,7 @@ def _from_memory(
 def _exported(
     model: torch.nn.Module, inputs: Input, name: str
 ) -> tuple[ExportedProgram, tuple[str, ...]]:
-    """The module as an ExportedProgram, and the shapes of its tensors."""
+    """Returns the module as an ExportedProgram, and the shapes of its tensors."""
     from nnapi_prof.frontend.examples import (
         SIZES,
         exported_module,
@@ -324,15 +324,15 @@ def _name_of(model: Any) -> str:
     return str(getattr(model, "original_name", None) or type(model).__name__)
 
 
-# Inputs as Python writes them: shapes, example tensors, tuples and dicts of these.
+# Inputs as Python values: shapes, example tensors, tuples and dicts of these.
 
 
 def arguments(inputs: Input) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Returns the arguments of a call of the model, by position and by name: shapes as texts,
     tensors, numbers.
 
-    A text, sizes or a tensor alone is the only argument; a mapping names them. Raises
-    InputSpecError where something is none of these.
+    A single text, tuple of sizes or tensor is the only argument; a mapping names the arguments.
+    Raises InputSpecError for anything else.
     """
     if inputs is None:
         return (), {}
@@ -344,8 +344,8 @@ def arguments(inputs: Input) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def texts(inputs: Input) -> tuple[str, ...]:
-    """The same as ``--input`` takes it: a text for each tensor, ``NAME=TEXT`` for what is named,
-    ``=VALUE`` for numbers. Raises InputSpecError."""
+    """Returns inputs as ``--input`` takes them: a text for each tensor, ``NAME=TEXT`` for named
+    ones, ``=VALUE`` for numbers. Raises InputSpecError."""
     positional, by_name = arguments(inputs)
     flat = [text for value in positional for text in _texts(value)]
     for name, value in by_name.items():
@@ -361,7 +361,7 @@ def texts(inputs: Input) -> tuple[str, ...]:
 
 
 def _shapes_as_text(value: Any) -> Any:
-    """A value with its shapes as texts."""
+    """Returns a value with its shapes as texts."""
     if value is None or isinstance(value, str | int | float) or hasattr(value, "is_quantized"):
         return value
     if isinstance(value, Mapping):
@@ -386,7 +386,7 @@ def _shapes_as_text(value: Any) -> Any:
 
 
 def _is_shape(value: object) -> bool:
-    """Whether it is sizes: ``(1, 3, 224, 224)``."""
+    """Returns whether a value is a shape: ``(1, 3, 224, 224)``."""
     return (
         isinstance(value, Sequence)
         and not isinstance(value, str)

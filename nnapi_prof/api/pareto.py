@@ -1,7 +1,7 @@
-"""Latency against accuracy, targets and precisions of all regions chosen together.
+"""Fronts of latency against accuracy: targets and precisions of all regions chosen together.
 
-A front has points, rules beside them, and what fits a budget. The model in a point's precisions is
-measured as any model, which gives costs that one can plan with.
+A front has points, and baselines by simple rules. The model in a point's precisions is measured
+like any model, which gives costs to plan with.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ if TYPE_CHECKING:
 
 
 USUAL_BUDGETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
-"""Errors that plans are searched for, beside those that were asked for and those of baselines."""
+"""Errors that plans are searched for, beside the caller's and those of baselines."""
 
 MEASURING = "running plans for their errors"
 SENSITIVITY = "errors of single units"
-"""Phases, as progress names them."""
+"""Names of the phases in progress."""
 PLANS = 40
-"""Plans that a front runs whole, about: what the seconds for errors are shared out by."""
+"""Approximate number of plans that a front runs whole; they share the seconds for errors."""
 SHARE_OF_UNITS = 0.4
-"""Of those seconds, for the errors of single units."""
+"""Share of those seconds for the errors of single units."""
 
 
 def pareto(
@@ -74,18 +74,18 @@ def pareto(
     progress: Callable[[Progress], None] | None = None,
     listener: Listener | None = None,
 ) -> Pareto:
-    """Latency against accuracy: for every budget of error the fastest plan, targets and precisions
-    of its regions chosen together, and what one precision for all gives beside it.
+    """Finds the fastest plan for every error budget, with targets and precisions of its regions
+    chosen together, and baselines with one precision for all.
 
-    ``costs`` are of :func:`nnapi_prof.profile` with ``precisions``. The error of each unit in each
-    precision, and that of every plan, is measured on the calibration data by running it on this
-    host in NNAPI's own arithmetic, with as many samples as ``accuracy_s`` seconds allow about (two
-    at least). ``metric`` is what an error is: ``relative`` (root mean square of outputs less their
-    mean), ``top1``, or ``"module:function"`` of outputs and targets. Plans are searched for within
-    ``budgets`` (0.02: 2 %), and within usual ones beside; each search may take ``seconds`` (None:
-    10). ``progress`` and ``listener`` are those of :func:`nnapi_prof.profile`.
+    ``costs`` are those of :func:`nnapi_prof.profile` with ``precisions``. The error of each unit in
+    each precision, and that of every plan, is measured on the calibration data by running it on
+    this host in NNAPI's own arithmetic, with about as many samples as ``accuracy_s`` seconds allow
+    (at least two). ``metric`` defines the error: ``relative`` (root mean square, relative to
+    outputs less their mean), ``top1``, or ``"module:function"`` of outputs and targets. Plans are
+    searched for within ``budgets`` (0.02: 2 %) and within usual ones; each search may take
+    ``seconds`` (None: 10). ``progress`` and ``listener`` are those of :func:`nnapi_prof.profile`.
 
-    Raises UsageError where the costs know one precision only, or the metric does not fit.
+    Raises UsageError where the costs have only one precision, or the metric does not fit.
     """
     ParetoOptions(budgets=budgets, seconds=seconds, accuracy_s=accuracy_s)
     if as_model(model).graph != costs.model.graph:
@@ -110,7 +110,7 @@ def _search(
     accuracy_s: float,
     listener: Listener,
 ) -> Pareto:
-    """:func:`pareto` of checked arguments."""
+    """Runs :func:`pareto` with checked arguments."""
     calibration = costs.calibration
     assert calibration is not None
     precisions = tuple(p for p in costs.precisions if p is not Precision.FLOAT32)
@@ -182,8 +182,8 @@ def _search(
 def _affordable(
     simulation: PrecisionSimulation, samples: Sequence[Sample], accuracy_s: float
 ) -> int:
-    """Samples for whole plans, that so many seconds allow: what one takes, float16 everywhere, is
-    tried."""
+    """Returns the number of samples for whole plans that the seconds allow, from the duration of
+    one sample in float16, or with a recipe in 8 bits, wherever that can run."""
     everything = range(len(simulation.program.units.units))
     precision = Precision.FLOAT16 if simulation.recipe is None else Precision.INT8
     assignment = {
@@ -198,7 +198,7 @@ def _affordable(
 
 
 def _data(samples: Sequence[Sample], n: int) -> Data:
-    """So many of the samples, evenly spaced."""
+    """Returns ``n`` of the samples, evenly spaced."""
     places = np.unique(np.linspace(0, len(samples) - 1, min(n, len(samples))).round().astype(int))
     chosen = [samples[place] for place in places.tolist()]
     targets = [sample.target for sample in chosen]
@@ -210,8 +210,8 @@ def _data(samples: Sequence[Sample], n: int) -> Data:
 class Pareto:
     """Plans of which none is both faster and more accurate than another, the fastest first.
 
-    :func:`nnapi_prof.pareto` makes one. Beside them stand the baselines: one precision for all, and
-    the orders that lower units one after the other.
+    :func:`nnapi_prof.pareto` makes one. It also has baselines: one precision for all, and fixed
+    orders in which units get a lower precision one after the other.
     """
 
     costs: Costs = field(repr=False)
@@ -222,17 +222,17 @@ class Pareto:
     sensitivity: tuple[tuple[float, ...], ...] = field(repr=False, default=())
     """[unit][precision]: the error that a unit alone causes; inf where it cannot run so."""
     precisions: tuple[Precision, ...] = ()
-    """Of :attr:`sensitivity`'s columns."""
+    """The precisions of :attr:`sensitivity`'s columns."""
     notes: tuple[str, ...] = ()
 
     @property
     def simulated(self) -> bool:
-        """Its latencies are those of a simulated phone."""
+        """Whether its latencies are those of a simulated phone."""
         return self.costs.simulated
 
     def within(self, budget: float) -> FrontPoint:
-        """The fastest plan whose error keeps to a budget (0.02: 2 %), on the calibration data and
-        on held-out data, too.
+        """Returns the fastest plan whose error keeps to a budget (0.02: 2 %), both on the
+        calibration data and on held-out data.
 
         Raises PartitionError where none does.
         """
@@ -247,13 +247,13 @@ class Pareto:
         )
 
     def passed_over(self, budget: float) -> tuple[FrontPoint, ...]:
-        """Faster plans that keep to a budget on the calibration data, but not on held-out data."""
+        """Returns plans that keep to a budget on the calibration data but not on held-out data."""
         return tuple(point for point in self.points if point.error <= budget < point.held_out.error)
 
     def frame(self) -> pd.DataFrame:
-        """One row for each point, then each baseline: ``plan``, ``is_baseline``, ``latency_ms``,
-        ``error``, ``held_out_error``, ``held_out_low``, ``held_out_high``, ``sqnr_db``,
-        ``segments`` (how many), and the share of units in each precision."""
+        """Returns one row for each point, then each baseline: ``plan``, ``is_baseline``,
+        ``latency_ms``, ``error``, ``held_out_error``, ``held_out_low``, ``held_out_high``,
+        ``sqnr_db``, ``segments`` (how many), and the share of units in each precision."""
         import pandas as pd
 
         return pd.DataFrame(self._rows())
@@ -315,11 +315,11 @@ def costs_within(
     memory_mb: int | None,
     listener: Listener,
 ) -> Costs:
-    """Costs of the model in the precisions of the fastest plan of a front that keeps to a budget,
-    on held-out data, too.
+    """Measures the model in the precisions of a front's fastest plan that keeps to a budget, also
+    on held-out data.
 
-    It is measured on the accelerators that this plan uses, conversions at borders among its units:
-    its precisions stand, what runs where may still become better. Raises PartitionError where no
+    It is measured on the accelerators of this plan, with the conversions between precisions as
+    units: its precisions are fixed, its targets may still improve. Raises PartitionError where no
     plan keeps to the budget.
     """
     point = front.within(budget)
@@ -349,7 +349,7 @@ def costs_within(
 
 
 def mixed_model(front: Pareto, point: FrontPoint, budget: float | None) -> Model:
-    """The model with a point's units in 8 bits, and all that a report says of the choice."""
+    """Returns the model with a point's units in 8 bits, and the data of that choice for reports."""
     model = front.costs.model
     precisions = point.precisions(len(model.graph.units))
     calibration = front.costs.calibration

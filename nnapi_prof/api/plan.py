@@ -1,4 +1,4 @@
-"""Plans of a model: what runs where, why, and how fast that should be."""
+"""Plans of a model: the target of each segment, the reason for it, and the predicted latency."""
 
 from __future__ import annotations
 
@@ -54,45 +54,46 @@ class ModelPlan:
     plans: tuple[Plan, ...] = field(repr=False)
     """The plan, then its baselines."""
     device: str
-    """The device that it is for, for people."""
+    """The name of its device, for people."""
     conditions: Conditions
-    """Under which it is to run."""
+    """The conditions under which it runs."""
     estimated: bool = False
-    """Nothing of its costs was measured."""
+    """Whether its costs are estimates without any measurement."""
     device_spec: str | None = None
-    """What ``device=`` takes for its device; None where none was asked."""
+    """Its device as ``device=`` takes it; None where no device was used."""
     costs: Costs | None = field(default=None, repr=False)
-    """What it was made from; None where it was read from a folder."""
+    """The costs that it was made from; None where it was read from a folder."""
     converted: Bundle | None = field(default=None, repr=False)
-    """With its regions converted for the device, where they are already."""
+    """The plan with its regions converted for the device; None before that."""
     objective: Objective | None = None
-    """What was made least, where that is not the latency."""
+    """The objective that it minimises; None for latency."""
     objective_values: tuple[float, ...] = ()
-    """Of each plan, in the objective's unit."""
+    """The value of each of ``plans``, in the objective's unit."""
     search: PlanSearch | None = field(default=None, repr=False)
-    """What the search for it came to; None where this was read from a folder, or is for frames."""
+    """The result of the search for it; None where it was read from a folder, or is for frames."""
     frames: FramePlan | None = None
-    """How many frames run at once, and by which of ``plans``; None where it is for one frame."""
+    """The number of frames that run at once, and their ``plans``; None for one frame."""
     throughput: PredictedThroughput | None = field(default=None, repr=False)
-    """What was predicted of frames at once; None where it is for one frame, or was read from a
+    """The prediction for many frames at once; None for one frame, or where it was read from a
     folder."""
     advice: tuple[Advice, ...] = field(default=(), repr=False)
-    """What would make it faster, where :func:`nnapi_prof.advise` was asked."""
+    """Suggestions of :func:`nnapi_prof.advise` for a faster plan."""
     folder: Path | None = None
-    """Where it was read from, or written to by :func:`nnapi_prof.go`."""
+    """The folder that it was read from, or that :func:`nnapi_prof.go` wrote it to."""
     parallel: ParallelPlan | None = field(default=None, repr=False)
-    """What was predicted of one frame's branches at once, where that was asked for."""
+    """The prediction for one frame's branches at once, where the objective was Parallel."""
 
     @property
     def best(self) -> Plan | None:
-        """The plan of least latency, however many segments it takes; ``best.proof`` says how far
-        from the optimum it can be. None where this was read from a folder."""
+        """The plan of the lowest latency, with any number of segments; ``best.proof`` bounds its
+        distance from the optimum. None where this was read from a folder."""
         return None if self.search is None else self.search.best
 
     @property
     def curve(self) -> tuple[CurvePoint, ...]:
-        """The least latency (of another objective, a million times its value) for each number of
-        segments up to the best plan's, with a bound; empty where this was read from a folder."""
+        """The lowest latency in ns (for another objective, a million times its value) for each
+        number of segments up to the best plan's, with a bound; empty where this was read from a
+        folder."""
         return () if self.search is None else self.search.curve
 
     @property
@@ -107,7 +108,7 @@ class ModelPlan:
 
     @property
     def simulated(self) -> bool:
-        """Its latencies are those of a simulated phone."""
+        """Whether its latencies are those of a simulated phone."""
         return self.plan.simulated
 
     @property
@@ -117,16 +118,16 @@ class ModelPlan:
 
     @property
     def uncertainty(self) -> float | None:
-        """Relative error that nine of ten predictions kept to when the phone's description was
-        made. None where it is unknown, or costs were measured."""
+        """The relative error that nine of ten predictions stayed below when the phone's description
+        was made. None where it is unknown, or costs were measured."""
         priced = None if self.costs is None else self.costs.priced
         return priced.plan_error(self.plan) if isinstance(priced, EstimatedCosts) else None
 
     def segments(self) -> pd.DataFrame:
-        """One row for each segment of the plan, in order: ``segment``, ``target``, ``units`` (their
-        numbers), ``label``, ``predicted_ms``, ``low_ms`` and ``high_ms`` (95 % interval, NaN where
-        there is none), ``basis`` (``measured`` whole, ``sum`` of measured parts, ``estimated``),
-        ``cause``."""
+        """Returns one row for each segment of the plan, in order: ``segment``, ``target``,
+        ``units`` (their numbers), ``label``, ``predicted_ms``, ``low_ms`` and ``high_ms`` (95 %
+        interval, NaN where there is none), ``basis`` (``measured`` whole, ``sum`` of measured
+        parts, ``estimated``), ``cause``."""
         import pandas as pd
 
         rows = []
@@ -149,9 +150,9 @@ class ModelPlan:
         return pd.DataFrame(rows)
 
     def frame(self) -> pd.DataFrame:
-        """One row for the plan and each baseline: ``plan``, ``segments`` (how many),
-        ``predicted_ms``, ``against_plan`` (its latency as a multiple of the plan's) and, where
-        another objective was asked for, ``objective`` in its unit."""
+        """Returns one row for the plan and each baseline: ``plan``, ``segments`` (how many),
+        ``predicted_ms``, ``against_plan`` (its latency as a multiple of the plan's) and, for
+        another objective, ``objective`` in its unit."""
         import pandas as pd
 
         rows = []
@@ -171,10 +172,10 @@ class ModelPlan:
         return plan.predicted_ns / self.plan.predicted_ns if self.plan.predicted_ns else 1.0
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the plan, its regions and the model to a folder, as ``nnapi-prof partition`` does;
-        returns its path. A bundle that stands there is replaced.
+        """Writes the plan, its regions and the model to a folder, like ``nnapi-prof partition``,
+        and returns the path. An existing bundle is replaced.
 
-        Raises UsageError where it cannot be written, or no device was asked for.
+        Raises UsageError where it cannot be written, or has no device.
         """
         folder = Path(path)
         if self.costs is not None and self.costs.origin is not None:
@@ -193,7 +194,8 @@ class ModelPlan:
     def bundle(self) -> Bundle:
         """The plan with its regions converted for its device.
 
-        Raises UsageError where no device was asked, UnsupportedOp where a region cannot be had.
+        Raises UsageError where no device was used, UnsupportedOp where a region cannot be
+        converted.
         """
         if self.converted is not None:
             return self.converted
@@ -207,7 +209,7 @@ class ModelPlan:
         return self.new_bundle(info)
 
     def refuse_estimate(self) -> None:
-        """Raises UsageError where it is estimated for a chip that is not there."""
+        """Raises UsageError for a plan that was estimated for a chip, which no device runs."""
         if self.costs is not None and self.costs.origin is not None:
             raise UsageError(
                 f"this plan is estimated for {self.costs.origin.device}, and no device runs it",
@@ -215,14 +217,14 @@ class ModelPlan:
             )
 
     def bundle_for(self, info: AgentInfo) -> Bundle:
-        """The plan with its regions converted for a device: its own, if it has one already, else
-        that of ``info``. Raises what :func:`nnapi_prof.execution.build.bundle_of` raises."""
+        """Returns the plan with its regions converted for its own device, if it has one, else for
+        that of ``info``. Raises the errors of :func:`nnapi_prof.execution.build.bundle_of`."""
         if self.converted is not None or (self.costs and self.costs.agent_info):
             return self.bundle
         return self.new_bundle(info)
 
     def new_bundle(self, info: AgentInfo) -> Bundle:
-        """The plan with its regions converted for a device anew."""
+        """Converts the regions of the plan for a device, even if they were converted before."""
         program, file = self.model.program, f"model{self.model.path.suffix}"
         fits, notes = None, self.model.notes
         if self.costs is not None:
@@ -244,7 +246,7 @@ class ModelPlan:
         *,
         costs: str | os.PathLike[str] | None = None,
     ) -> Path:
-        """Writes a report with predictions only; ``Result.report`` has what was measured, too.
+        """Writes a report with predictions only; ``Result.report`` also has measurements.
 
         Arguments and errors are those of :meth:`nnapi_prof.Result.report`.
         """
@@ -259,8 +261,8 @@ class ModelPlan:
         costs: str | os.PathLike[str] | None = None,
         bundle: Bundle | None = None,
     ) -> ReportData:
-        """All that a report of it shows. ``costs`` is a cost table, asked where the plan was read
-        from a folder; ``bundle`` that which ran, where it is another than the plan's own.
+        """Returns the data of a report. ``costs`` is a cost table, used where the plan was read
+        from a folder; ``bundle`` is the one that ran, if it is not the plan's own.
 
         Raises CostError where the table lacks the model, UsageError where nothing was measured.
         """
@@ -347,7 +349,7 @@ def read_plan(path: str | os.PathLike[str]) -> ModelPlan:
     """Reads a plan from ``path``, a folder that :meth:`ModelPlan.save` or ``nnapi-prof partition``
     wrote.
 
-    Raises UsageError where there is none, SerializationError where it is damaged.
+    Raises UsageError where there is no plan, SerializationError where it is damaged.
     """
     folder = Path(path)
     if is_chip_plan(folder):
@@ -395,32 +397,31 @@ PREDICTED: Mapping[ContentionBasis, str] = {
 
 @dataclass(frozen=True)
 class PredictedThroughput:
-    """Predicted frames per second of throughput plans, and of their rivals.
+    """Predicted frames per second of throughput plans, and of their baselines.
 
-    The costs were measured one at a time and a contention is applied to them: nothing of it was
-    measured at once. ``nnapi_prof.partition(model, costs, Throughput()).throughput`` is one.
+    Units were measured one at a time and slowed down by the contention; the rates themselves were
+    not measured. ``nnapi_prof.partition(model, costs, Throughput()).throughput`` is one.
     """
 
     model: Model
     device: str
-    """The device that it is for, for people."""
+    """The name of its device, for people."""
     plan: ThroughputPlan = field(repr=False)
-    """The plans with their shares, what they load each processor with, and the curve."""
+    """The plans with their shares, the load of each processor, and the curve."""
     contention: Slowdowns
-    """What it was planned with, of the processors that the plans use, and whether that was
-    measured."""
+    """The slow-downs of the plans' processors that it was planned with, measured or assumed."""
     simulated: bool
     estimated: bool
-    """Nothing of its costs was measured."""
+    """Whether its costs are estimates without any measurement."""
 
     @property
     def frames_per_second(self) -> float:
-        """Predicted, with as many frames in flight as were asked for."""
+        """The predicted rate, with the requested number of frames in flight."""
         return self.plan.frames_per_second
 
     @property
     def most_per_second(self) -> float:
-        """No plans and no order of frames do more, by these costs."""
+        """The upper bound of the rate, for any plans and order of frames under these costs."""
         return self.plan.most_per_second
 
     @property
@@ -429,7 +430,7 @@ class PredictedThroughput:
         return {rate.rule.value: rate.frames_per_second for rate in self.plan.baselines}
 
     def curve(self) -> pd.DataFrame:
-        """Frames per second and latency (ms) by frames in flight."""
+        """Returns one row for each number of frames in flight: frames per second, latency (ms)."""
         import pandas as pd
 
         return pd.DataFrame(

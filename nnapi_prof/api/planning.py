@@ -1,4 +1,4 @@
-"""From a model and its costs to a plan: for one frame, for many at once, within an error."""
+"""Planning from a model and its costs: for one frame, for many at once, within an error."""
 
 from __future__ import annotations
 
@@ -88,12 +88,11 @@ def partition(
     progress: Callable[[Progress], None] | None = None,
     listener: Listener | None = None,
 ) -> ModelPlan:
-    """Chooses what runs where: the exact optimum under the costs, and its baselines.
+    """Finds the exact optimum under the costs: the target of each unit; and its baselines.
 
     ``costs`` are :class:`nnapi_prof.Costs`; ``costs.adjusted(...)`` plans for another objective
-    than latency. Costs all of one's own are a ``nnapi_prof.partition.CostTable``: arrays of what
-    each unit, an invocation and a transferred byte cost on each target, in ns or whatever is to be
-    least.
+    than latency. A user's own costs are a ``nnapi_prof.partition.CostTable``: arrays of the costs
+    of each unit, an invocation and a transferred byte on each target, in ns or another unit.
 
     The ``objective`` is one of
 
@@ -103,26 +102,25 @@ def partition(
       costs in several precisions (:func:`nnapi_prof.profile` with ``precisions``). The model with
       its units in 8 bits is measured and planned on the device.
     * :class:`nnapi_prof.Parallel`: branches of one frame may run at once. Where a bound promises
-      less than 15 % nothing is tried (``ModelPlan.parallel`` has its figures). A schedule is taken
-      only if it runs faster on the device than the serial plan.
+      less than 15 % no schedule is tried (``ModelPlan.parallel`` has its figures). A schedule is
+      chosen only if it runs faster on the device than the serial plan.
     * :class:`nnapi_prof.Throughput`: processors work at once on different frames, and the plan is a
-      mixture: each frame takes one of several plans. On a device the mixture, whole frames in turn,
-      one plan as a pipeline and the best single device run, and the way of most frames per second
-      is taken.
+      mixture: each frame takes one of several plans. The mixture, whole frames in turn, one plan as
+      a pipeline and the best single device run on a device, and the one with most frames per second
+      is chosen.
 
-    Planning takes ``seconds`` at most (None: 10, for throughput 30; Parallel takes it twice);
-    Ctrl-C ends it with the best plan until then, and a note.
+    Planning takes at most ``seconds`` (None: 10, for throughput 30; Parallel takes it twice);
+    Ctrl-C ends it with the best plan so far, and a note.
 
-    With ``verify`` plan and baselines run whole on ``device`` (the one that was profiled, if not
-    said), and the one that is fastest end to end becomes the plan, as ``nnapi-prof partition`` does
-    it; None does so where a device was profiled and latency alone is asked for. A latency contains
-    copies from and to an app's buffers, with the ``boundary`` ``"model"`` it does not.
-    ``cooldown_s``, ``memory_mb``, ``progress`` and ``listener`` are those of
-    :func:`nnapi_prof.profile`. For a ``device`` that is open already the plan's regions are
-    converted at once.
+    With ``verify`` plan and baselines run whole on ``device`` (default: the one that was profiled),
+    and the one that is fastest end to end becomes the plan, as in ``nnapi-prof partition``; None
+    means that where a device was profiled and latency is the only objective. A latency contains
+    copies from and to an app's buffers, unless the ``boundary`` is ``"model"``. ``cooldown_s``,
+    ``memory_mb``, ``progress`` and ``listener`` are those of :func:`nnapi_prof.profile`. For a
+    ``device`` that is open already the plan's regions are converted at once.
 
-    Raises UsageError where an argument names what is not there, PartitionError where no plan keeps
-    to what is asked, DeviceError where the device fails.
+    Raises UsageError where an argument names something unknown, PartitionError where no plan meets
+    the constraints, DeviceError where the device fails.
     """
     listener = listener or to_log(progress)
     chosen = as_model(model)
@@ -170,8 +168,8 @@ def partition(
 
 
 def _own_costs(model: Model, costs: Costs | CostTable) -> Costs | None:
-    """Return the costs if they are ours, None if they are a user's. Raises UsageError where they
-    are neither, or another model's."""
+    """Return :class:`.Costs` as they are, None for a user's table. Raises UsageError for anything
+    else, or another model's costs."""
     if not isinstance(costs, Costs):
         if not isinstance(costs, CostTable):
             raise UsageError(
@@ -189,7 +187,7 @@ def _own_costs(model: Model, costs: Costs | CostTable) -> Costs | None:
 
 
 def _refuse_precisions(costs: Costs | None) -> None:
-    """Raises UsageError for costs in several precisions, of which only an error chooses."""
+    """Raises UsageError for costs in several precisions, which need an error budget."""
     if costs is not None and costs.calibration is not None:
         raise UsageError(
             for_caller(
@@ -215,7 +213,7 @@ def _verified(
     settings: RunOptions,
     listener: Listener,
 ) -> ModelPlan:
-    """:func:`_on_device` for one frame, where only an unconstrained plan of latency is verified."""
+    """Runs :func:`_on_device` for one frame, and verifies only an unconstrained plan of latency."""
     measured = planned.costs is not None and planned.costs.measured is not None
     plain = measured and not planned.objective_values and not objective.is_constrained
     if verify and not plain:
@@ -288,7 +286,7 @@ def _fastest(
     device: str | AgentClient | None,
     listener: Listener,
 ) -> ModelPlan:
-    """The plan of least latency, or of least of another objective, of one frame."""
+    """Finds the plan of one frame that minimises latency or another objective."""
     own = costs if isinstance(costs, Costs) else None
     table = costs.table if isinstance(costs, Costs) else costs
     with listener.working("planning"):
@@ -336,8 +334,8 @@ def _on_device(
     settings: RunOptions,
     listener: Listener,
 ) -> ModelPlan:
-    """The plan converted for the device, where one is open or it is to run there; and what is
-    fastest there, where it is to (``verify`` None: where a device was profiled)."""
+    """Converts the plan where ``device`` is open already or ``verify`` is set, and with ``verify``
+    (None: where a device was profiled or is open) picks the plan that is fastest on the device."""
     if verify is None:
         verify = planned.device_spec is not None or isinstance(device, AgentClient)
     if not verify and not isinstance(device, AgentClient):
@@ -373,7 +371,8 @@ def verified(
     options: RunOptions,
     listener: Listener = SILENT,
 ) -> Bundle:
-    """The bundle with the plan that is fastest end to end (:mod:`nnapi_prof.execution.timing`)."""
+    """Returns the bundle with the plan that is fastest end to end, see
+    :mod:`nnapi_prof.execution.timing`."""
     heard = listener.counting(VERIFYING, len(bundle.plans))
     return choose_measured(bundle, program, client, options, heard)
 
@@ -381,7 +380,7 @@ def verified(
 VERIFYING_FRAMES = "running frames at once"
 """The phase in which ways of running frames run before one is chosen."""
 DISPATCHES = (Dispatch.OLDEST,)
-"""What the runtime library's queue does."""
+"""Order in which the runtime library's queue serves frames."""
 
 
 def partition_frames(
@@ -392,15 +391,15 @@ def partition_frames(
     seconds: float | None = None,
     listener: Listener = SILENT,
 ) -> tuple[tuple[Plan, ...], FramePlan, PredictedThroughput]:
-    """Plan as :func:`nnapi_prof.partition` with the objective :class:`nnapi_prof.Throughput`,
-    before anything runs: return all plans, how frames take them, and what is predicted.
+    """Plan for :func:`nnapi_prof.partition` with the objective :class:`nnapi_prof.Throughput`,
+    without running anything. Return all plans, their use by frames, and the prediction.
 
-    The plan is a mixture: each frame takes one of its plans. Planning takes ``seconds`` at most
-    (None: 30) and a second or two of simulated queues; Ctrl-C ends it with the best plans until
-    then.
+    The plan is a mixture: each frame takes one of its plans. Planning takes at most ``seconds``
+    (None: 30), plus a second or two for simulated queues; Ctrl-C ends it with the best plans so
+    far.
 
-    Raises UsageError where an argument is none, PartitionError where a unit runs on no processor
-    of the device, or nothing keeps to what is asked.
+    Raises UsageError for adjusted costs, PartitionError where a unit runs on no processor of the
+    device, or no plan meets the constraints.
     """
     if costs.objective is not None:
         raise UsageError(
@@ -437,7 +436,7 @@ def partition_frames(
 
 
 def _slowdowns(costs: Costs, priced: CostTable, contention: Contention | None) -> Slowdowns:
-    """Return the contention that was given, else that of the costs."""
+    """Return the given contention, else that of the costs."""
     return costs.contention if contention is None else given(priced.targets, contention)
 
 
@@ -448,8 +447,8 @@ def plan_branches(
     seconds: float | None,
     listener: Listener = SILENT,
 ) -> ParallelPlan:
-    """Find a schedule of one frame whose segments may overlap, with the bound that says first
-    whether it is worth looking for one. Planning takes ``seconds`` at most. Raises as
+    """Find a schedule of one frame whose segments may overlap; a bound first decides whether the
+    search is worthwhile. Planning takes at most ``seconds``. Raises the errors of
     :func:`partition_frames`."""
     if costs.objective is not None:
         raise UsageError(f"these costs are {costs.objective}: branches at once are for latency")

@@ -1,4 +1,4 @@
-"""Measuring what a model's units cost on a device's targets."""
+"""Measurement of the costs of a model's units on a device's targets."""
 
 from __future__ import annotations
 
@@ -56,35 +56,35 @@ def profile(
     progress: Callable[[Progress], None] | None = None,
     listener: Listener | None = None,
 ) -> Costs:
-    """Measures a model's units and regions on a device, as ``nnapi-prof profile`` does.
+    """Measures a model's units and regions on a device, like ``nnapi-prof profile``.
 
-    ``device`` is a serial, ``HOST:PORT``, ``local`` or ``sim:NAME``; None the only phone, else a
-    simulated one; or one that is open already; or a Snapdragon that is not there,
-    ``"qnn:SM8750/fp16"`` or ``/int8``, whose NPU's costs Qualcomm's simulator estimates (the extra
-    ``qnn``): these are never stored. ``costs`` is the cost table, an SQLite file, a
-    PostgreSQL URL or a table that is open; None ``$NNAPI_PROF_COSTS``, else a file in the user's
-    data folder. What it has for this device and these conditions is not measured again, unless
-    ``MeasureOptions(fresh=True)``.
+    ``device`` is a serial, ``HOST:PORT``, ``local`` or ``sim:NAME``; None for the only phone, else
+    a simulated one; or a device that is open already. For a Snapdragon, ``"qnn:SM8750/fp16"`` or
+    ``/int8``, Qualcomm's simulator estimates the NPU's costs without a phone (this requires the
+    extra ``qnn``); these are never stored. ``costs`` is the cost table, an SQLite file, a
+    PostgreSQL URL or a table that is open; None for ``$NNAPI_PROF_COSTS``, else a file in the
+    user's data folder. Its measurements for this device and these conditions are not repeated,
+    unless ``MeasureOptions(fresh=True)``.
 
     The ``conditions`` are :class:`nnapi_prof.ConditionOptions`, as ``ConditionOptions(threads=4)``,
     or those of other costs (``Costs.conditions``). By default a trial of some units decides the
     number of threads (:attr:`Costs.thread_trial`; ``Costs.conditions`` has the number).
     ``options`` are :class:`nnapi_prof.MeasureOptions`, as ``MeasureOptions(refine=False, runs=5)``:
-    what is measured, and how often. ``gates`` are :class:`nnapi_prof.Gates`: the state of the phone
-    that is waited for before it is measured. ``progress`` is called with a
-    :class:`nnapi_prof.Progress` after each measurement; a ``listener`` hears notes, too, in place
-    of it.
+    the kinds and number of measurements. ``gates`` are :class:`nnapi_prof.Gates`: the state of the
+    phone to wait for before measurements. ``progress`` is called with a
+    :class:`nnapi_prof.Progress` after each measurement; a ``listener`` also hears notes, and
+    replaces it.
 
     ``precisions`` (``float32``, ``relaxed``, ``float16``, ``int8``) measures a float model in each,
     for :func:`nnapi_prof.pareto` and for plans :class:`nnapi_prof.Within` an error; float32 is
-    always among them. For 8 bits the model is calibrated with ``calibration``: any iterable of
+    always included. For 8 bits the model is calibrated with ``calibration``: any iterable of
     inputs, such as a DataLoader, a ``.pt`` or ``.npz`` file, or a ``"module:function"`` that
-    returns an iterable; of at most ``samples`` (None: 128) a quarter is held out. None takes the
+    returns an iterable. A quarter of at most ``samples`` (None: 128) is held out. None takes the
     inputs bundled with the model, else random ones.
 
-    Raises NnapiProfError: DeviceError where the device fails (what was measured is kept),
-    UsageError, CostError. Ctrl-C raises :class:`nnapi_prof.api.costs.Interrupted`, a
-    KeyboardInterrupt; what was measured is kept, too.
+    Raises NnapiProfError: DeviceError where the device fails, UsageError, CostError. Ctrl-C raises
+    :class:`nnapi_prof.api.costs.Interrupted`, a KeyboardInterrupt. Measurements are kept in both
+    cases.
     """
     asked = ConditionOptions.of(conditions)
     chosen_precisions = precisions_of(precisions, asked.conditions)
@@ -116,7 +116,7 @@ def profile(
 def profile_options(
     conditions: ConditionOptions, options: MeasureOptions, gates: Gates, *, copies: bool = True
 ) -> ProfileOptions:
-    """Put together the options of a session."""
+    """Combine the options of a profile."""
     return ProfileOptions(
         **{name: getattr(options, name) for name in options_of(MeasureOptions)},
         conditions=conditions.conditions,
@@ -133,7 +133,7 @@ def profile_on(
     options: ProfileOptions,
     listener: Listener,
 ) -> Costs:
-    """:func:`profile` where device and table are open already."""
+    """Run :func:`profile` with a device and a table that are open already."""
     note_sleep(client, listener)
     note_float16(client.info(), options.conditions.precision, listener)
     listener.busy(f"{model.name} on {describe(client.info())}")
@@ -144,8 +144,8 @@ def profile_on(
 
 
 def with_trial(costs: Costs, trial: ThreadTrial | None) -> Costs:
-    """The costs with the trial that decided their number of threads. What it measured for the
-    profile was not known before, but measured."""
+    """Return the costs with the trial that chose their number of threads. The trial's measurements
+    that the profile reused count as new ones."""
     outcome = costs.outcome
     if outcome is not None and trial is not None and trial.n_kept:
         outcome = replace(
@@ -163,8 +163,8 @@ def with_threads(
     options: ProfileOptions,
     listener: Listener,
 ) -> tuple[ProfileOptions, ThreadTrial | None]:
-    """The options with the number of threads that a trial came to, where one is to decide, and the
-    trial. Raises Interrupted."""
+    """Run a trial for the number of threads where the options request one. Return the options with
+    that number, and the trial. Raises Interrupted."""
     if not options.threads_by_trial:
         return options, None
     try:
@@ -195,7 +195,7 @@ def with_threads(
 
 
 def threads_sentence(trial: ThreadTrial | None) -> str:
-    """Describes the result of a trial."""
+    """Describe the result of a trial."""
     if trial is None:
         return "the CPU gets 1 thread: there is nothing to choose from"
     first = min(trial.ns)
@@ -216,7 +216,7 @@ def threads_sentence(trial: ThreadTrial | None) -> str:
 
 
 def note_float16(info: AgentInfo, precision: Precision, listener: Listener) -> None:
-    """Tell that the CPU does not compute in float16 where accelerators may, or does so slowly."""
+    """Report where the CPU computes in float32 instead of float16, or slowly in float16."""
     if precision not in (Precision.RELAXED, Precision.FLOAT16):
         return
     if not info.cpu_float16.serves(precision):
@@ -231,7 +231,7 @@ def note_float16(info: AgentInfo, precision: Precision, listener: Listener) -> N
 
 
 def note_sleep(client: AgentClient, listener: Listener) -> None:
-    """Tell, before anything is measured, that a phone's screen is off or that it may suspend."""
+    """Report, before measurements, that a phone's screen is off or that it may suspend."""
     if not is_phone(client, client.info()):
         return
     state = read_state(client)
@@ -257,7 +257,7 @@ def _profile_precisions(
     precisions: tuple[Precision, ...],
     data: CalibrationOptions,
 ) -> Costs:
-    """:func:`profile_on` in several precisions."""
+    """Run :func:`profile_on` in several precisions."""
     from nnapi_prof.execution.profile.precisions import profile_precisions
 
     calibration = calibrate_model(model, client.info(), precisions, data, listener)
@@ -288,7 +288,7 @@ def _costs_of(
     priced: FittedCosts | None,
     calibration: Calibration | None = None,
 ) -> Costs:
-    """Returns the measured costs. Raises Interrupted where the profile is incomplete."""
+    """Return the measured costs. Raises Interrupted where the profile is incomplete."""
     device, location = describe(client.info()), str(store.location)
     if outcome.interrupted or priced is None:
         raise Interrupted(device, location, outcome)

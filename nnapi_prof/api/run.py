@@ -1,4 +1,4 @@
-"""Runs a plan on a device, beside eager PyTorch: measured latency, and outputs compared."""
+"""Runs a plan on a device, measures its latency, and compares its outputs with eager PyTorch's."""
 
 from __future__ import annotations
 
@@ -59,22 +59,22 @@ def run(
     sizes: Sequence[str] = (),
     listener: Listener | None = None,
 ) -> Result:
-    """Runs a plan on a device, as ``nnapi-prof run`` does, and compares its outputs.
+    """Runs a plan on a device, like ``nnapi-prof run``, and compares its outputs.
 
-    ``plan`` is a :class:`nnapi_prof.ModelPlan` or the folder of one. ``device`` is that of
-    :func:`nnapi_prof.profile`; None the one that the plan was made on. ``inputs`` are tensors of
-    the shapes that it was made for; None the model's bundled ones, else random ones, of ``seed``.
-    ``runs`` of each plan are recorded, of the ``baselines``, too. ``frames`` are run besides, many
-    at once, in each way that the plan was made with (:meth:`Result.frames`); of a plan that was not
-    made for frames at once with its own lanes, and with each baseline's. Latencies contain copies
-    from and to an app's buffers, with the ``boundary`` ``"model"`` they do not. ``tolerance`` is
-    the largest difference of an output relative to its largest value; None 1e-4, in less than
-    float32 2e-2.
-    ``cpus``, ``cooldown_s`` and ``memory_mb`` are those of :func:`nnapi_prof.profile`. ``sizes``
-    are shapes for inputs whose sizes the plan leaves open, as ``"1x3x256x256"``. A ``listener``
-    hears notes, too, in place of ``progress``.
+    ``plan`` is a :class:`nnapi_prof.ModelPlan` or its folder. ``device`` is that of
+    :func:`nnapi_prof.profile`; None for the one that the plan was made on. ``inputs`` are tensors
+    of the plan's shapes; None for the model's bundled ones, else random ones from ``seed``.
+    ``runs`` is how many runs are recorded for the plan and, with ``baselines``, for each baseline.
+    ``frames`` is how many frames also run, many at once, in each way that the plan was made with
+    (:meth:`Result.frames`); a plan that was not made for frames at once runs them with its own
+    lanes, and with each baseline's. Latencies contain copies from and to an app's buffers, unless
+    the ``boundary`` is ``"model"``. ``tolerance`` is the largest allowed difference of an output
+    relative to its largest value (None: 1e-4, below float32 2e-2). ``cpus``, ``cooldown_s`` and
+    ``memory_mb`` are those of :func:`nnapi_prof.profile`. ``sizes`` are shapes for inputs whose
+    sizes the plan leaves open, as ``"1x3x256x256"``. A ``listener`` also hears notes, and replaces
+    ``progress``.
 
-    Outputs that differ are told in the result (``Result.agrees``), not raised.
+    The result reports outputs that differ (``Result.agrees``); they raise no error.
     Raises AgentError where the plan does not run, DeviceError where the device fails, UsageError.
     """
     options = RunOptions(
@@ -116,7 +116,7 @@ def run(
             else:
                 examples, references = _checked(planned, inputs)
         floats = None
-        if planned.model.mixed is not None:  # what is compared is the same arithmetic
+        if planned.model.mixed is not None:  # the references are in the same arithmetic
             floats, references = references, program.module(*examples)
         bundle = planned.bundle_for(info)
         check_levels(bundle, info, title)
@@ -152,7 +152,7 @@ _NAMES = {
 
 
 def _stored(folder: Path) -> Bundle:
-    """A plan's folder, read before its model is: what is wrong with the path is said at once."""
+    """Reads a plan's folder, without its model, so that errors in the path appear at once."""
     bundle = read_bundle(folder)
     model = folder / bundle.model_file
     if not model.exists():
@@ -164,7 +164,7 @@ def _stored(folder: Path) -> Bundle:
 
 
 def _with_model(bundle: Bundle, path: Path, sizes: Sequence[str], listener: Listener) -> ModelPlan:
-    """A bundle's plan with its model, for ``sizes`` where some are stated."""
+    """Reads the model of a bundle, for ``sizes`` if any, and returns the plan with it."""
     with listener.working(f"reading {path.name}"):
         if sizes:
             bundle, program = at_sizes(bundle, path, sizes)
@@ -184,7 +184,7 @@ def _with_model(bundle: Bundle, path: Path, sizes: Sequence[str], listener: List
 def _checked(
     planned: ModelPlan, inputs: Sequence[Tensor]
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The inputs, and eager PyTorch's outputs for them."""
+    """Checks the inputs, and returns them with eager PyTorch's outputs."""
     examples = planned.model.program.example_inputs
     fit = len(inputs) == len(examples) and all(
         tensors.shape == example.shape and tensors.dtype == example.dtype
@@ -207,8 +207,8 @@ def eager_reference(
     eager: Callable[..., tuple[Tensor, ...]],
     options: RunOptions | None = None,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The inputs to run with, and the outputs that eager PyTorch gives for them; where the model
-    draws random numbers, for those that parts on the host draw."""
+    """Returns the inputs to run with, and eager PyTorch's outputs for them; a model that draws
+    random numbers gets the same numbers as its parts on the host."""
     from nnapi_prof.execution.judgement import choose_inputs
 
     inputs = choose_inputs(program, (options or RunOptions()).seed)
@@ -230,10 +230,10 @@ def run_bundle_on(
     listener: Listener = SILENT,
     floats: Sequence[Tensor] | None = None,
 ) -> RunReport:
-    """:func:`run` where all is open already: runs a bundle under the conditions it was planned
-    for, and compares its outputs with ``references``. Of a bundle with units in 8 bits these are
-    of the quantised model in eager PyTorch, and ``floats`` those of the float one. Raises
-    AgentError where the plan does not run."""
+    """Runs a bundle on an open device, under the conditions it was planned for, and compares its
+    outputs with ``references``. For a bundle with units in 8 bits these are outputs of the
+    quantised model in eager PyTorch, and ``floats`` those of the float model. Raises AgentError
+    where the plan does not run."""
     from nnapi_prof.execution.run import run_bundle
 
     options = (options or RunOptions()).under(bundle.conditions)
@@ -243,48 +243,48 @@ def run_bundle_on(
 
 @dataclass(frozen=True)
 class Result:
-    """A plan as it ran: its latency and that of its baselines, and every output compared."""
+    """Result of a run: latencies of the plan and its baselines, and comparisons of all outputs."""
 
     planned: ModelPlan
     """The plan, with its regions converted for the device it ran on."""
     run: RunReport = field(repr=False)
-    """All that was measured, in ns."""
+    """All measurements, in ns."""
 
     @property
     def simulated(self) -> bool:
-        """It ran on a simulated phone: its latencies are computed, not measured on hardware."""
+        """Whether it ran on a simulated phone, so that its latencies are computed, not measured."""
         return self.run.simulated
 
     @property
     def device(self) -> str:
-        """The device that it ran on, for people."""
+        """The name of its device, for people."""
         return self.run.device
 
     @property
     def conditions(self) -> Conditions:
-        """Under which it was planned."""
+        """The conditions for which it was planned."""
         return self.planned.conditions
 
     @property
     def latency_ms(self) -> float:
-        """Median measured latency of the plan, end to end, in ms; NaN where all of it runs on the
-        host, whose time is not measured."""
+        """The median measured latency of the plan, end to end, in ms; NaN where all of it runs on
+        the host, whose time is not measured."""
         median = self.run.runs[0].median_ns
         return float("nan") if median is None else median / 1e6
 
     @property
     def predicted_ms(self) -> float:
-        """The prediction for that, in ms."""
+        """The predicted latency, in ms."""
         return self.run.runs[0].predicted_ns / 1e6
 
     @property
     def error(self) -> float:
-        """(predicted - measured) / measured."""
+        """The relative error of the prediction: (predicted - measured) / measured."""
         return (self.predicted_ms - self.latency_ms) / self.latency_ms
 
     @property
     def agrees(self) -> bool:
-        """Every output is as close to eager PyTorch's as is allowed."""
+        """Whether every output agrees with eager PyTorch's within the tolerance."""
         return mismatch(self.run) is None
 
     def raise_for_mismatch(self) -> None:
@@ -294,10 +294,10 @@ class Result:
             raise wrong
 
     def frame(self) -> pd.DataFrame:
-        """One row for the plan and each baseline: ``plan``, ``predicted_ms``, ``measured_ms``
-        (median), ``p10_ms``, ``p90_ms`` and ``p95_ms`` (percentiles), ``first_ms`` (the cold run),
-        ``error`` (relative, of the prediction), ``against_plan`` (measured, as a multiple of the
-        plan's), ``runs``, ``failure``."""
+        """Returns one row for the plan and each baseline: ``plan``, ``predicted_ms``,
+        ``measured_ms`` (median), ``p10_ms``, ``p90_ms`` and ``p95_ms`` (percentiles), ``first_ms``
+        (the cold run), ``error`` (relative, of the prediction), ``against_plan`` (measured, as a
+        multiple of the plan's), ``runs``, ``failure``."""
         import numpy as np
         import pandas as pd
 
@@ -326,26 +326,29 @@ class Result:
         return pd.DataFrame(rows)
 
     def frames(self) -> pd.DataFrame:
-        """One row for each way of running many frames at once: ``way``, ``plans`` (how many),
-        ``predicted_per_second`` and ``frames_per_second`` (NaN where unknown), ``error`` (relative,
-        of the prediction), ``against_plan`` (as a multiple of the first one's), ``latency_ms``
-        (median) and ``latency_95_ms`` of a frame, ``frames``, ``same`` (how many gave, bit by bit,
-        what their plan gives alone), ``failure``. Empty where :func:`nnapi_prof.run` was not asked
-        for ``frames``; ``run.frames`` has each frame's times, and the spans of each lane."""
+        """Returns one row for each way of running many frames at once: ``way``, ``plans`` (how
+        many), ``predicted_per_second`` and ``frames_per_second`` (NaN where unknown), ``error``
+        (relative, of the prediction), ``against_plan`` (as a multiple of the first row's),
+        ``latency_ms`` (median) and ``latency_95_ms`` of a frame, ``frames``, ``same`` (how many
+        equal, bit by bit, the output of their plan alone), ``failure``. Empty without ``frames`` in
+        :func:`nnapi_prof.run`; ``run.frames`` has each frame's times, and the spans of each
+        lane."""
         from nnapi_prof.reports.frames import rate_frame
 
         return rate_frame(self.run.frames)
 
     def segments(self) -> pd.DataFrame:
-        """One row for each segment of each plan that ran, predicted beside measured (median)."""
+        """Returns one row for each segment of each plan that ran, predicted and measured
+        (median)."""
         from nnapi_prof.reports.frames import segment_frame
 
         return segment_frame(self.run.runs)
 
     def outputs(self) -> pd.DataFrame:
-        """One row for each output: ``output``, ``shape``, ``max_abs`` (largest difference),
-        ``relative`` (to its largest value), ``tolerance`` (what is allowed), ``agrees``,
-        ``evidence`` (what it is made of: all but ``values`` leaves little to compare)."""
+        """Returns one row for each output: ``output``, ``shape``, ``max_abs`` (largest difference),
+        ``relative`` (to its largest value), ``tolerance`` (largest allowed ``relative``),
+        ``agrees``, ``evidence`` (kind of its content: anything but ``values`` leaves little to
+        compare)."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -364,8 +367,8 @@ class Result:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the plan as :meth:`ModelPlan.save` does, and this run into it, where ``nnapi-prof
-        report`` finds it; returns the folder. Raises UsageError where it cannot be written."""
+        """Writes the plan like :meth:`ModelPlan.save`, with this run for ``nnapi-prof report``, and
+        returns the folder. Raises UsageError where it cannot be written."""
         folder = self.planned.save(path)
         keep_result(folder, self.run)
         return folder
@@ -378,8 +381,9 @@ class Result:
     ) -> Path:
         """Writes a report; returns its path.
 
-        The ending says which: ``.html`` (one self-contained file), ``.md``, ``.trace.json`` (for
-        ui.perfetto.dev). ``costs`` is the cost table, asked where the plan was read from a folder.
+        The suffix decides the format: ``.html`` (one self-contained file), ``.md``, ``.trace.json``
+        (for ui.perfetto.dev). ``costs`` is the cost table, used where the plan was read from a
+        folder.
 
         Raises UsageError where it cannot be written or nothing was measured, CostError where the
         table lacks the model.
@@ -389,8 +393,8 @@ class Result:
         return write(Path(path), self.report_data(costs=costs))
 
     def headline(self, *, costs: str | os.PathLike[str] | None = None) -> str:
-        """The first sentences of a report: what runs where, how long that takes, and what it gains
-        over the fastest rule that needs no partitioner. ``costs`` and errors as of
+        """Returns the first sentences of a report: the plan, its latency, and its gain over the
+        fastest rule that needs no partitioner. ``costs`` and errors are those of
         :meth:`report`."""
         from nnapi_prof.reports.frames import baseline_frame
         from nnapi_prof.reports.headline import headline
@@ -399,7 +403,7 @@ class Result:
         return headline(data, baseline_frame(data.plans, data.run, data.permutes)).sentence
 
     def report_data(self, *, costs: str | os.PathLike[str] | None = None) -> ReportData:
-        """All that a report of it shows, for reports of one's own."""
+        """Returns the data of a report, for custom reports."""
         return self.planned.report_data(self.run, costs=costs)
 
     def __repr__(self) -> str:
@@ -446,14 +450,14 @@ class Result:
 
 
 def keep_result(bundle: Path, report: RunReport) -> Path:
-    """Writes a run's report into its bundle, which keeps earlier ones, too; the file."""
+    """Writes a run's report into its bundle, which keeps earlier ones, and returns the file."""
     from nnapi_prof.execution.report import keep
 
     return keep(bundle, report)
 
 
 def mismatch(report: RunReport) -> MismatchError | None:
-    """The output that is off by more than is allowed, the worst; None where all agree."""
+    """Returns an error for the output that exceeds its tolerance the most; None where all agree."""
     wrong = [check for check in report.checks if not check.ok]
     if not wrong:
         return None
