@@ -244,7 +244,7 @@ def lower_bound(problem: Problem, lanes: Lanes, seconds: float = math.inf) -> Ov
     if programme.n_entries > MOST_ENTRIES:
         return None
     cost, limit, matrix, x = programme.cost, programme.limit, programme.matrix, programme.x
-    solve: Any = linprog  # its stubs know no time limit beside a method
+    solve: Any = linprog  # its stubs have no time limit together with a method
     answer = solve(
         cost,
         A_ub=-matrix,

@@ -1,10 +1,10 @@
-"""Search for the best plan: a file for each step; :mod:`.anytime` runs them in turn.
+"""Search for the best plan: one module per step; :mod:`.anytime` runs them in turn.
 
-Here is what the steps share: the limits of a search, the plans that it has met, its result, and
-loops in C. These are built once for each version into the cache of builds. Building takes one and
-a half seconds with the system's compiler and three with the one of the package ``ziglang``, which
-is always there; loading takes none. The same loops stand in Python in ``tests/partition``, as their
-judge: they take some hundred times longer.
+This module holds what the steps share: the limits of a search, the plans that it has found, its
+result, and loops in C. The loops are built once for each version into the build cache. Building
+takes one and a half seconds with the system's compiler and three with the one of the package
+``ziglang``, which is always installed; loading takes none. ``tests/partition`` has the same loops
+in Python as a reference; they are about a hundred times slower.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from nnapi_prof.toolchain import cache_dir, find_compiler, locked, run_tool
 LOGGER = logging.getLogger(__name__)
 SOURCES = Path(__file__).resolve().parent / "kernels"
 FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-ffp-contract=off")
-"""Without contraction into fused operations sums are those of Python, bit by bit."""
+"""Compiler flags; without contraction into fused operations, sums match Python's bit for bit."""
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The compiled loops, built unless the cache has them.
+    """Returns the compiled loops, and builds them unless they are cached.
 
     Raises BuildError where they cannot be built.
     """
     try:
         return ctypes.CDLL(str(_build(cache_dir())))
-    except OSError as error:  # no room in the cache, or it may not be written
+    except OSError as error:  # the cache is full or read-only
         LOGGER.warning("the partitioner is compiled for this once: %s", error)
         with tempfile.TemporaryDirectory(prefix="nnapi-prof-") as work:
             return ctypes.CDLL(str(_build(Path(work))))
 
 
 def _build(cache: Path) -> Path:
-    """Path of the library in a cache. Raises BuildError where there is no compiler, OSError where
-    the cache cannot be written."""
+    """Returns the path of the library in a cache. Raises BuildError where there is no compiler,
+    OSError where the cache cannot be written."""
     folder = cache / "solver"
     files = sorted(SOURCES.glob("*.[ch]"))
     digest = hashlib.sha256(" ".join((*FLAGS, platform.machine())).encode())
@@ -79,7 +79,7 @@ def _build(cache: Path) -> Path:
 
 
 def pointers(arrays: Sequence[np.ndarray[Any, Any]] | Arrays) -> Any:
-    """A C structure of pointers to some arrays, in their order. They must outlive it.
+    """Returns a C structure of pointers to some arrays, in their order; the arrays must outlive it.
 
     Raises ValueError where one is not contiguous: C would read other numbers than Python.
     """
@@ -92,29 +92,29 @@ def pointers(arrays: Sequence[np.ndarray[Any, Any]] | Arrays) -> Any:
 
 
 def integers(*numbers: int) -> Any:
-    """A C structure of 64-bit integers."""
+    """Returns a C structure of 64-bit integers."""
     return (ctypes.c_int64 * len(numbers))(*numbers)
 
 
 SECONDS = 10.0
 MEMORY_BYTES = 640 << 20
 BOUND_MET = 1e-6
-"""Relative: a plan this close to the bound counts as proven; HiGHS works to about as much."""
+"""Relative gap to the bound below which a plan counts as proven; HiGHS is about as precise."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """Limits of one whole call: time, memory, and effort; and what is good enough.
+    """Limits of one whole call: time, memory, effort, and the gap that is good enough.
 
-    ``effort`` counts steps of compiled loops (a label settled, a unit moved), so that plans do not
-    depend on how fast a machine is as long as ``seconds`` suffice; inf leaves it to the time.
+    ``effort`` counts steps of compiled loops (a label settled, a unit moved), so plans do not
+    depend on the speed of the machine as long as ``seconds`` suffices; inf leaves only the time.
     """
 
     seconds: float = SECONDS
     memory_bytes: int = MEMORY_BYTES
     effort: float = 2e8
     gap: float = 0.0
-    """Relative: a plan that is proven to be this close to the optimum is good enough."""
+    """Relative gap: a plan proven to be this close to the optimum is good enough."""
 
 
 Report = Callable[["Watch"], None]
@@ -122,17 +122,17 @@ Report = Callable[["Watch"], None]
 
 @dataclass
 class Watch:
-    """The part of the limits that is spent; shared by all steps of one call."""
+    """The spent part of the limits, shared by all steps of one call."""
 
     limits: SearchLimits
     report: Report | None = None
-    """Called every now and then with this watch: for a line of progress."""
+    """Function called from time to time with this watch, for a progress line."""
     began: float = field(default_factory=time.monotonic)
     steps: float = 0.0
     interrupted: bool = False
-    """By Ctrl-C: the best plan so far is the answer."""
+    """Whether Ctrl-C ended the search: the best plan so far is the answer."""
     stage: str = ""
-    """The step that is running."""
+    """Name of the running step."""
     best_ns: float = float("inf")
     bound_ns: float = 0.0
 
@@ -158,14 +158,14 @@ class Watch:
         )
 
     def part(self, share: float, of_effort: float = 1.0) -> Watch:
-        """A watch of one step that may take a share of the time and of the effort that are left;
-        what it has spent is known here once it is :meth:`absorbed <absorb>`."""
+        """Returns a watch for one step that may take a share of the remaining time and effort;
+        :meth:`absorb` adds what it has spent to this watch."""
         seconds = self.elapsed_s + share * self.seconds_left
         effort = self.steps + of_effort * max(0.0, self.steps_left)
         return replace(self, limits=replace(self.limits, seconds=seconds, effort=effort))
 
     def absorb(self, part: Watch) -> None:
-        """Counts what a part has spent."""
+        """Adds the effort that a part has spent."""
         self.steps = part.steps
         self.interrupted |= part.interrupted
 
@@ -181,19 +181,19 @@ Plan = tuple[Placement, ...]
 
 @dataclass
 class Pool:
-    """All plans that a search has met within its budgets, the best of them, and what is proven."""
+    """All plans within the budgets that a search has found, the best of them, and the bound."""
 
     problem: Problem
     budgets: Sequence[Budget] = ()
     plans: dict[Plan, float] = field(default_factory=dict)
-    """With their latencies in ns."""
+    """Plans with their latencies in ns."""
     best: Plan | None = None
     best_ns: float = math.inf
     found_by: str = ""
     bound_ns: float = 0.0
     bounded_by: str = "unit costs"
     is_exact: bool = False
-    """Nothing is better, as an exact programme that left nothing out says."""
+    """Whether a complete exact programme has proven that nothing is better."""
 
     def offer(self, placements: Plan, step: str) -> None:
         """Notes a plan that keeps to the budgets."""
@@ -214,7 +214,7 @@ class Pool:
             self.bound_ns, self.bounded_by = bound_ns, step
 
     def is_within(self, gap: float) -> bool:
-        """Whether the best plan is proven to be that close to the optimum, relative."""
+        """Tells whether the best plan is proven to be within a relative gap of the optimum."""
         return self.is_exact or self.best_ns <= self.bound_ns * (1 + gap)
 
     def result(
@@ -224,7 +224,7 @@ class Pool:
         relaxation: Relaxation | None = None,
         rates: Sequence[float] = (),
     ) -> SearchResult | None:
-        """The best plan and its proof; None where no plan was met. See :class:`SearchResult`."""
+        """Returns the best plan and its proof; None where no plan was found."""
         if self.best is None:
             return None
         kind = ProofKind.EXACT
@@ -247,24 +247,24 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The best plan found and what is known about it."""
+    """The best plan found, and its proof."""
 
     placements: Plan
     ns: float
     bound_ns: float
-    """No plan costs less."""
+    """Lower bound of the latency of any plan."""
     kind: ProofKind
     found_by: str
     bounded_by: str
     plans: dict[Plan, float] = field(default_factory=dict, repr=False)
-    """All plans that the search has met, with their latencies in ns."""
+    """All plans that the search has found, with their latencies in ns."""
     costlier: frozenset[Region] = frozenset()
-    """Regions that cost more measured whole than by their parts, and that stood in a plan found."""
+    """Regions in plans found that cost more measured whole than by their parts."""
     steps: float = 0.0
     relaxation: Relaxation | None = field(default=None, repr=False)
-    """Of the problem that was searched, where it was solved."""
+    """Relaxation of the problem that was searched, where it was solved."""
     rates: tuple[float, ...] = ()
-    """Where plans keep to budgets: ns that a step of each is worth."""
+    """Worth in ns of a step of each budget, where plans keep to budgets."""
 
     @property
     def is_optimal(self) -> bool:
@@ -272,7 +272,7 @@ class SearchResult:
 
     @property
     def gap(self) -> float:
-        """How far the plan can be above the optimum, relative to the bound."""
+        """Largest possible excess over the optimum, relative to the bound."""
         if self.is_optimal or self.ns <= self.bound_ns:
             return 0.0
         return self.ns / self.bound_ns - 1 if self.bound_ns > 0 else math.inf

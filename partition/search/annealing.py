@@ -1,9 +1,8 @@
-"""Perturbation: random legal moves of units and segments, accepted at a falling temperature.
+"""Anneal plans: random legal moves of units and segments, accepted at a falling temperature.
 
 S. Kirkpatrick, C. D. Gelatt, M. P. Vecchi, "Optimization by Simulated Annealing", Science 220,
-1983, on a :class:`Labelling`. Costs of moves are exact, regions
-measured whole among them; the random numbers are our own, so that a plan does not depend on where
-it was found.
+1983, on a :class:`Labelling`. Costs of moves are exact, including regions measured whole. The
+random numbers are our own, so a plan does not depend on the machine that found it.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from nnapi_prof.partition.search import Watch, integers, library, pointers
 from nnapi_prof.partition.search.expansion import labelling_of_plan, plan_of_labelling
 
 MANY_READERS = 24
-"""Values with more have their readers counted by phase: looking at each would take longer."""
+"""Number of readers from which they are counted by phase: checking each would take longer."""
 SLICE = 100_000
-"""Moves between two looks at the clock: some 50 ms."""
+"""Moves between two checks of the clock: some 50 ms."""
 STRETCH = 1024
 """Moves between two temperatures."""
 
@@ -32,26 +31,26 @@ STRETCH = 1024
 @dataclass(frozen=True, eq=False)
 class MoveTables(Arrays):
     """Arrays of the problem that moves look up, and the phases. Where a unit runs only inside
-    regions measured whole, ``unit_ns`` has a price that such a region gives back."""
+    regions measured whole, ``unit_ns`` has a price that such a region returns."""
 
     phase_target: Ints
     """[phases]"""
     counted: Ints
     """[values] row of ``Labelling.n_readers`` for values with many readers, else -1"""
     unit_key: Ints
-    """[n] random bits; a set's key is their exclusive or"""
+    """[n] random bits; the key of a set is their exclusive or"""
     region_key: Ints
     """[2^x] keys of regions measured whole, with their target; 0 where there is none"""
     region_ns: Floats
-    """[2^x] what they cost more than their parts, in ns"""
+    """[2^x] cost of these regions over that of their parts, in ns"""
 
 
 class Labelling(NamedTuple):
-    """A plan as a phase for each unit, and what follows from it."""
+    """A plan as a phase for each unit, and values derived from it."""
 
     phase: Ints
     best: Ints
-    """[n] of the best labelling so far"""
+    """[n] phases of the best labelling so far"""
     n_units: Ints
     """[phases]"""
     key: Ints
@@ -59,11 +58,11 @@ class Labelling(NamedTuple):
     n_readers: Ints
     """[counted values, phases]"""
     n_int8: Ints
-    """[values] readers that run in 8 bits; none where nothing is converted"""
+    """[values] readers that run in 8 bits; empty where nothing is converted"""
     random: Ints
     """[n + 1] state of the random numbers, then room for the units of one segment"""
     cost: Floats
-    """[2 or more] ns, now and of the best"""
+    """[2 or more] ns of the current and of the best labelling"""
 
 
 class Annealer:
@@ -83,8 +82,8 @@ class Annealer:
         seed: int,
         watch: Watch,
     ) -> tuple[Placement, ...]:
-        """The best plan met in so many moves from a plan, the temperature falling from ``hot_ns``
-        to ``cold_ns``; fewer where the limits end it."""
+        """Returns the best plan found in so many moves from a plan, the temperature falling from
+        ``hot_ns`` to ``cold_ns``; the limits may end it earlier."""
         tables, labelling = self._moves.begin(placements, self._targets, seed)
         factor = (cold_ns / hot_ns) ** (1 / max(1, moves // STRETCH))
         most = SLICE // STRETCH * STRETCH
@@ -94,10 +93,10 @@ class Annealer:
 
 
 class Moves:
-    """Labellings of one problem to begin with, and what moves of their units look up."""
+    """Initial labellings of one problem, and the tables that moves look up."""
 
     def __init__(self, problem: Problem, converts: bool = True) -> None:
-        """``converts``: what conversions cost is part of what a move costs."""
+        """``converts`` includes conversions in the cost of moves."""
         self._arrays = problem.arrays
         self._converts = converts and problem.arrays.converts
         self._hashed = hashed_regions(problem)
@@ -109,7 +108,7 @@ class Moves:
     def begin(
         self, placements: Sequence[Placement], targets: Sequence[int], seed: int
     ) -> tuple[MoveTables, Labelling]:
-        """A plan as a labelling whose phases may have such targets, with its tables."""
+        """Returns a plan as a labelling whose phases may have such targets, with its tables."""
         a = self._arrays
         phase, phase_target = labelling_of_plan(placements, a.n, targets)
         tables = MoveTables(
@@ -136,7 +135,7 @@ class Moves:
         )
 
     def _int8_readers(self, target: Ints) -> Ints:
-        """``target`` is [n], of each unit."""
+        """Returns the number of 8-bit readers of each value; ``target`` is [n], by unit."""
         a = self._arrays
         if not self._converts:
             return np.zeros(0, dtype=np.int64)
@@ -147,8 +146,8 @@ class Moves:
 def slices(
     moves: int, most: int, stretch: int, hot_ns: float, factor: float, watch: Watch
 ) -> Iterator[tuple[int, float]]:
-    """Numbers of moves to try before the next look at the clock, at most ``most``, and the
-    temperature of each first one; it falls by ``factor`` every ``stretch`` moves."""
+    """Yields the number of moves until the next check of the clock, at most ``most``, and the
+    temperature of the first one; it falls by ``factor`` every ``stretch`` moves."""
     while moves > 0 and not watch.is_over:
         now = min(moves, most)
         yield now, hot_ns
@@ -158,17 +157,17 @@ def slices(
 
 
 class HashedRegions(NamedTuple):
-    """Regions measured whole as a hash table of what they cost more than their parts."""
+    """Hash table of regions measured whole, with their cost over that of their parts."""
 
     unit_ns: Floats
-    """[n, t]: where a unit runs only inside such regions, a price that they give back"""
+    """[n, t]: where a unit runs only inside such regions, a price that they return"""
     unit_key: Ints
     region_key: Ints
     region_ns: Floats
 
 
 def hashed_regions(problem: Problem) -> HashedRegions:
-    """The regions of a problem as moves look them up (:class:`MoveTables`)."""
+    """Returns the regions of a problem for moves to look up (:class:`MoveTables`)."""
     unit_key = np.random.default_rng(3).integers(1 << 40, 1 << WORD, problem.n, dtype=np.int64)
     penalty_ns = 10.0 * _largest_total(problem)
     only_inside = problem.runs & ~np.isfinite(problem.unit_ns)
@@ -197,8 +196,8 @@ def hashed_regions(problem: Problem) -> HashedRegions:
 def anneal(
     tables: MoveTables, labelling: Labelling, moves: int, hot_ns: float, factor: float
 ) -> None:
-    """Tries so many moves of a unit, and now and then of a segment, at a temperature that begins
-    with ``hot_ns`` and falls by ``factor`` every :data:`STRETCH` moves."""
+    """Tries so many moves of a unit, and sometimes of a segment, at a temperature that begins with
+    ``hot_ns`` and falls by ``factor`` every :data:`STRETCH` moves."""
     library().np_anneal(
         ctypes.byref(sizes_of(tables, labelling)),
         ctypes.byref(pointers(tables)),
@@ -210,8 +209,8 @@ def anneal(
 
 
 def typical_move(problem: Problem, plan_ns: float) -> float:
-    """ns: what a move of one unit changes about, of a plan of such a latency; temperatures are
-    shares of it."""
+    """Returns the ns that a move of one unit typically changes in a plan of such a latency;
+    temperatures are shares of it."""
     ns = problem.unit_ns[np.isfinite(problem.unit_ns).any(axis=1)]
     spreads = np.where(np.isfinite(ns), ns, 0.0).max(axis=1) - ns.min(axis=1)
     spread = float(np.median(spreads)) if len(spreads) else 0.0
@@ -219,7 +218,7 @@ def typical_move(problem: Problem, plan_ns: float) -> float:
 
 
 def sizes_of(tables: MoveTables, labelling: Labelling, words: int = 0, lanes: int = 0) -> Any:
-    """``struct np_move_sizes``."""
+    """Returns ``struct np_move_sizes``."""
     return integers(
         *tables.unit_ns.shape,
         len(tables.phase_target),

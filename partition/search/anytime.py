@@ -1,19 +1,19 @@
-"""The search for the best plan: anytime, with a bound that says how good the best one is.
+"""The search for the best plan: anytime, with a bound on the gap of the best plan so far.
 
-In this order, each step only while the best plan is above the bound and limits allow:
+The steps run in this order, each only while the best plan is above the bound and limits allow:
 
-1. *start plans*: the baselines, and what the caller knows (the last round's plan);
-2. *relaxation*: a linear programme bounds every plan; rounded, it is a plan, often the best. Of
-   large graphs a minimum cut comes before it, or in its place;
+1. *start plans*: the baselines, and plans of the caller (such as the last round's plan);
+2. *relaxation*: a linear programme bounds every plan; rounded, it is a plan, often the best. For
+   large graphs a minimum cut comes before it, or replaces it;
 3. *exact*: dynamic programming over ideals, pruned by the relaxation's prices and the best plan;
-4. *order*: rows of the relaxation that know the order of segments;
+4. *order*: rows of the relaxation for the order of segments;
 5. *stretches* between articulation units, each by the exact programme (after a first annealing);
 6. *annealing* at several temperatures and *expansions* (moves that are minimum cuts), exact
    programmes over *windows* (stretches of the plan, the rest held fixed), programmes over few
    *phases*, the exact programme of limited width (for its bound), in turn, with growing effort; and
-   the exact programme again where it can end.
+   the exact programme again where it can finish.
 
-Effort is counted in steps of loops, and not timed: as long as time and memory suffice, a plan does
+Effort is counted in steps of loops, not in time: as long as time and memory suffice, a plan does
 not depend on the machine.
 """
 
@@ -44,51 +44,53 @@ from nnapi_prof.partition.search.windows import (
 )
 
 FIRST_STEPS = 60_000
-"""Of the exact programme before there is a relaxation: enough for chains and small networks."""
+"""Steps of the exact programme before the relaxation: enough for chains and small networks."""
 LONG = 1_500
-"""Units. The exact programme gets more effort before the relaxation, which takes seconds there."""
+"""Units from which the exact programme gets more effort before the relaxation, which then takes
+seconds."""
 LONG_STEPS = 20_000_000
 WHOLE_STEPS = 2_000_000
-"""Of the exact programme with the relaxation's prices."""
+"""Steps of the exact programme with the relaxation's prices."""
 MOST_STEPS = 40_000_000
-"""The same, where its progress so far says that it can be finished."""
+"""The same, where its progress so far suggests that it can finish."""
 OVERRUN = 2.0
-"""Times the steps expected before a run of the exact programme is given up."""
+"""Multiple of the expected steps at which a run of the exact programme is stopped."""
 MOVES = 2_000
-"""Of each of the first annealings, for each unit."""
+"""Moves of each of the first annealings, for each unit."""
 WIDTH = 1_000
 """Labels of a level in the first programme of limited width."""
 STEPS_OF_WIDTH = 1_500
-"""Of a programme of limited width, for each label that a level may hold."""
+"""Steps of a programme of limited width, for each label that a level may hold."""
 EVERY = 1 << 40
 """Labels of a level where none is left out."""
 FIRST_WIDTHS = (50, 1_000, 20_000)
-"""Labels of a level while no plan at all is known: units may run only inside measured regions."""
+"""Labels of a level while no plan is known: units may run only inside measured regions."""
 HEATS = (0.3, 0.1, 1.0, 0.03, 3.0)
-"""First temperatures of annealings side by side, in shares of what a move changes about: which one
-is right depends on what stands between plans, a unit's own cost or many values' transfers."""
-EXPANDED = 2  # results of these that expansions go on from
+"""First temperatures of parallel annealings, as shares of the typical change of a move. The best
+one depends on the difference between plans: a unit's own cost or many values' transfers."""
+EXPANDED = 2  # results from which expansions continue
 RELAXATION_SHARE = 0.85
-"""Of the time left, at most: without a bound no plan can be called good."""
+"""Largest share of the remaining time for the relaxation: without a bound no plan can be called
+good."""
 ORDER_SHARE = 0.3
-"""The same for rows that know the order of segments."""
+"""The same for rows of the order of segments."""
 FEW_SEGMENTS = 50
-"""Of a large plan; expansions of others take longer than annealing."""
+"""Largest number of segments of a large plan to expand; for others, annealing is faster."""
 STRETCHES_SHARE = 0.8
-"""Of the time and the effort left, for what is between articulation units."""
+"""Share of the remaining time and effort for the stretches between articulation units."""
 PHASES_SHARE = 0.25
-"""Of the time left, for a programme over phases."""
+"""Share of the remaining time for a programme over phases."""
 COOLING = 0.03
-"""Last temperature against the first."""
+"""Last temperature as a share of the first."""
 QUICK_MOVES = 300
-"""The same before the exact programme over the whole."""
+"""Moves for each unit in annealings before the exact programme over the whole graph."""
 GROWTH = 1.6  # of effort, from round to round
 PATIENCE = 3
-"""Rounds of step 6 that gain nothing to speak of before the search ends."""
+"""Rounds of step 6 without a notable gain before the search ends."""
 WORTH_GOING_ON = 2e-4
-"""Relative gain of a round: less is less than any measurement can tell."""
+"""Least relative gain of a round; measurements cannot resolve less."""
 CLOSE = 5e-4
-"""Gap that is not worth another round."""
+"""Gap below which no further round is run."""
 
 
 def search(
@@ -101,12 +103,12 @@ def search(
     with_baselines: bool = False,
     with_stretches: bool = True,
 ) -> SearchResult | None:
-    """The fastest plan found within the watch's limits; None where no plan was found.
+    """Returns the fastest plan found within the watch's limits; None where no plan was found.
 
     ``starts`` are plans with the names of the steps that made them, ``costlier`` regions that an
-    earlier search of such a problem ran into. ``patience`` 0 leaves steps 5 and 6 out. The
-    baselines are among the starts where ``with_baselines`` asks for it, and where there are none.
-    ``with_stretches`` false leaves step 5 out: little time is better spent on what follows.
+    earlier search of a similar problem ran into. ``patience`` 0 skips steps 5 and 6. The baselines
+    are among the starts with ``with_baselines``, or where there are no starts. ``with_stretches``
+    false skips step 5: with little time, the later steps gain more.
     """
     run = _Search(problem, watch, costlier, with_stretches)
     starts = list(starts)
@@ -130,7 +132,7 @@ class _Rung:
 
     heat: float
     plan: Plan
-    """Its last result."""
+    """Last result of this annealing."""
     ns: float = math.inf
 
 
@@ -147,7 +149,7 @@ class _Search:
         self._costlier = {region for region in costlier if region in problem.region_ns}
         self._expected_steps = math.inf
         self._steps_per_second = math.inf
-        """Of the last run of the exact programme."""
+        """Speed of the last run of the exact programme."""
         self._tried_phases = 0
         self._between: Stretches | None = None
         self._rounded: Plan | None = None
@@ -158,7 +160,7 @@ class _Search:
     # ---- the state -----------------------------------------------------------------------
 
     def solution(self) -> SearchResult | None:
-        """The result of the search."""
+        """Returns the result of the search."""
         return self.pool.result(self._costlier, self._watch.steps, self._relaxation)
 
     @property
@@ -187,7 +189,7 @@ class _Search:
     # ---- the steps ---------------------------------------------------------------------------
 
     def solve(self, patience: int) -> None:
-        """All steps, in their order."""
+        """Runs all steps, in order."""
         n = self._problem.n
         self._watch.stage = "exact"
         self._exact(FIRST_STEPS if n <= LONG else LONG_STEPS)
@@ -202,7 +204,7 @@ class _Search:
         for width in FIRST_WIDTHS:
             if self.pool.best is not None:
                 break
-            self._exact(WHOLE_STEPS, width)  # nothing prunes where no plan is known
+            self._exact(WHOLE_STEPS, width)  # without a known plan, nothing prunes
         if self._is_done:
             return
         self._exact(WHOLE_STEPS)
@@ -215,7 +217,7 @@ class _Search:
         used = np.isfinite(self._fixed().unit_ns).any(axis=0)
         annealer = Annealer(self._problem, np.flatnonzero(used).tolist())
         ladder = [_Rung(heat, self._rounded or self._best) for heat in HEATS]
-        if n <= LONG:  # the exact programme leaves out more where a better plan is known
+        if n <= LONG:  # a better plan lets the exact programme prune more
             self._anneal(annealer, ladder, QUICK_MOVES * max(100, n), 0)
         if not self._is_done and self._ends_within(MOST_STEPS):
             self._watch.stage = "exact"
@@ -240,7 +242,7 @@ class _Search:
         self._take(relaxation, "relaxation")
 
     def _tighten(self) -> None:
-        """The relaxation with rows that know the order of segments."""
+        """Solves the relaxation with rows of the order of segments."""
         self._watch.stage = "relaxation"
         seconds = self._watch.seconds_left * ORDER_SHARE
         relaxation = relax(self._problem, seconds, in_order=True)
@@ -248,7 +250,7 @@ class _Search:
             self._take(relaxation, "order")
 
     def _take(self, relaxation: Relaxation, step: str) -> None:
-        """Notes a relaxation's bound and, rounded, its plan."""
+        """Notes a relaxation's bound and its rounded plan."""
         self._relaxation = relaxation
         self._raise(relaxation.bound_ns, step)
         share = np.where(np.isfinite(self._problem.unit_ns), relaxation.share, -1.0)
@@ -259,14 +261,14 @@ class _Search:
         self._offer(join_segments(self._problem, rounded), step)
 
     def _fixed(self) -> Problem:
-        """The problem without what no plan better than the best one has."""
+        """Returns the problem without the placements that no better plan than the best one has."""
         if self._relaxation is None:
             return self._problem
         return self._relaxation.fixed(self._problem, self.pool.best_ns * (1 + NEGLIGIBLE))
 
     def _ends_within(self, steps: float) -> bool:
-        """Tells whether the exact programme ends within some steps and the time left, as far as its
-        last run tells."""
+        """Tells whether the exact programme ends within some steps and the remaining time, judging
+        by its last run."""
         seconds = OVERRUN * self._expected_steps / self._steps_per_second
         return self._expected_steps <= steps and seconds <= self._watch.seconds_left
 
@@ -298,8 +300,8 @@ class _Search:
             began_s = watch.elapsed_s
 
     def _improve(self, patience: int, annealer: Annealer, ladder: list[_Rung]) -> None:
-        """Annealing, expansions, windows and phases, in turn; where the graph allows it, the exact
-        programme after all."""
+        """Runs annealing, expansions, windows and phases in turn; where the graph allows it, the
+        exact programme after all."""
         if self._problem.n > LONG and len(self._best) <= FEW_SEGMENTS:
             self._offer(expand(self._problem, self._best, self._watch), "expansion")
         idle, turn, width = 0, 0, WIDTH
@@ -330,8 +332,8 @@ class _Search:
 
     def _anneal(self, annealer: Annealer, ladder: list[_Rung], moves: int, turn: int) -> None:
         """Anneals at several first temperatures, each from its own last plan or, every other turn,
-        from the best of all; the best results are expanded. The least successful temperature
-        goes."""
+        from the best of all; the best results are expanded. The least successful temperature is
+        dropped."""
         typical = typical_move(self._problem, self.pool.best_ns)
         for number, rung in enumerate(ladder):
             if self._is_done:
@@ -352,12 +354,12 @@ class _Search:
             ladder.pop()
 
     def _stretches(self) -> None:
-        """Solves what is between articulation units."""
+        """Solves the stretches between articulation units."""
         if not self._with_stretches:
             return
         if self._between is None:
             problem, relaxation = self._fixed(), self._relaxation
-            if relaxation is not None:  # regions that no better plan has may not separate stretches
+            if relaxation is not None:  # regions of no better plan must not separate stretches
                 problem = relaxation.without_regions(problem, self.pool.best_ns * (1 + NEGLIGIBLE))
             self._between = Stretches(problem, self._prices)
         if self._between.count == 1:
@@ -382,7 +384,7 @@ class _Search:
             self._offer(join_segments(self._problem, plan), "phases")
 
     def _windows(self, turn: int) -> None:
-        """Solves stretches of the plan exactly, the rest held fixed."""
+        """Solves stretches of the plan exactly, with the rest held fixed."""
         plan = list(self._best)
         for first, last in windows(self._problem, plan, turn):
             if self._watch.is_over:

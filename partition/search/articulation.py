@@ -1,16 +1,16 @@
 """The exact programme from one articulation unit to the next.
 
-All other units are before an articulation unit or behind it, and no value passes it by. Of what a
-plan did before, only that unit's target matters to what comes behind it. So the stretch between two
-such units is a problem of its own for each pair of their targets: its first unit costs nothing, and
-its segment no overhead, since the stretch before has paid for both. A plan is a path through the
-pairs, and no plan costs less than the shortest one.
+All other units are before or behind an articulation unit, and no value bypasses it. Only that
+unit's target links a plan before it with the plan behind it. So the stretch between two such units
+is a separate problem for each pair of their targets: its first unit is free, and its segment has no
+overhead, since the stretch before has paid for both. A plan is a path through the pairs, and no
+plan costs less than the shortest one.
 
-Lengths begin as the relaxation's prices have them. Of a shortest path, the stretch that took the
-fewest steps so far is solved again, for plans that cost a little more: either one is found, and the
-length is exact, or there is none, and the length grows. As soon as all stretches of a shortest path
-are exact, that is the optimum. Each stretch has a relaxation of its own, which rules out far more
-than that of the whole graph: there, what all stretches cost more than their bounds adds up.
+Lengths start from the relaxation's prices. On a shortest path, the stretch that took the fewest
+steps so far is solved again, for plans that cost a little more: either one is found, and the length
+is exact, or there is none, and the length grows. As soon as all stretches of a shortest path are
+exact, that is the optimum. Each stretch has its own relaxation, which rules out far more than that
+of the whole graph: there, the excess of all stretches over their bounds adds up.
 """
 
 from __future__ import annotations
@@ -32,16 +32,15 @@ from nnapi_prof.partition.search.tables import NEGLIGIBLE, Prices
 from nnapi_prof.partition.search.windows import SHARE_OF_MEMORY, subproblem
 
 SHORTEST = 12
-"""Units of a stretch, at least."""
+"""Least number of units of a stretch."""
 LARGEST_SHARE = 0.7
-"""Of all units, in one stretch."""
+"""Largest share of all units in one stretch."""
 SLACK = 0.015
-"""Of a stretch's bound, or of its largest cost: how much more its plans may cost in the first run.
-"""
+"""Excess of plans in the first run, as a share of a stretch's bound or of its largest cost."""
 WIDER = 1.25
-"""Slack of the next run against the last one's."""
+"""Growth of the slack from run to run."""
 MOST_STEPS = 40_000_000
-"""Of one run; a stretch that takes more is not solved."""
+"""Largest number of steps of one run; a stretch that takes more is not solved."""
 ROUNDING = 1e-11
 
 
@@ -50,8 +49,8 @@ Pair = tuple[int, int, int]
 
 
 def articulation_units(problem: Problem) -> list[int]:
-    """Units with stretches of at least :data:`SHORTEST` units before, between and behind them; none
-    where one stretch is most of the graph."""
+    """Returns units with stretches of at least :data:`SHORTEST` units before, between and behind
+    them; none where one stretch is most of the graph."""
     units: list[int] = []
     for u in np.flatnonzero(_separates(problem)).tolist():
         if u - (units[-1] if units else 0) >= SHORTEST and problem.n - 1 - u >= SHORTEST:
@@ -61,8 +60,8 @@ def articulation_units(problem: Problem) -> list[int]:
 
 
 def _separates(problem: Problem) -> Bools:
-    """[n]: all other units are before this one or behind it, and neither a value nor a region whose
-    cost its parts do not bound reaches from one side to the other."""
+    """Returns [n]: true where all other units are before or behind this one, and neither a value
+    nor a region cheaper than its parts reaches from one side to the other."""
     a, n = problem.arrays, problem.n
     unit = np.arange(n)
     head = np.repeat(unit, np.diff(a.predecessor_at))
@@ -97,24 +96,24 @@ class _Stretch:
 
     problem: Problem
     paid_ns: float
-    """By the stretch before, of what the problem's plans cost."""
+    """Part of the cost of the problem's plans that the stretch before pays."""
     relaxation: Relaxation
     bound_ns: float
     slack_ns: float
     steps: int = 0
     plan: Plan | None = None
-    """Its best plan, where that is known."""
+    """Best plan, where known."""
     costlier: set[Region] = field(default_factory=set)
 
 
 def _pairs_of(path: Sequence[int]) -> list[Pair]:
-    """The pairs along a path of targets."""
+    """Returns the pairs along a path of targets."""
     return [(j, k, m) for j, (k, m) in enumerate(itertools.pairwise(path))]
 
 
 def _shortest(lengths: Sequence[Floats]) -> tuple[list[int], list[Floats], list[Floats]]:
-    """The targets along a shortest path, and what the way to each target and the way on from it
-    take."""
+    """Returns the targets along a shortest path, and the lengths of the way to each target and of
+    the way on from it."""
     before, behind = [np.zeros(1)], [np.zeros(1)]
     for length in lengths:
         before.append((before[-1][:, None] + length).min(axis=0))
@@ -128,7 +127,7 @@ def _shortest(lengths: Sequence[Floats]) -> tuple[list[int], list[Floats], list[
 
 
 def _largest_cost(problem: Problem) -> float:
-    """ns: of one unit, segment, transfer or conversion."""
+    """Returns the largest cost in ns of one unit, segment, transfer or conversion."""
     a = problem.arrays
     units = a.unit_ns[np.isfinite(a.unit_ns)]
     costs = (units, a.overhead_ns, a.in_ns, a.out_ns, a.to_int8_ns, a.to_float_ns)
@@ -136,7 +135,7 @@ def _largest_cost(problem: Problem) -> float:
 
 
 class Stretches:
-    """The stretches of a problem, and what is known of their lengths."""
+    """Stretches of a problem, and the bounds of their lengths."""
 
     def __init__(self, problem: Problem, prices: Prices) -> None:
         self._problem = problem
@@ -147,11 +146,11 @@ class Stretches:
         self._unsolved: set[Pair] = set()
         """Pairs that the exact programme does not finish."""
         self._lengths = self._priced(units, prices)
-        """Of each stretch, ns by the targets of its first and its last unit; the first stretch has
-        one row, the last one has one column"""
+        """Lengths of each stretch in ns, by the targets of its first and its last unit; the first
+        stretch has one row, the last one has one column"""
 
     def _priced(self, units: Sequence[int], prices: Prices) -> list[Floats]:
-        """Lengths by prices: what they say of the rest at one end, less that at the other."""
+        """Returns lengths by prices: the bound of the rest at one end, less that at the other."""
         a = self._problem.arrays
         total = prices.least.cumsum()
         switched = prices.switch_begin + prices.switch.cumsum(axis=0)
@@ -162,7 +161,7 @@ class Stretches:
                 own = slice(a.reader_at[v], a.reader_at[v + 1])
                 ns = ns + (prices.leaves[own] - prices.enters[own]).sum(axis=0)
                 ns = ns - np.where(a.format, prices.to_int8[own].sum(), prices.to_float[own].sum())
-                if a.is_output[v]:  # prices have it paid as soon as the unit has run
+                if a.is_output[v]:  # prices count this as paid once the unit has run
                     ns = ns + a.out_ns[v] + self._output_conversions(v)
             rest.append(np.maximum(ns, 0.0))
         rest.append(np.zeros(1))
@@ -176,16 +175,17 @@ class Stretches:
         return lengths
 
     def _output_conversions(self, v: int) -> Floats:
-        """[t], ns: of an output to the formats it is needed in, by its maker's target."""
+        """Returns [t], ns: cost of an output's conversions to the formats needed, by its maker's
+        target."""
         a = self._problem.arrays
         lacking = a.formats_out[v] & ~(1 << a.format)
         to_int8_ns = np.where(lacking & AS_INT8, a.to_int8_ns[v], 0.0)
         return np.asarray(to_int8_ns + np.where(lacking & AS_FLOAT, a.to_float_ns[v], 0.0))
 
     def solve(self, plan: Plan, watch: Watch) -> tuple[float, Plan]:
-        """A bound of all plans, and the best of the plans that consist of stretches of this one and
-        of stretches solved, as far as regions measured whole cost no more than by their parts. Ends
-        at the limits, or where the bound is met."""
+        """Returns a bound of all plans, and the best plan made of stretches of this one and of
+        solved stretches, if no region measured whole costs more than its parts. Ends at the limits,
+        or where the bound is reached."""
         best_ns = total_ns(self._problem, plan) * (1 - NEGLIGIBLE / 2)
         while True:
             path, before, behind = _shortest(self._lengths)
@@ -198,7 +198,7 @@ class Stretches:
             self._refine(key, best_ns - others_ns, watch)
 
     def _steps(self, key: Pair) -> float:
-        """Those made for a pair; inf where no more will be."""
+        """Returns the steps made for a pair; inf where there will be no more."""
         if key in self._unsolved:
             return math.inf
         pair = self._pairs.get(key)
@@ -259,8 +259,8 @@ class Stretches:
             self._unsolved.add(key)
 
     def _stretch(self, j: int, k: int, m: int) -> tuple[Problem, float]:
-        """A pair as a problem, and what it costs twice: each value belongs to one stretch, and an
-        articulation unit's own cost to the stretch that it ends."""
+        """Returns a pair as a problem, and the cost that it counts twice: each value belongs to one
+        stretch, and an articulation unit's own cost to the stretch that it ends."""
         first, last = self._ends[j], self._ends[j + 1]
         small = subproblem(self._problem, range(first, last + 1))
         unit_ns, values, paid_ns = small.unit_ns.copy(), small.values, 0.0
@@ -281,14 +281,14 @@ class Stretches:
         return replace(small, values=values, unit_ns=unit_ns, region_ns=regions), paid_ns
 
     def _saved_alone(self, unit: int, k: int) -> float:
-        """ns: what a unit that was measured alone costs less than by its parts."""
+        """Returns the ns that a unit measured alone costs less than by its parts."""
         region = frozenset({unit}), k
         if region not in self._problem.region_ns:
             return 0.0
         return max(0.0, self._problem.region_parts_ns[region] - self._problem.region_ns[region])
 
     def _recombined(self, plan: Plan) -> Plan:
-        """The best plan of stretches that were solved and those of a plan."""
+        """Returns the best plan made of solved stretches and those of a plan."""
         target = np.zeros(self._problem.n, dtype=np.int64)
         for units, k in plan:
             target[list(units)] = k
@@ -311,12 +311,13 @@ class Stretches:
         for (j, k, m), (ns, _) in parts.items():
             lengths[j][k, m] = ns
         path, before, _ = _shortest(lengths)
-        if not math.isfinite(before[-1][0]):  # the plan has what no plan better than it has
+        if not math.isfinite(before[-1][0]):  # no better plan has some placement of this one
             return plan
         return self._joined([parts[key][1] for key in _pairs_of(path)])
 
     def _joined(self, plans: Sequence[Plan]) -> Plan:
-        """The stretches' plans as one: segments that share an articulation unit are one."""
+        """Returns the stretches' plans as one: segments that share an articulation unit are
+        joined."""
         whole: list[Placement] = []
         for first, plan in zip(self._ends[:-1], plans, strict=True):
             segments = [(tuple(first + u for u in units), k) for units, k in plan]

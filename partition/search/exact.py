@@ -1,34 +1,35 @@
 """The exact programme for sequential latency: labels over ideals, one unit at a time.
 
-A plan that runs segments one after another executes units in some topological order. What such an
-execution will still cost depends on little of its past:
+A plan that runs segments one after another executes units in some topological order. The remaining
+cost of such an execution depends on only a part of its past:
 
 * the ideal (downward-closed set) of the units that have run,
-* the target of the segment that is open,
+* the target of the open segment,
 * for each value that is alive (made or a graph input, and still to be read): whether it is present
-  in the open segment, so that reading it again is free; and whether it was made there and not
-  handed over yet, so that ending the segment before its last reader costs its way out.
+  in the open segment, where reading it again is free; and whether it was made there and not
+  handed over yet, so that ending the segment before its last reader costs a hand-over.
 
-That is a label. Executing a ready unit on the open target, or ending the segment and opening
+This state is a label. Executing a ready unit on the open target, or ending the segment and opening
 another, leads from label to label, and the cheapest way to the full set is the optimum over all
-plans with convex segments. The idea of searching over ideals is that of Tarnawski et al.,
-"Efficient Algorithms for Device Placement of DNN Graph Operators" (NeurIPS 2020), whose programme
-tries all pairs of ideals as segments; growing segments unit by unit needs each ideal once for each
-way its alive values can stand, of which a network has few.
+plans with convex segments. The search over ideals follows Tarnawski et al., "Efficient Algorithms
+for Device Placement of DNN Graph Operators" (NeurIPS 2020), whose programme tries all pairs of
+ideals as segments. Growing segments unit by unit needs each ideal only once for each state of its
+alive values, of which a network has few.
 
-A label goes where another of the same ideal and target costs no more even after paying for what it
-lacks, and where its cost and a bound of the rest, by the prices of a relaxation, reach a known
-plan's latency. Where a level (ideals of one size) holds more labels than allowed, those of the best
-bound are kept, and the least bound among the others is reported: no plan is faster than that.
+A label is dropped where another one of the same ideal and target costs no more even after paying
+for the values it lacks, or where its cost plus a bound of the rest, by the prices of a relaxation,
+reaches a known plan's latency. Where a level (ideals of one size) holds more labels than allowed,
+those of the best bound are kept, and the least bound among the others is reported: no plan is
+faster than that.
 
-Regions that were measured whole cost what was measured. A cheaper one is a step of its own, from
-one ideal to another. A costlier one must not be had for the price of its parts: a segment that ends
-with a single unit pays what that unit takes more alone; labels that may still become one of several
-units remember that, and cannot end as it. Only those costlier regions are watched that a search
-without them ran into; it is then repeated (:func:`search_repeatedly`).
+Regions measured whole have their measured cost. A cheaper one is a step of its own, from one ideal
+to another. A costlier one must not be available for the price of its parts: a segment that ends
+with a single unit pays the extra cost of that unit alone; labels that may still become one of
+several units remember that, and cannot end as it. Only those costlier regions are watched that a
+search without them ran into; the search is then repeated (:func:`search_repeatedly`).
 
-Budgets (a number of segments, compile time) are carried by labels, of which none is superfluous
-that uses less.
+Labels carry budgets (a number of segments, compile time); a label that uses less is never dropped
+as superfluous.
 """
 
 from __future__ import annotations
@@ -77,29 +78,29 @@ from nnapi_prof.partition.search.tables import (
 )
 
 SLICE = 200_000
-"""Steps between two looks at the clock: some 20 ms."""
+"""Steps between two checks of the clock: some 20 ms."""
 FEW_STEPS = 100_000
-"""A few milliseconds of work."""
+"""Steps that take a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExactResult:
-    """The result of one run of the exact programme."""
+    """Result of one run of the exact programme."""
 
     fronts: tuple[tuple[float, tuple[float, ...], tuple[Placement, ...]], ...]
-    """Cost in ns, use of each budget, and placements: one plan, or, with budgets, all that no other
-    betters in everything; cheapest first. Empty where no plan is below the upper bound."""
+    """Cost in ns, use of each budget, and placements: one plan, or, with budgets, all plans that no
+    other dominates; cheapest first. Empty where no plan is below the upper bound."""
     bound_ns: float
-    """No plan below the upper bound costs less; the upper bound itself where there is none."""
+    """Lower bound of plans below the upper bound; the upper bound itself where there is none."""
     complete: bool
-    """Nothing was left out because of limits of width, time or memory."""
+    """Whether nothing was left out because of limits of width, time or memory."""
     steps: int
     expected_steps: float
-    """Of the whole run, by the levels that are done; infinite where memory ended it."""
+    """Expected steps of the whole run, by the levels done; infinite where memory ended it."""
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """The placements of the cheapest plan."""
+        """Placements of the cheapest plan."""
         return self.fronts[0][2] if self.fronts else ()
 
 
@@ -117,12 +118,12 @@ def search_ideals(
     memory_bytes: float = math.inf,
     insist: bool = False,
 ) -> ExactResult | None:
-    """The cheapest plan of at most ``upper_ns`` that keeps to the budgets.
+    """Returns the cheapest plan of at most ``upper_ns`` that keeps to the budgets.
 
-    ``prices`` are of the problem in which each step of a budget costs its entry of ``rates``.
-    Of regions of several units that are costlier than their parts, those in ``watched`` alone cost
-    what they do: a plan found may cost more than the search believed. ``insist`` goes on for
-    :data:`FEW_STEPS` even when the watch's time is over: for a first plan at all. None where the
+    ``prices`` are of the problem in which each step of a budget costs its entry of ``rates``. Among
+    regions of several units that are costlier than their parts, only those in ``watched`` have
+    their real cost: a plan found may cost more than the search assumed. ``insist`` continues for
+    :data:`FEW_STEPS` even after the watch's time is over, to find a first plan. None where the
     graph is too wide to begin.
     """
     slots = value_slots(problem)
@@ -147,11 +148,11 @@ def search_repeatedly(
     width: int = 1 << 40,
     insist: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[ExactResult, bool]]:
-    """Searches until plans cost what the search believed, within so many steps in all. With each
-    result: whether it is of that kind.
+    """Searches until plans cost what the search assumed, within so many steps in all. Yields each
+    result, and whether its costs are right.
 
     ``costlier`` collects the regions that plans ran into. Where they are more than can be watched,
-    it is emptied, and the result is a bound and no more. ``insist`` as in :func:`search_ideals`.
+    it is emptied, and the result is only a bound. ``insist`` as in :func:`search_ideals`.
     """
     spent = 0.0
     while spent < steps and (not watch.is_over or insist()):
@@ -182,8 +183,8 @@ def search_repeatedly(
 
 
 def _costs_more(problem: Problem, budgets: Sequence[Budget], units: frozenset[int], k: int) -> bool:
-    """Whether a segment costs more whole, or uses more of a budget, than by its parts, as a search
-    believes that does not watch it."""
+    """Tells whether a segment costs more, or uses more of a budget, whole than by its parts; a
+    search that does not watch it assumes the parts."""
     uses = any(
         budget.of_region(units, k) > budget.additive(units, k) * (1 + NEGLIGIBLE)
         for budget in budgets
@@ -213,7 +214,7 @@ class _Run:
         spent = 0
         while True:
             before = int(self._search.at[WORK])
-            # What ended paused or had to grow goes on where it stopped.
+            # A slice that paused or had to grow continues where it stopped.
             code = library().np_ideals_advance(
                 ctypes.byref(_sizes(self._tables, self._search)),
                 ctypes.byref(pointers(self._tables)),
@@ -231,7 +232,7 @@ class _Run:
                 return self._unfinished(spent, spent * self._problem.n / max(1, level))
 
     def _grow(self, code: int, memory_bytes: float) -> bool:
-        """Doubles what is full; False where that takes too much memory."""
+        """Doubles full arrays; returns False where that takes too much memory."""
         grown = {
             GROW_LABELS: ("labels", "use", "present", "owed", "as_float", "as_int8"),
             GROW_IDEALS: ("ideals", "bits", "joining", "slot_value", "head", "table"),
@@ -247,7 +248,7 @@ class _Run:
         }[code]
         used = sum(array.nbytes for array in self._search)
         more = sum(getattr(self._search, name).nbytes for name in grown)
-        if used + 2 * more > memory_bytes:  # old and new stand beside each other for a moment
+        if used + 2 * more > memory_bytes:  # old and new arrays exist together for a moment
             return False
         axis = 0 if code in (GROW_JUMPS, GROW_RECORDS) else 1
         changed = {}
@@ -270,7 +271,8 @@ class _Run:
         return True
 
     def _unfinished(self, steps: int, expected_steps: float) -> ExactResult:
-        """Every plan that was not left out yet goes on from a label, or is under way."""
+        """Returns the result of a stopped run: every plan not left out continues from a label, or
+        is a landing under way."""
         st = self._search
         least = float(st.bounds[LEFT_OUT])
         c = int(st.at[LEVEL]) & 1
@@ -309,7 +311,7 @@ class _Run:
         return ExactResult(fronts, min(least, left_out), math.isinf(left_out), steps, steps)
 
     def _trace(self, record: int) -> tuple[Placement, ...]:
-        """The placements that lead to a record, first one first."""
+        """Returns the placements that lead to a record, first one first."""
         steps = self._search.records.view(np.ndarray)
         path: list[Placement] = []
         units: list[int] = []
@@ -328,7 +330,7 @@ class _Run:
 
 
 def _sizes(tables: Tables, search: SearchState) -> Any:
-    """``struct np_ideal_sizes``."""
+    """Returns ``struct np_ideal_sizes``."""
     return integers(
         *tables.unit_ns.shape,
         len(tables.slot),
@@ -349,7 +351,7 @@ def _sizes(tables: Tables, search: SearchState) -> Any:
 
 
 def _initial_search(tables: Tables, upper_ns: float, width: int) -> SearchState:
-    """Arrays with one label: nothing has run, no segment is open."""
+    """Returns arrays with one label: nothing has run, no segment is open."""
     n, t = tables.unit_ns.shape
     r = len(tables.budget)
     n_slots = max(1, int(tables.slot.max(initial=-1)) + 1)

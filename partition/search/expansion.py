@@ -1,10 +1,10 @@
-"""A plan as a monotone labelling: a number for each unit, and no more than that.
+"""Plans as monotone labellings: one number for each unit.
 
 Number the segments of a plan in order, with empty phases between them in which new segments can
-begin, and give each phase a target. A plan is then one number a unit, its phase, that never falls
-along a dependency: ideals and convexity are in the inequality. So moving a unit anywhere between
-its latest predecessor and its earliest successor is a legal plan, and what that changes are costs
-of its own values, and of a segment that begins or ends.
+begin, and give each phase a target. A plan is then one number per unit, its phase, which never
+falls along a dependency; this inequality covers ideals and convexity. So moving a unit anywhere
+between its latest predecessor and its earliest successor gives a legal plan, and changes only the
+costs of its own values, and of a segment that begins or ends.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from nnapi_prof.partition.search import Watch
 from nnapi_prof.partition.search.minimum_cut import Network
 
 REACH = 12
-"""Segments further apart than this are not tried as one: each try looks at all between."""
+"""Largest distance of segments that are tried as one: each try checks all segments between."""
 
 
 MOST_TO_JOIN = 200
-"""Segments. A plan of more has other troubles, and looking at all pairs takes seconds."""
+"""Largest number of segments of a plan to join; with more, checking all pairs takes seconds."""
 
 
 def labelling_of_plan(
     placements: Sequence[Placement], n_units: int, targets: Sequence[int]
 ) -> tuple[Ints, Ints]:
-    """Phase of each unit, and target of each phase, with an empty phase of each of the ``targets``
-    before, between and behind the segments."""
+    """Returns the phase of each unit and the target of each phase, with an empty phase of each of
+    the ``targets`` before, between and behind the segments."""
     phase = np.zeros(n_units, dtype=np.int64)
     phase_target: list[int] = list(targets)
     for units, k in placements:
@@ -41,7 +41,7 @@ def labelling_of_plan(
 
 
 def plan_of_labelling(phase: Ints, phase_target: Ints) -> tuple[Placement, ...]:
-    """The plan of a labelling."""
+    """Returns the plan of a labelling."""
     order = np.argsort(phase, kind="stable")
     used, begin = np.unique(phase[order], return_index=True)
     return tuple(
@@ -51,8 +51,8 @@ def plan_of_labelling(phase: Ints, phase_target: Ints) -> tuple[Placement, ...]:
 
 
 def join_segments(problem: Problem, placements: Sequence[Placement]) -> tuple[Placement, ...]:
-    """The plan with segments of one target joined where nothing between them stands in the way and
-    it costs no more."""
+    """Returns the plan with segments of one target joined where the order allows it and it costs no
+    more."""
     phases = list(placements)
     if len(phases) > MOST_TO_JOIN:
         return tuple(phases)
@@ -65,7 +65,7 @@ def join_segments(problem: Problem, placements: Sequence[Placement]) -> tuple[Pl
                 whole = tuple(sorted((*units, *others)))
                 apart = problem.segment_ns(units, k) + problem.segment_ns(others, k)
                 if problem.segment_ns(whole, k) <= apart:
-                    # What stood between and depends on the first goes behind the joined segment.
+                    # Segments between that depend on the first go behind the joined segment.
                     phases[i : j + 1] = _with_joined(problem, phases[i : j + 1], whole, k)
                     break
         else:
@@ -74,16 +74,16 @@ def join_segments(problem: Problem, placements: Sequence[Placement]) -> tuple[Pl
 
 
 def _can_join(problem: Problem, stretch: Sequence[Placement]) -> bool:
-    """Whether the first and the last segment can run as one: no segment between both reads from
-    the first and is read by the last."""
+    """Tells whether the first and the last segment can run as one: no segment between both reads
+    from the first and is read by the last."""
     return _split_stretch(problem, stretch) is not None
 
 
 def _split_stretch(
     problem: Problem, stretch: Sequence[Placement]
 ) -> tuple[list[Placement], list[Placement]] | None:
-    """The segments between that stay before, and those that go behind; None where one must do
-    both."""
+    """Returns the segments between that stay before, and those that go behind; None where one must
+    do both."""
     behind_units = set(stretch[0][0])
     before: list[Placement] = []
     behind: list[Placement] = []
@@ -109,7 +109,7 @@ def _with_joined(
 
 
 def is_plan(problem: Problem, placements: Sequence[Placement]) -> bool:
-    """Whether the segments run every unit once, each after what it reads."""
+    """Tells whether the segments run every unit once, each after its inputs."""
     done: set[int] = set()
     for units, _ in placements:
         inside = set(units)
@@ -123,28 +123,25 @@ def is_plan(problem: Problem, placements: Sequence[Placement]) -> bool:
 
 # Moves that are minimum cuts: for one phase, every unit either stays or moves there, all at once.
 #
-# A plan is a monotone labelling by phases (above). All its additive
-# costs are submodular under such a move, so that the best of the 2^n moves is a minimum s-t cut: an
-# expansion move (Boykov, Veksler, Zabih, "Fast Approximate Energy Minimization via Graph Cuts",
-# PAMI
-# 23, 2001) with label costs for the overheads (Delong, Osokin, Isack, Boykov, "Fast Approximate
-# Energy Minimization with Label Costs", IJCV 96, 2012). Regions measured whole are not
-# submodular: a
-# move uses the additive costs, is priced truly, and taken only if the true cost falls.
+# All additive costs of a plan are submodular under such a move, so the best of the 2^n moves is a
+# minimum s-t cut: an expansion move (Boykov, Veksler, Zabih, "Fast Approximate Energy Minimization
+# via Graph Cuts", PAMI 23, 2001) with label costs for the overheads (Delong, Osokin, Isack, Boykov,
+# "Fast Approximate Energy Minimization with Label Costs", IJCV 96, 2012). Regions measured whole
+# are not submodular: a move is found by additive costs, and taken only if the true cost falls.
 
 
 MOST_SWEEPS = 2
 EMPTY_PHASES = 24
-"""Tried in a sweep, beside all that hold units."""
+"""Number of empty phases tried in a sweep, besides all that hold units."""
 STEPS_A_UNIT = 40
-"""What one move counts for each unit: about what it takes beside a move of one unit."""
+"""Effort of one move for each unit, about as measured against a move of one unit."""
 _LEAST_GAIN = 1e-9
 
 
 def expand(
     problem: Problem, placements: Sequence[Placement], watch: Watch
 ) -> tuple[Placement, ...]:
-    """The plan after sweeps of moves over all phases, until one gains nothing."""
+    """Returns the plan after sweeps of moves over all phases, until one gains nothing."""
     a = problem.arrays
     able = np.isfinite(a.unit_ns)
     targets = np.flatnonzero(able.any(axis=0)).tolist()
@@ -170,7 +167,7 @@ def expand(
 
 
 def _phases_of_sweep(phase: Ints, n_phases: int, seed: int) -> list[int]:
-    """The phases of a sweep: all that hold units, and some of the empty ones."""
+    """Returns the phases of a sweep: all that hold units, and some of the empty ones."""
     used = np.unique(phase)
     empty = np.setdiff1d(np.arange(n_phases), used)
     chance = np.random.default_rng((seed, n_phases))
@@ -179,7 +176,7 @@ def _phases_of_sweep(phase: Ints, n_phases: int, seed: int) -> list[int]:
 
 
 def _best_move(problem: Problem, phase: Ints, phase_target: Ints, g: int) -> Ints | None:
-    """The labelling after the best move to phase g; None where no unit moves."""
+    """Returns the labelling after the best move to phase g; None where no unit moves."""
     a = problem.arrays
     k = int(phase_target[g])
     own = phase_target[phase]
@@ -242,8 +239,8 @@ def _best_move(problem: Problem, phase: Ints, phase_target: Ints, g: int) -> Int
 def _bring_in(
     net: Network, problem: Problem, phase: Ints, phase_target: Ints, g: int, home: Ints
 ) -> None:
-    """Values brought into phases: into another while a reader stays and the maker is elsewhere,
-    into g where a reader moves and the maker stays."""
+    """Adds values brought into phases: into another while a reader stays and the maker is
+    elsewhere, into g where a reader moves and the maker stays."""
     a = problem.arrays
     k = int(phase_target[g])
     value, reader = a.reader_value, a.readers
@@ -278,8 +275,8 @@ def _hand_over(
     handed: np.ndarray,
     there: np.ndarray,
 ) -> None:
-    """Values handed over: by a maker that stays where a reader of its phase moves away, by one that
-    moves where a reader stays."""
+    """Adds values handed over: by a maker that stays where a reader of its phase moves away, by one
+    that moves where a reader stays."""
     a = problem.arrays
     value, reader = a.reader_value, a.readers
     # ``all_near``: every reader is in the maker's phase now.
@@ -297,8 +294,8 @@ def _hand_over(
 
 
 def _convert(net: Network, a: Arrays, own: Ints, moving: int) -> None:
-    """Values converted: ``own`` is [n], the format of each unit where it stays, ``moving`` that of
-    those that move. Units of that format already keep it either way."""
+    """Adds conversions of values. ``own`` is [n], the format of each unit where it stays,
+    ``moving`` that of the moving units. Units of that format keep it in either case."""
     keeps = own == moving
     sides = ((a.to_int8_ns, AS_INT8, 1), (a.to_float_ns, AS_FLOAT, 0))
     for ns, bit, fmt in sides:
@@ -306,7 +303,7 @@ def _convert(net: Network, a: Arrays, own: Ints, moving: int) -> None:
         there |= a.formats_in & bit != 0
         is_read = a.formats_out & bit != 0
         if fmt == moving:
-            # Read by those of that format already, or outside: paid where the maker stays.
+            # Read in that format already, or outside: paid where the maker stays.
             is_read[a.reader_value[keeps[a.readers]]] = True
             _convert_for_movers(net, a, np.where(there, 0.0, ns), is_read, ~keeps[a.readers])
         else:
@@ -319,8 +316,8 @@ def _convert(net: Network, a: Arrays, own: Ints, moving: int) -> None:
 def _convert_for_movers(
     net: Network, a: Arrays, ns: Floats, is_read: Bools, may_read: Bools
 ) -> None:
-    """To the format of those that move: paid where the maker stays, and the value is read there
-    anyhow, or one of its readers (``may_read``, [readings]) moves."""
+    """Adds conversions to the format of moving units: paid where the maker stays, and the value is
+    read in that format anyway, or one of its readers (``may_read``, [readings]) moves."""
     has_maker = a.producer >= 0
     always = np.flatnonzero(is_read & has_maker & (ns > 0))
     net.sink_arc(a.producer[always], ns[always])
@@ -336,8 +333,8 @@ def _convert_for_movers(
 def _convert_for_stayers(
     net: Network, a: Arrays, ns: Floats, is_read: Bools, is_maker_fixed: Bools, may_read: Bools
 ) -> None:
-    """To the other format: paid where the maker has that of those that move, and the value is read
-    outside, or one of its readers (``may_read``, [readings]) stays."""
+    """Adds conversions to the other format: paid where the maker has the format of moving units,
+    and the value is read outside, or one of its readers (``may_read``, [readings]) stays."""
     always = np.flatnonzero(is_read & ~is_maker_fixed & (ns > 0))
     net.source_arc(a.producer[always], ns[always])
     chosen = may_read & ((ns > 0) & ~is_read)[a.reader_value]

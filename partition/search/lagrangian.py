@@ -5,9 +5,9 @@ For every price p >= 0 on the steps of a budget,
     min over plans (latency + p * (use - limit))
 
 is no more than the latency of any plan within the limit. The price is raised until plans keep to
-the limit and halved in between. Budgets that are sums over units (an error) are rows of the
+the limit, then narrowed down. Budgets that are sums over units (an error) are rows of the
 relaxation, which prices them all at once. Then the exact programme, with budgets carried by its
-labels and pruned by the best price, closes what is left, where the graph allows it.
+labels and pruned by the best price, closes the remaining gap, where the graph allows it.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from nnapi_prof.partition.search.relaxation import Relaxation, relax
 from nnapi_prof.partition.search.tables import NEGLIGIBLE, Prices, free_prices, unit_shares
 
 RAISES = 12
-"""Of the price, tenfold each, before the limit counts as out of a price's reach."""
+"""Largest number of tenfold raises of the price before the limit counts as out of reach."""
 CUTS = 10
-"""Of the price of one limit, each where the plans met so far promise most."""
+"""Largest number of new prices of one limit, each where the plans found so far promise most."""
 NEAR = 1.25
-"""Factor between such prices, near the relaxation's: of plans beyond the limit few are known."""
+"""Factor between such prices near the relaxation's, where few plans beyond the limit are known."""
 EXACT_STEPS = 10_000_000
 FACTORS = (1.0, 1.02, 1.1, 1.3, 2.0, 5.0, 20.0, 1e3)
-"""Of the relaxation's rates, until a plan keeps to the budgets."""
+"""Factors of the relaxation's rates, tried until a plan keeps to the budgets."""
 WIDTHS = (300, 3_000)
-"""Labels of a level in the exact programmes of budgets that the relaxation knows."""
+"""Labels of a level in the exact programmes of budgets that are rows of the relaxation."""
 LOOK = 0.2
-"""Share of the time for the best plan without budgets, where the relaxation knows some."""
+"""Share of the time for the best plan without budgets."""
 IMPROVED, IMPROVING = 3, 0.3
-"""Of the factors, how many are worth the whole search, and each one's share of the time left."""
+"""Number of factors that get the whole search, and the share of the remaining time for each."""
 SUM_STEPS = 2e9
-"""Of each of them; some 20 seconds."""
+"""Steps of each exact programme; some 20 seconds."""
 
 
 def search_within(
@@ -51,10 +51,10 @@ def search_within(
     starts: Iterable[tuple[str, Plan]] = (),
     costlier: Collection[Region] = (),
 ) -> SearchResult | None:
-    """The fastest plan found that keeps to the budgets; None where none was found.
+    """Returns the fastest plan found that keeps to the budgets; None where none was found.
 
-    Where the plan without budgets keeps to them, that is the answer. ``kind`` is EXACT with no
-    plan (None) only where the programme proved that there is none.
+    If the plan without budgets keeps to them, it is the answer. ``kind`` is EXACT with no plan
+    (None) only where the programme proved that there is none.
     """
     known_plans = list(starts)
 
@@ -91,8 +91,8 @@ def _look(
     starts: Sequence[tuple[str, Plan]],
     costlier: Collection[Region],
 ) -> SearchResult | None:
-    """The best plan without budgets as far as little time tells: most of it is for those that keep
-    to them."""
+    """Returns the best plan without budgets found in a little time: most of the time is for plans
+    that keep to them."""
     own = watch.part(LOOK)
     result = search(problem, own, starts=starts, costlier=costlier, patience=0)
     watch.absorb(own)
@@ -117,18 +117,18 @@ class _Lagrange:
         self._pool = pool
         self._free = free
         self.rates = [0.0] * len(budgets)
-        """ns that a step of each budget is worth"""
+        """Worth of a step of each budget, in ns"""
         self.costlier: set[Region] = set(free.costlier)
         self._met: dict[Plan, float] = {}
         """Plans, within the budgets or not, with their latencies in ns."""
         self._relaxation: Relaxation | None = None
-        """Of the problem in which what is no sum over units has its price."""
+        """Relaxation of the problem in which budgets that are not sums over units have prices."""
 
     # ---- prices --------------------------------------------------------------------------
 
     def price(self) -> None:
-        """The rates at which priced plans just keep to the budgets: one after the other, but for
-        those that are rows of the relaxation."""
+        """Finds the rates at which priced plans just keep to the budgets: one after the other,
+        except those that are rows of the relaxation."""
         for i in range(len(self._budgets)):
             if i not in self._in_rows:
                 self._raise(i)
@@ -151,8 +151,8 @@ class _Lagrange:
             self._settle(i, NEAR)
 
     def _raise(self, i: int) -> None:
-        """Raises a rate until a plan keeps to its limit, then settles it; where the free plan
-        keeps to it, nothing is due."""
+        """Raises a rate until a plan keeps to its limit, then settles it; does nothing where the
+        free plan keeps to it."""
         budget = self._budgets[i]
         if budget.keeps(self._free.placements):
             return
@@ -164,9 +164,9 @@ class _Lagrange:
         self.rates[i] = self._settle(i, math.inf)
 
     def _settle(self, i: int, step: float) -> float:
-        """Looks for the rate of the best bound, and thereby for plans about the limit: that at
-        which the plans met so far promise most, between one whose best plan keeps to the limit and
-        one whose does not. ``step`` is the largest change of the rate at a time, a factor."""
+        """Looks for the rate of the best bound, and so for plans near the limit: the rate at which
+        the plans found so far promise most, between one whose best plan keeps to the limit and one
+        whose does not. ``step`` is the largest factor of a change of the rate."""
         rates = list(self.rates)
         low, high = 0.0, math.inf
         for _ in range(CUTS):
@@ -181,8 +181,8 @@ class _Lagrange:
         return rates[i]
 
     def _crossing(self, i: int) -> float | None:
-        """Finds where plans met within a limit and beyond it, priced, cost the same: of all
-        pairs the one whose common cost, less what the limit is worth, is least."""
+        """Finds the rate at which plans within a limit and beyond it, priced, cost the same: that
+        of the pair with the least common cost, less the worth of the limit."""
         within: list[tuple[float, float]] = []
         beyond: list[tuple[float, float]] = []
         for plan, ns in self._met.items():
@@ -199,8 +199,8 @@ class _Lagrange:
         return min(pairs)[1] if pairs else None
 
     def _raise_together(self) -> None:
-        """Solves at the relaxation's rates, and at higher ones until a plan keeps to the budgets:
-        what the exact programme has to beat."""
+        """Solves at the relaxation's rates, and at higher ones until a plan keeps to the budgets,
+        for the exact programme to improve on."""
         for factor in FACTORS:
             rates = list(self.rates)
             for i in self._in_rows:
@@ -211,7 +211,7 @@ class _Lagrange:
     def _keeps_at(
         self, rates: Sequence[float], watch: Watch | None = None, patience: int = 0
     ) -> bool:
-        """Solves at some rates; whether that plan keeps to the budgets."""
+        """Solves at some rates; returns whether that plan keeps to the budgets."""
         rival = add_prices(self._problem, self._budgets, rates)
         starts = [("search", self._pool.best)] if self._pool.best is not None else []
         own = watch or self._watch
@@ -231,15 +231,15 @@ class _Lagrange:
                 self._pool.offer(plan, step)
 
     def _worth(self, rates: Sequence[float] | None = None) -> float:
-        """ns that the limits are worth."""
+        """Returns the worth of the limits in ns."""
         pairs = zip(rates or self.rates, self._budgets, strict=True)
         return sum(rate * budget.limit for rate, budget in pairs if rate)
 
     # ---- the exact programme -------------------------------------------------------------
 
     def finish(self) -> None:
-        """The exact programme with budgets: where the relaxation knows them, of limited width
-        first, so that the best plan rules out more of the rest."""
+        """Runs the exact programme with budgets: where they are rows of the relaxation, first at
+        limited width, so that the best plan rules out more of the rest."""
         if self._relaxation is None:
             self._finish_priced()
             return
@@ -251,8 +251,8 @@ class _Lagrange:
         self._improve()
 
     def _improve(self) -> None:
-        """Searches at prices, where the exact programme of a wide graph leaves plans out; then lets
-        the exact programme do all that it can."""
+        """Searches at prices, where the exact programme of a wide graph leaves plans out; then runs
+        the exact programme without a limit of width."""
         for factor in FACTORS[:IMPROVED]:
             if self._watch.is_over or self._is_close:
                 return
@@ -283,8 +283,8 @@ class _Lagrange:
     def _exact(
         self, relaxation: Relaxation | None, prices: Prices, steps: float, width: int = 1 << 40
     ) -> bool:
-        """The exact programme; whether it left nothing out. What no plan better than the best one
-        has, by reduced costs, it does not look at."""
+        """Runs the exact programme; returns whether it left nothing out. It skips placements that,
+        by reduced costs, no better plan than the best one has."""
         pool, problem = self._pool, self._problem
         if relaxation is not None:
             most_ns = pool.best_ns * (1 + NEGLIGIBLE) + self._worth_of_others()
@@ -312,5 +312,5 @@ class _Lagrange:
         return False
 
     def _worth_of_others(self) -> float:
-        """ns that the limits of budgets are worth that the relaxation does not know."""
+        """Returns the worth in ns of the limits of budgets that are not rows of the relaxation."""
         return self._worth() - sum(self.rates[i] * self._budgets[i].limit for i in self._in_rows)

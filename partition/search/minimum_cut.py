@@ -1,13 +1,13 @@
-"""Minimum s-t cuts: what additive costs alone decide, and a lower bound of every plan.
+"""Minimum s-t cuts: the optimum of additive costs alone, and a lower bound of every plan.
 
 With two targets, sequential execution and no cost per segment, a plan's latency is the sum of its
 units' costs and of the values that change sides, and the least such sum is a minimum cut (Stone,
 "Multiprocessor scheduling with the aid of network flow algorithms", 1977). With more targets, or
-with overheads, it bounds every plan from below: targets that values enter and leave for nothing are
-one side, each unit at its cheapest there; the others are the other side, at their lowest rates. A
-plan that uses the other side at all pays its least overhead once.
+with overheads, it bounds every plan from below: targets that values enter and leave for free are
+one side, with each unit at its cheapest there; the others are the other side, at their lowest
+rates. A plan that uses the other side at all pays its least overhead once.
 
-The bound takes the place of the relaxation where that is too large to be solved.
+The bound replaces the relaxation where that is too large to solve.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from nnapi_prof.partition.baselines import merge_by_target
 from nnapi_prof.partition.problem import Placement, Problem
 
 _STEPS = (1 << 30) - 1
-"""scipy's flows have capacities of 31 bits: what the finite ones sum to."""
+"""Sum of the finite capacities, as integers: scipy's flows have 31 bits."""
 _NEVER = np.iinfo(np.int32).max
 
 
 class Network:
-    """Nodes 0, 1, ... between a source and a sink; arcs with capacities, or that are never cut.
+    """Nodes 0, 1, ... between a source and a sink, and arcs that have capacities or are never cut.
 
     A node on the source's side of the cut pays for its arc to the sink, one on the sink's side for
-    that from the source; an arc is paid for where it leads from the source's side to the sink's.
+    its arc from the source. An arc is paid for where it leads from the source's side to the sink's.
     """
 
     def __init__(self, n_nodes: int) -> None:
@@ -50,14 +50,14 @@ class Network:
         return added
 
     def arc(self, tail: Ints, head: Ints, ns: ArrayLike) -> None:
-        """Adds arcs of some capacities; inf is never cut."""
+        """Adds arcs with capacities; inf is never cut."""
         if len(tail):
             self._tail.append(np.asarray(tail, dtype=np.int64))
             self._head.append(np.asarray(head, dtype=np.int64))
             self._ns.append(np.broadcast_to(np.asarray(ns, dtype=np.float64), len(tail)))
 
     def forbid(self, tail: Ints, head: Ints) -> None:
-        """No cut has ``tail`` on the source's side and ``head`` on the sink's."""
+        """Forbids cuts with ``tail`` on the source's side and ``head`` on the sink's."""
         self.arc(tail, head, np.inf)
 
     def source_arc(self, nodes: Ints, ns: ArrayLike) -> None:
@@ -69,11 +69,11 @@ class Network:
         self.arc(nodes, np.full(len(nodes), self.SINK), ns)
 
     def forbid_sink(self, nodes: Ints) -> None:
-        """Nodes stay on the source's side."""
+        """Keeps nodes on the source's side."""
         self.source_arc(nodes, np.inf)
 
     def forbid_source(self, nodes: Ints) -> None:
-        """Nodes stay on the sink's side."""
+        """Keeps nodes on the sink's side."""
         self.sink_arc(nodes, np.inf)
 
     def terminal(self, nodes: Ints, sink_ns: Floats, source_ns: Floats) -> None:
@@ -83,8 +83,8 @@ class Network:
         self.sink_arc(nodes, source_ns - both)
 
     def cut(self) -> tuple[float, NDArray[np.bool_]] | None:
-        """Capacity of the least cut, rounded down, and which nodes lie on the sink's side; None
-        where no cut is allowed."""
+        """Returns the capacity of the least cut, rounded down, and the nodes on the sink's side;
+        None where no cut is allowed."""
         ns = np.concatenate(self._ns) if self._ns else np.zeros(0)
         tail = np.concatenate(self._tail) if self._tail else np.zeros(0, np.int64)
         head = np.concatenate(self._head) if self._head else np.zeros(0, np.int64)
@@ -119,16 +119,16 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A cut, and which units lie on the accelerators' side of it."""
+    """A cut, and the units on the accelerators' side of it."""
 
     ns: float
-    """No plan costs less: its capacity less the rounding of capacities, and an overhead where no
-    plan goes without."""
+    """Lower bound of any plan: the cut's capacity less the rounding of capacities, plus an overhead
+    where every plan has one."""
     accelerated: NDArray[np.bool_]
     """[n]"""
 
     def plan(self, problem: Problem) -> tuple[Placement, ...]:
-        """Each unit on the fastest target of its side."""
+        """Returns the plan with each unit on the fastest target of its side."""
         free = _free_targets(problem)
         side = np.where(self.accelerated[:, None], ~free[None, :], free[None, :])
         return merge_by_target(
@@ -137,8 +137,8 @@ class Cut:
 
 
 def minimum_cut(problem: Problem) -> Cut | None:
-    """The cut, or None where the problem has no two sides, or where a region measured whole is
-    cheaper than its parts: additive costs bound nothing then."""
+    """Returns the cut. None where the problem has no two sides, or where a region measured whole is
+    cheaper than its parts: then additive costs are not a bound."""
     free = _free_targets(problem)
     if free.all() or not free.any():
         return None
@@ -154,7 +154,7 @@ def minimum_cut(problem: Problem) -> Cut | None:
     net.sink_arc(unit, near)
     has_maker = a.producer >= 0
     output = has_maker & a.is_output
-    # Once from near to far, however many readers there are far; and once back.
+    # A value goes once from near to far, for any number of far readers, and once back.
     enters = np.flatnonzero((into > 0) & (np.diff(a.reader_at) > 0))
     hub = net.nodes(len(enters))
     of_value = np.full(len(into), -1)
@@ -187,6 +187,6 @@ def minimum_cut(problem: Problem) -> Cut | None:
 
 
 def _free_targets(problem: Problem) -> NDArray[np.bool_]:
-    """[t]: those that values enter and leave for nothing."""
+    """Returns [t]: true for targets that values enter and leave for free."""
     free: NDArray[np.bool_] = (problem.in_ns_per_byte == 0) & (problem.out_ns_per_byte == 0)
     return free

@@ -1,6 +1,6 @@
 """Construct linear programmes: columns with costs and limits, and rows as triples.
 
-:class:`RelaxationRows` are the rows of :mod:`.relaxation`, which says what they mean.
+:class:`RelaxationRows` are the rows of :mod:`.relaxation`, which explains them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import Problem
 
 TOTAL = 1e4
-"""What costs are scaled to sum up to: HiGHS works to an absolute 1e-7."""
+"""Sum that costs are scaled to: HiGHS works to an absolute 1e-7."""
 
 
 class Programme:
-    """Columns between 0 and a limit, 1 unless said otherwise, and rows that they are factors of."""
+    """Columns between 0 and a limit, 1 by default, and rows of factors for them."""
 
     def __init__(self) -> None:
         self._cost: list[Floats] = []
@@ -30,14 +30,14 @@ class Programme:
         self._column: list[Ints] = []
         self._factor: list[Floats] = []
         self._single: list[tuple[int, int, float]] = []
-        """Row, column and factor of entries that came one by one."""
+        """Row, column and factor of entries added one by one."""
         self.low: dict[int, float] = {}
-        """Of rows that are at least something else than 0"""
+        """Least values of rows, where not 0"""
         self.n_columns = 0
         self.n_rows = 0
 
     def columns(self, cost: Floats, limit: Floats | float = 1.0) -> Ints:
-        """Adds columns; their indices."""
+        """Adds columns; returns their indices."""
         added = np.arange(self.n_columns, self.n_columns + cost.size).reshape(cost.shape)
         self._cost.append(cost.ravel())
         self._limit.append(np.broadcast_to(limit, cost.shape).ravel())
@@ -45,17 +45,17 @@ class Programme:
         return added
 
     def column(self, cost: float = 0.0, limit: float = 1.0) -> int:
-        """Adds one column; its index."""
+        """Adds one column; returns its index."""
         return int(self.columns(np.array([cost]), limit)[0])
 
     def rows(self, count: int) -> Ints:
-        """Adds rows; their indices."""
+        """Adds rows; returns their indices."""
         added = np.arange(self.n_rows, self.n_rows + count)
         self.n_rows += count
         return added
 
     def row(self, terms: Sequence[tuple[int, float]], low: float = 0.0) -> int:
-        """Adds one row of columns with factors; its index."""
+        """Adds one row of columns with factors; returns its index."""
         row = int(self.rows(1)[0])
         for column, factor in terms:
             self.enter(row, column, factor)
@@ -68,7 +68,7 @@ class Programme:
         self._single.append((row, column, factor))
 
     def add(self, row: Ints, column: Ints, factor: Floats | float) -> None:
-        """Adds entries of rows; those at the same place add up."""
+        """Adds entries of rows; entries at the same place add up."""
         shape = np.broadcast_shapes(row.shape, column.shape, np.shape(factor))
         self._row.append(np.broadcast_to(row, shape).ravel())
         self._column.append(np.broadcast_to(column, shape).ravel())
@@ -76,7 +76,7 @@ class Programme:
 
     @property
     def n_entries(self) -> int:
-        """Non-zeros, those at the same place each."""
+        """Number of non-zeros, counting each one at the same place."""
         return sum(map(len, self._row)) + len(self._single)
 
     @property
@@ -91,7 +91,7 @@ class Programme:
 
     @property
     def least(self) -> Floats:
-        """[rows]: what each is at least."""
+        """[rows]: least value of each row."""
         least = np.zeros(self.n_rows)
         least[list(self.low)] = list(self.low.values())
         return least
@@ -108,20 +108,20 @@ class Programme:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The columns that say where segments begin."""
+    """Columns for the places where segments begin."""
 
     rows: Ints
     dependency: Ints
     target: Ints
-    """Of each row"""
+    """Target of each row"""
     begin: list[tuple[Ints, Ints, Floats]]
-    """Rows of first units, these units, and [t] what a segment costs or uses there"""
+    """Rows of first units, these units, and [t] the cost or use of a segment there"""
     total: list[int]
-    """The column of what a path costs at most, and of what it uses of each budget; -1 for none"""
+    """Column of the largest cost of a path, and of its use of each budget; -1 for none"""
 
 
 class RelaxationRows(Programme):
-    """The rows under construction: ``a x >= 0``, but for budgets."""
+    """Rows under construction: ``a x >= 0``, except for budgets."""
 
     def __init__(self, problem: Problem, budgets: Sequence[Budget]) -> None:
         super().__init__()
@@ -129,24 +129,25 @@ class RelaxationRows(Programme):
         self.budgets = budgets
         self.arrays: Arrays = problem.arrays
         self.crossing: list[Ints] = []
-        """[m, t] each: columns of what enters and of what leaves; -1 for none"""
+        """[m, t] each: columns of values entering and of values leaving; -1 for none"""
         self.x: Ints
         """[n, t] columns"""
         self.turn: Ints
         """[dependencies, t] columns of turns; -1 for none"""
         self.regions: Regions
-        """Those measured whole that the bound must know, ..."""
+        """Regions measured whole that the bound must include, ..."""
         self.region: Ints
         """... and their columns"""
 
     def transfers(
         self, ns: Floats, entries: Bools, allowed: Bools, *, into: bool
     ) -> tuple[Ints, Ints, Ints]:
-        """Rows of values that cross a border, and the reading and target of each."""
+        """Adds rows of values that cross a border; returns them with the reading and target of
+        each."""
         a = self.arrays
         sign = 1.0 if into else -1.0
         producer = a.producer[a.reader_value]
-        # A border is crossed only where the side that pays can run at all.
+        # A value crosses a border only where the side that pays can run at all.
         payer = a.readers if into else producer
         able = entries[:, None] & (ns[a.reader_value] > 0) & allowed[payer]
         reading, target = np.nonzero(able)
@@ -167,11 +168,11 @@ class RelaxationRows(Programme):
     def _of_regions(
         self, pair: Ints, target: Ints, rows: Ints, columns: Ints, far: Ints, near: Ints
     ) -> None:
-        """Adds rows of the border of a region that is a whole segment: what crosses it does so
-        whatever runs beyond it.
+        """Adds rows of the border of a region that is a whole segment: values cross it whatever
+        runs beyond it.
 
-        The rows have ``x[near] - x[far]`` for pairs of units (-1 for none): a region that holds the
-        far one alone adds itself to them, and one that holds the near one alone has rows of its
+        The rows have ``x[near] - x[far]`` for pairs of units (-1 for none). A region that holds
+        only the far unit adds itself to them; one that holds only the near unit has rows of its
         own.
         """
         regions, t = self.regions, self.arrays.t
@@ -194,7 +195,7 @@ class RelaxationRows(Programme):
         self.add(added[which], self.region[region], -1.0)
 
     def turns(self, allowed: Bools) -> Turns:
-        """Rows of turns, and of the paths that add up what segments cost and use of budgets."""
+        """Adds rows of turns, and of the paths that sum the costs and budget uses of segments."""
         a = self.arrays
         head = np.repeat(np.arange(a.n), np.diff(a.predecessor_at))
         counted = [budget.open_use if _is_row(budget) else None for budget in self.budgets]
@@ -237,7 +238,7 @@ class RelaxationRows(Programme):
         return turns
 
     def _depth(self) -> Floats:
-        """[n]: units of the longest path up to each."""
+        """Returns [n]: number of units on the longest path up to each."""
         a = self.arrays
         depth = np.ones(a.n)
         for u in range(a.n):
@@ -247,7 +248,7 @@ class RelaxationRows(Programme):
         return depth
 
     def output_conversions(self, cost: Floats) -> None:
-        """Outputs that are needed in another format than their maker's cost it that much more."""
+        """Adds the conversion of outputs needed in another format to the cost of their makers."""
         a = self.arrays
         for ns, bit, fmt in ((a.to_int8_ns, AS_INT8, 1), (a.to_float_ns, AS_FLOAT, 0)):
             output = np.flatnonzero((a.producer >= 0) & (a.formats_out & bit != 0))
@@ -255,7 +256,8 @@ class RelaxationRows(Programme):
             np.add.at(cost, at, ns[output][:, None])
 
     def conversions(self, allowed: Bools) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
-        """Rows of conversions to 8-bit integers and to floats, and the reading of each."""
+        """Adds rows of conversions to 8-bit integers and to floats; returns them with the
+        readings."""
         a = self.arrays
         maker = a.producer[a.reader_value]
         sides = []
@@ -277,8 +279,8 @@ class RelaxationRows(Programme):
         return sides[0], sides[1]
 
     def limits(self, totals: Sequence[int]) -> Ints:
-        """Rows of the budgets, each -1 where it is none; ``totals`` are the columns of what
-        segments use of each."""
+        """Adds rows of the budgets and returns them, -1 for a budget without a row; ``totals`` are
+        the columns of the segments' use of each."""
         rows = np.full(len(self.budgets), -1)
         for i, (budget, total) in enumerate(zip(self.budgets, totals, strict=True)):
             if not _is_row(budget):
@@ -293,7 +295,7 @@ class RelaxationRows(Programme):
         return rows
 
     def whole(self, only_inside: Bools) -> None:
-        """Regions that share a unit on a target exclude each other."""
+        """Adds rows by which regions that share a unit on a target exclude each other."""
         a, regions = self.arrays, self.regions
         if not regions.count:
             return
@@ -312,12 +314,13 @@ class RelaxationRows(Programme):
 
 
 def _is_row(budget: Budget) -> bool:
-    """Whether a budget's use is no less than its units', and its segments' along any path."""
+    """Tells whether a budget's use is at least that of its units plus its segments along any
+    path."""
     return math.isfinite(budget.limit) and not budget.region_use
 
 
 def useful_regions(problem: Problem) -> Ints:
-    """Places of the regions measured whole that the bound must know: those cheaper than their
-    parts, and those with units that the target runs in no other way."""
+    """Returns the places of the regions measured whole that the bound must include: those cheaper
+    than their parts, and those with units that the target runs in no other way."""
     regions = problem.regions
     return np.flatnonzero((regions.ns < regions.parts_ns) & np.isfinite(regions.ns))

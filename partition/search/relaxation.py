@@ -1,6 +1,6 @@
-"""Find a lower bound of every plan, from a linear programme, and the prices that prove it.
+"""Find a lower bound of every plan from a linear programme, and the prices that prove it.
 
-Variables, each between 0 and 1 unless said otherwise:
+Variables, each between 0 and 1 unless stated otherwise:
 
 * ``x[u, k]``: unit u runs on target k; they sum to 1 over k.
 * ``enters[v, k]``: value v is brought into some segment on k: at least ``x[r, k] - x[p, k]`` for
@@ -12,43 +12,43 @@ Variables, each between 0 and 1 unless said otherwise:
   and segments of one path are different ones.
 * ``whole[g]``: a region that was measured whole, and costs less than its parts, is a segment. Of
   the regions that hold a unit on a target, at most ``x[u, k]`` are. A unit that a target runs only
-  inside such regions needs one of them there. What crosses the border of such a segment enters,
-  leaves or turns there, even where the same target runs on beyond it.
+  inside such regions needs one of them there. Values that cross the border of such a segment enter,
+  leave or turn there, even where the same target continues beyond it.
 * ``converts[v, f]``: value v is converted to format f: at least ``x[r, f] - x[p, f]`` for each
   reader r, where ``x[u, f]`` is the sum over the targets of that format.
 
-Budgets are rows: what units use, and segments along any path, as with overheads, is at most the
-limit. Those that know of regions better than by their parts are left out.
+Budgets are rows: the use of units, and of segments along any path, as with overheads, is at most
+the limit. Budgets with better values for some regions than by their parts have no rows.
 
 Every plan is a solution, so none costs less than the least one. The bound is taken from the dual
-side: with prices y >= 0 on the rows (``a x >= b``, and b is 0 but for budgets), no solution costs
-less than
+side: with prices y >= 0 on the rows (``a x >= b``, where b is 0 except for budgets), no solution
+costs less than
 
     sum over u of min over k of (c - y A)[u, k]  +  sum over other columns of min(0, c - yA) x limit
     + y b
 
-whatever the prices are, so that rounding in the solver cannot raise it above the truth (Neumaier
-and Shcherbina, "Safe bounds in linear and mixed-integer linear programming", Math. Program. 99,
-2004). The same prices bound what remains of a plan after any prefix (:class:`~.tables.Prices`).
+for any prices, so rounding in the solver cannot raise it above the truth (Neumaier and Shcherbina,
+"Safe bounds in linear and mixed-integer linear programming", Math. Program. 99, 2004). The same
+prices bound the rest of a plan after any prefix (:class:`~.tables.Prices`).
 
-More rows know the order of segments: cycles that a plan cannot have.
-A row above lets two units of a target share a segment whatever stands between them. In
-a plan they do so only where no way leads from one to the other over a unit elsewhere, and that
-holds of chains of such pairs as well: along a cycle of dependencies and of pairs that share a
-segment, all units stand in one phase of the plan, so in one segment. Of a cycle through unit c with
-pairs e0, e1, ..., and of any set A of targets,
+Further rows cover the order of segments: cycles that a plan cannot have. The rows above let two
+units of a target share a segment whatever lies between them. In a plan they do so only where no
+path leads from one to the other over a unit elsewhere. The same holds for chains of such pairs:
+along a cycle of dependencies and of pairs that share a segment, all units are in one phase of the
+plan, and so in one segment. For a cycle through unit c with pairs e0, e1, ..., and for any set A of
+targets,
 
     sum over A of joined[e0, k]  +  sum over e1, ... and all k of joined[e, k]
         <= number of pairs - 1  +  sum over A of x[c, k]
 
-where ``joined[e, k]`` is at most ``x`` of both its units on k. It takes the place of the maker's
-``x`` (or the reader's) in rows of the relaxation: a reader on k that is not joined with the maker
-has the value brought in, a dependency that is not joined begins a segment. Two readers on k that
-are joined neither with the maker nor with each other have it brought in twice.
+where ``joined[e, k]`` is at most ``x`` of both its units on k. It replaces the maker's ``x`` (or
+the reader's) in rows of the relaxation: the value is brought in for a reader on k that is not
+joined with the maker, and a dependency that is not joined begins a segment. Two readers on k that
+are joined neither with the maker nor with each other bring the value in twice.
 
-There are more such rows than can be written down; those that a solution violates are looked for by
-shortest ways, a pair being as long as its units are apart (Grötschel, Jünger, Reinelt, "A Cutting
-Plane Algorithm for the Linear Ordering Problem", Operations Research 32, 1984, has cycles alike).
+There are too many such rows to list; those that a solution violates are found by shortest paths,
+where the length of a pair is the distance of its units (Grötschel, Jünger, Reinelt, "A Cutting
+Plane Algorithm for the Linear Ordering Problem", Operations Research 32, 1984, has similar cycles).
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ from nnapi_prof.partition.search.programme import (
 from nnapi_prof.partition.search.tables import Prices
 
 MOST_READERS = 8
-"""Of values whose readers count as pairs: there are as many as its square."""
+"""Largest number of readers of a value that count as pairs, whose number is its square."""
 LEAST_VIOLATION = 1e-3
 _STEP = 1e-7
-"""Length of a dependency: a sparse matrix knows no zeros."""
+"""Length of a dependency: a sparse matrix cannot store zeros."""
 
 Pair = tuple[int, int]
 
 
 class OrderRows:
-    """The rows of cycles in one programme; columns are [.., t], -1 where there is none."""
+    """Rows of cycles in one programme; columns are [.., t], -1 where there is none."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class OrderRows:
         self._joined: dict[Pair, dict[int, int]] = {}
         """Columns of pairs by target."""
         self._again: dict[Pair, int] = {}
-        """By value and target: the column of what is brought in more than once."""
+        """Value and target -> column of bringing the value in more than once."""
         self._rows: set[tuple[int, tuple[Pair, ...]]] = set()
         self._head = np.repeat(np.arange(a.n), np.diff(a.predecessor_at))
         pairs = set(zip(a.predecessors.tolist(), self._head.tolist(), strict=True))
@@ -121,7 +121,7 @@ class OrderRows:
         self._pairs = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
 
     def add_violated(self, solution: Floats) -> bool:
-        """Adds rows that a solution violates; whether there were any."""
+        """Adds rows that a solution violates; returns whether there were any."""
         share = solution[self._x]
         apart = self._apart(solution, share)
         ways = self._graph(apart)
@@ -152,16 +152,16 @@ class OrderRows:
         return len(self._rows) > n_before
 
     def _of_pair(self, pair: Pair, solution: Floats, share: Floats) -> Floats:
-        """[targets that count]: how far two units share a segment."""
+        """Returns [targets that count]: the extent to which two units share a segment."""
         most: Floats = np.minimum(share[pair[0]], share[pair[1]])[self._targets]
         columns = self._joined.get(pair, {})
-        if columns and max(columns.values()) < len(solution):  # none of those just added
+        if columns and max(columns.values()) < len(solution):  # not among those just added
             own = [solution[columns[k]] if k in columns else 0.0 for k in self._targets.tolist()]
             most = np.minimum(most, own)
         return most
 
     def _apart(self, solution: Floats, share: Floats) -> Floats:
-        """[pairs]: how far two units are from sharing a segment."""
+        """Returns [pairs]: the distance of two units from sharing a segment."""
         both = np.minimum(share[self._pairs[:, 0]], share[self._pairs[:, 1]])
         joined = both[:, self._targets].sum(axis=1)
         for i, (p, q) in enumerate(self._pairs.tolist()):
@@ -170,7 +170,7 @@ class OrderRows:
         return np.asarray(np.maximum(1 - joined, 0.0))
 
     def _graph(self, apart: Floats) -> csr_array:
-        """Dependencies forwards, pairs both ways."""
+        """Returns the graph of dependencies forwards and pairs in both directions."""
         a, near = self._problem.arrays, np.flatnonzero(apart < 1)
         first, second = self._pairs[near].T
         tail = np.concatenate([a.predecessors, first, second])
@@ -191,7 +191,7 @@ class OrderRows:
         share: Floats,
         length: dict[Pair, float],
     ) -> None:
-        """The row of a cycle, if the solution violates it."""
+        """Adds the row of a cycle, if the solution violates it."""
         key = unit, tuple(sorted(pairs))
         if not pairs or key in self._rows:
             return
@@ -213,7 +213,7 @@ class OrderRows:
         self._programme.row(terms, 1.0 - len(pairs))
 
     def _join(self, pair: Pair) -> dict[int, int]:
-        """The columns of a pair; with the first, the rows that ask for them."""
+        """Returns the columns of a pair; on first use, adds the rows that need them."""
         if pair in self._joined:
             return self._joined[pair]
         p, q = pair
@@ -244,8 +244,8 @@ class OrderRows:
         return columns
 
     def _bring_in_twice(self, v: int, p: int, q: int) -> None:
-        """Adds rows by which two readers that share no segment, nor that of the maker, each have
-        the value brought in."""
+        """Adds rows by which two readers that share no segment with each other or the maker each
+        bring the value in."""
         value = self._problem.values[v]
         pairs = [(p, q)]
         if value.producer != GRAPH_INPUT:
@@ -263,13 +263,14 @@ class OrderRows:
 
 
 MOST_ENTRIES = 3_000_000
-"""Non-zeros; a larger programme would take minutes and gigabytes."""
+"""Largest number of non-zeros; a larger programme would take minutes and gigabytes."""
 MANY_COLUMNS = 60_000
-"""From here on HiGHS's interior points are faster than its simplex."""
+"""Number of columns from which HiGHS's interior points are faster than its simplex."""
 DEVEX_COLUMNS = 15_000
-"""From here on the simplex with Devex prices takes half of what it does with steepest edges."""
+"""Number of columns from which Devex prices halve the time of the simplex against steepest
+edges."""
 MOST_ROUNDS = 25
-"""Of rows that know the order of segments."""
+"""Largest number of rounds of rows for the order of segments."""
 _ROUNDING = 1e-12
 
 
@@ -281,25 +282,26 @@ class Relaxation:
     share: Floats
     """[n, t] ``x``, between 0 and 1"""
     cost_ns: Floats
-    """[n, t] what a plan costs at least with a unit on a target is ``bound_ns + cost_ns[u, k] -
+    """[n, t] costs: a plan with unit u on target k costs at least ``bound_ns + cost_ns[u, k] -
     cost_ns[u].min()``; inf where it cannot run"""
     prices: Prices
     rates: Floats
-    """[budgets] ns that a step of each is worth; 0 where the programme does not know it. Prices,
-    ``cost_ns`` and the bound are of plans within the budgets, and prices and ``cost_ns`` have what
-    their use is worth in them."""
+    """[budgets] worth of a step of each, in ns; 0 where the programme has no row for it. Prices,
+    ``cost_ns`` and the bound are of plans within the budgets; prices and ``cost_ns`` include the
+    worth of their use."""
     region_cost_ns: Mapping[Region, float] = field(default_factory=dict)
-    """Of regions cheaper than their parts: a plan costs at least so much more than ``bound_ns``
-    with the region as a segment"""
+    """Regions cheaper than their parts, with the least excess over ``bound_ns`` of a plan that has
+    the region as a segment"""
 
     def fixed(self, problem: Problem, best_ns: float) -> Problem:
-        """The problem without what no plan of ``best_ns`` or less has, by reduced costs."""
+        """Returns the problem without placements that, by reduced costs, no plan of ``best_ns`` or
+        less has."""
         least = self.cost_ns.min(axis=1, keepdims=True)
         return problem.without(self.cost_ns - least > best_ns - self.bound_ns)
 
     def without_regions(self, problem: Problem, best_ns: float) -> Problem:
-        """The problem in which regions have no price of their own that are no segments of a plan of
-        ``best_ns`` or less."""
+        """Returns the problem without measured costs of regions that are not segments of any plan
+        of ``best_ns`` or less."""
         ruled_out = {
             region for region, ns in self.region_cost_ns.items() if ns > best_ns - self.bound_ns
         }
@@ -314,9 +316,10 @@ def relax(
     *,
     in_order: bool = False,
 ) -> Relaxation | None:
-    """Solves the relaxation; None where it is too large, not solved within ``seconds``, or where no
-    plan keeps to the budgets. ``in_order`` adds rows that know the order of segments
-    (:class:`OrderRows`), as time allows: all but the prices are of the programme with these."""
+    """Solves the relaxation; None where it is too large, not solved within ``seconds``, or where
+    no plan keeps to the budgets. ``in_order`` adds rows for the order of segments
+    (:class:`OrderRows`), as time allows: everything but the prices is of the programme with
+    these."""
     return _Programme(problem, budgets).solve(seconds, in_order)
 
 
@@ -407,7 +410,7 @@ class _Programme(RelaxationRows):
             shape=(a.n, self.n_columns),
         )
         low = self.least
-        solve: Any = linprog  # its stubs know no time limit beside a method
+        solve: Any = linprog  # its stubs have no time limit together with a method
         options: dict[str, Any] = {"time_limit": max(0.05, min(seconds, 1e6))}
         if self.n_columns > DEVEX_COLUMNS:
             options["simplex_dual_edge_weight_strategy"] = "devex"
@@ -478,5 +481,5 @@ class _Programme(RelaxationRows):
 
 
 def _typical_total(cost: Floats, allowed: Bools) -> float:
-    """Returns about what a plan costs, to scale by."""
+    """Returns the approximate cost of a plan, for scaling."""
     return float(np.where(allowed, cost, 0.0).max(axis=1).sum())

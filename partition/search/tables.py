@@ -1,11 +1,11 @@
-"""Make the arrays that the exact programme looks up and writes, and that its loops in C work on.
+"""Make the arrays that the exact programme reads and writes, and that its loops in C work on.
 
 :class:`Prices` bound the rest of a plan from below. :class:`Tables` are costs, prices, slots of
-values, and what regions measured whole take; :class:`SearchState` is the state (see
-:mod:`.exact`). Of what changes there are two sets, for the level that is read and for the one that
-is written: the first index of such an array is the level's parity. Sets of units and of slots are
-bits, :data:`~nnapi_prof.partition.arrays.WORD` to an int64. ``kernels/ideals.h`` has the same
-structures, field by field.
+values, and times of regions measured whole; :class:`SearchState` is the state (see :mod:`.exact`).
+Changing arrays exist twice, for the level that is read and for the one that is written: the first
+index of such an array is the level's parity. Sets of units and of slots are bits,
+:data:`~nnapi_prof.partition.arrays.WORD` to an int64. ``kernels/ideals.h`` has the same structures,
+field by field.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Prices:
     of ``least`` over the units that remain, plus ``switch_begin[k]`` and ``switch[u, k]`` of all
     units that have run, minus ``enters[e, k]`` of each remaining reading e of a value that is
     present, plus ``leaves[e, k]`` of each remaining reading of a value still to be handed over.
-    With no segment open it is the first sum alone. Of each remaining reading of a value that is
-    there as 8-bit integers, ``to_int8[e]`` goes off as well, and ``to_float[e]`` where it is there
-    in floats.
+    With no segment open it is the first sum alone. For each remaining reading of a value that
+    exists as 8-bit integers, ``to_int8[e]`` is subtracted as well, and ``to_float[e]`` where it
+    exists in floats.
     """
 
     least: Floats
@@ -49,11 +49,11 @@ class Prices:
     """[readings]"""
     to_float: Floats
     slack: float = 0.0
-    """At most 0: added once to every bound."""
+    """Term of at most 0, added once to every bound."""
 
 
 def free_prices(problem: Problem, least: Floats) -> Prices:
-    """Prices that know nothing of transfers and overheads; ``least`` is [n], ns."""
+    """Returns prices without transfers and overheads; ``least`` is [n], ns."""
     arrays = problem.arrays
     nothing = np.zeros((len(arrays.readers), arrays.t))
     free = np.zeros(len(arrays.readers))
@@ -62,7 +62,7 @@ def free_prices(problem: Problem, least: Floats) -> Prices:
 
 
 def unit_shares(problem: Problem) -> NDArray[np.float64]:
-    """[n], ns: shares of the units such that no segment costs less than the shares of its units.
+    """Returns [n], ns: shares of the units such that no segment costs less than its units' shares.
 
     A unit's share is its cheapest marginal cost; where a region measured whole is cheaper than its
     units' shares, all of them shrink in proportion.
@@ -80,26 +80,27 @@ def unit_shares(problem: Problem) -> NDArray[np.float64]:
 
 
 def lower_bound(problem: Problem) -> float:
-    """No plan is faster, in ns: each unit at its cheapest, invocations and hand-over free."""
+    """Returns a lower bound in ns of every plan: each unit at its cheapest, invocations and
+    hand-over free."""
     return float(unit_shares(problem).sum())
 
 
 MOST_WATCHED = WORD
 MOST_SLOTS = 8 * WORD
-"""Values alive at once; a graph with more is too wide for ideals anyhow."""
+"""Largest number of values alive at once; a graph with more is too wide for ideals anyway."""
 NEGLIGIBLE = 1e-9
-"""Relative: plans that differ by less cost the same."""
+"""Relative difference below which plans cost the same."""
 
 DONE, PAUSED, GROW_LABELS, GROW_IDEALS, GROW_READY, GROW_JUMPS, GROW_RECORDS = range(7)
-"""What a slice of a search ends with: the answer, more to do, or what has to grow."""
+"""Results of a slice of a search: the answer, more to do, or an array that has to grow."""
 
 LEVEL, STAGE, IDEAL, WORK, WIDTH, RECORDS, LANDINGS = range(7)
-"""Places in ``Search.at``: level, stage and ideal to go on with, steps made, labels that a level
-may hold, records and landings so far."""
+"""Places in ``SearchState.at``: current level, stage and ideal, steps made, labels that a level may
+hold, and numbers of records and landings."""
 BEGIN, CLOSE, OPEN, EXPAND = range(4)
 """Stages of a level."""
 UPPER, LEFT_OUT = range(2)
-"""Places in ``Search.bounds``."""
+"""Places in ``SearchState.bounds``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,15 +108,15 @@ class Tables(Arrays):
     """Arrays that a search looks up. n units, t targets, m values, s slots, r budgets, j jumps."""
 
     slot: Ints
-    """[m] No two values that can be alive at once have the same; -1 where nobody reads it."""
+    """[m] Slot of each value, distinct for values alive at once; -1 where nobody reads it."""
     least: Floats
-    """[n]; this and what follows are :class:`~nnapi_prof.partition.search.tables.Prices`."""
+    """[n]; this and the next fields are :class:`~nnapi_prof.partition.search.tables.Prices`."""
     enters: Floats
     leaves: Floats
     switch: Floats
     switch_begin: Floats
     int8_price: Floats
-    """[readings] of Prices again"""
+    """[readings], from the prices, too"""
     float_price: Floats
     slack: Floats
     """[1]"""
@@ -126,7 +127,7 @@ class Tables(Arrays):
     budget: Floats
     """[r]"""
     rate: Floats
-    """[r] ns that a step of a budget is worth in bounds"""
+    """[r] worth of a step of a budget in bounds, in ns"""
     jump_at: Ints
     """[n + 1] jumps by their first unit"""
     jump_bits: Ints
@@ -137,10 +138,10 @@ class Tables(Arrays):
     jump_size: Ints
     jump_least: Floats
     jump_read_at: Ints
-    """[j + 1]; of each jump: values that it brings in, in ``jump_reads``, ..."""
+    """[j + 1]; values that each jump brings in, in ``jump_reads``, ..."""
     jump_reads: Ints
     jump_make_at: Ints
-    """... and those of its own that are read outside, or outputs"""
+    """... and values of its own that are read outside, or outputs"""
     jump_makes: Ints
     watch_bits: Ints
     watch_target: Ints
@@ -150,10 +151,9 @@ class Tables(Arrays):
     unit_key: Ints
     """[n] Random bits."""
     alone_ns: Floats
-    """[n, t] What a unit that was measured alone costs more than by its parts; 0 where it does
-    not."""
+    """[n, t] Extra cost of a unit measured alone over that of its parts; else 0."""
     most_alone_ns: Floats
-    """[t] The most of these."""
+    """[t] The largest of these."""
 
 
 LABEL = np.dtype(
@@ -163,12 +163,12 @@ LABEL = np.dtype(
         ("n_units", np.int64),  # units in the open segment
         ("watch", np.int64),  # bits of the watched regions that the open segment may become
         ("cost", np.float64),  # ns
-        ("saved", np.float64),  # ns on the bound of the rest, by values present and owed
-        ("formats", np.float64),  # the same, by the formats in which values are there
+        ("saved", np.float64),  # ns in the bound of the rest, for values present and owed
+        ("formats", np.float64),  # the same, for the formats in which values exist
         ("reach", np.float64),  # ns, bound of all plans that go on from here, budgets priced
-        ("record", np.int64),  # its own; where nothing runs in its segment yet, the one before
+        ("record", np.int64),  # its own; the one before while its segment is empty
         ("before", np.int64),  # record of the label that it came from
-        ("unit", np.int64),  # what was executed
+        ("unit", np.int64),  # unit that was executed
         ("following", np.int64),  # next label of its list, -1 at the end
         ("alive", np.int64),
     ]
@@ -176,7 +176,7 @@ LABEL = np.dtype(
 IDEAL_SET = np.dtype(
     [
         ("key", np.int64),
-        ("rest", np.float64),  # ns that the units which remain cost at least
+        ("rest", np.float64),  # least cost of the remaining units, in ns
         ("ready_begin", np.int64),  # in ``ready``
         ("ready_end", np.int64),
     ]
@@ -201,7 +201,7 @@ LANDING = np.dtype(
 
 
 class SearchState(NamedTuple):
-    """The state of a search. A first index of two is a level's parity."""
+    """State of a search. A first index of two is a level's parity."""
 
     at: Ints
     bounds: Floats
@@ -213,9 +213,9 @@ class SearchState(NamedTuple):
     bits: Ints
     """[2, ideals, words]"""
     joining: Floats
-    """[2, ideals, t] what an open segment adds to the rest, by the prices of switching"""
+    """[2, ideals, t] amount that an open segment adds to the rest, by the prices of switching"""
     slot_value: Ints
-    """[2, ideals, s] which value is in a slot"""
+    """[2, ideals, s] value in each slot"""
     ready: Ints
     """[2, ...] units that can run next"""
     head: Ints
@@ -229,13 +229,15 @@ class SearchState(NamedTuple):
     present: Ints
     """[2, labels, words of slots]"""
     owed: Ints
-    """Values made in the open segment that are handed over if it ends before their last reader."""
+    """[2, labels, words of slots] Values made in the open segment, handed over if it ends before
+    their last reader."""
     as_float: Ints
-    """[2, labels, words of slots, or 0 where nothing is converted] Values there in floats, ..."""
+    """[2, labels, words of slots, or 0 where nothing is converted] Values that exist in floats,
+    ..."""
     as_int8: Ints
     """... and as 8-bit integers"""
     records: Any
-    """The way back."""
+    """Records that lead back to a label's plan."""
     landing_head: Ints
     """[n + 1] regions measured whole that end at a level"""
     landings: Any
@@ -246,7 +248,7 @@ class SearchState(NamedTuple):
 
 
 def value_slots(problem: Problem) -> Ints | None:
-    """[values]: a number for each value, so that no two that can be alive at once have the same; -1
+    """Returns [values]: a slot for each value, distinct for values that can be alive at once; -1
     where nobody reads it. None where that takes more than :data:`MOST_SLOTS`."""
     reached: list[int] = []  # the unit itself and all that it needs, as bits
     for u, predecessors in enumerate(problem.predecessors):
@@ -286,7 +288,7 @@ def make_tables(
     rates: Sequence[float] | None,
     watched: Collection[Region],
 ) -> tuple[Tables, list[Region]]:
-    """The tables, and the region behind each jump."""
+    """Returns the tables, and the region of each jump."""
     a = problem.arrays
     n, t, r = a.n, a.t, len(budgets)
     jumps = _jumps(problem, budgets, watched)
@@ -350,8 +352,8 @@ def make_tables(
 
 
 def _crossing(problem: Problem, regions: Sequence[frozenset[int]]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Values that regions bring in, and those that they make for others, each as offsets and
-    entries; none where nothing is converted."""
+    """Returns the values that regions bring in, and those that they make for others, each as
+    offsets and entries; none where nothing is converted."""
     values = problem.values
     reads: list[list[int]] = []
     makes: list[list[int]] = []
@@ -368,7 +370,8 @@ def _crossing(problem: Problem, regions: Sequence[frozenset[int]]) -> tuple[Ints
 def _jumps(
     problem: Problem, budgets: Sequence[Budget], watched: Collection[Region]
 ) -> list[tuple[Region, float, tuple[float, ...]]]:
-    """Regions that are steps of their own: what they cost in ns, and of each budget."""
+    """Returns the regions that are steps of their own, with their cost in ns and use of each
+    budget."""
     own = problem.regions
     cheaper = np.flatnonzero(own.ns < own.parts_ns * (1 - NEGLIGIBLE)).tolist()
     names = list(problem.region_ns)

@@ -1,8 +1,8 @@
-"""Plans one would ship: the fewest segments that cost next to nothing, and what each further costs.
+"""Plans to ship: the fewest segments at almost no extra cost, and the gain of each further segment.
 
-Latency against number of segments is a trade-off like any other: a price on segments leads to the
-plans on its lower hull, each with a bound for every number of segments; the exact programme, with
-the number carried by its labels, gives the rest where the graph allows it.
+Latency against number of segments is an ordinary trade-off: a price on segments leads to the plans
+on its lower hull, each with a bound for every number of segments. The exact programme, with the
+number carried by its labels, gives the rest where the graph allows it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from nnapi_prof.partition.search.tables import NEGLIGIBLE
 
 MOST_PRICES = 14
 MIDDLE = 3.0
-"""Price of a segment tried first, in shares of the tolerance, and the step to the next one."""
+"""First price of a segment, in shares of the tolerance, and the factor to the next one."""
 SPARE, MUCH_TO_SPARE = 1.5, 10.0
-"""Times as long as the last search: time that must be left for the next one. HiGHS's interior
-points, for large programmes, take up to ten times as long at another price, and know no limit."""
+"""Time that must be left for the next search, as a multiple of the last one's. HiGHS's interior
+points, for large programmes, take up to ten times as long at another price, and have no time
+limit."""
 MOST_STARTS = 6
-"""Plans that a search with a price on segments begins with."""
+"""Number of plans that a search with a price on segments begins with."""
 FRONT_STEPS = 2_000_000
 FULL_FRONT_STEPS = 4_000_000
 
@@ -41,7 +42,7 @@ class CurvePoint:
     n_segments: int
     ns: float
     bound_ns: float
-    """No plan of at most so many segments takes less."""
+    """Lower bound of plans of at most so many segments."""
     placements: Plan
 
     @property
@@ -51,14 +52,14 @@ class CurvePoint:
 
     @property
     def gap(self) -> float:
-        """How far it can be above the optimum for its number, relative to the bound."""
+        """Largest possible excess over the optimum for its number, relative to the bound."""
         return max(0.0, self.ns / self.bound_ns - 1) if self.bound_ns > 0 else math.inf
 
 
 class TradeOff:
-    """Plans of one problem with few segments, found for the best plan of a search.
+    """Plans of one problem with few segments, based on the best plan of a search.
 
-    ``budgets`` are what plans keep to besides.
+    Plans also keep to the ``budgets``.
     """
 
     def __init__(
@@ -79,16 +80,16 @@ class TradeOff:
             for budget, rate in zip(budgets, best.rates, strict=False)
             if budget.is_sum_over_units
         ]
-        """Budgets with what a step of each is worth, in ns; none where the best plan keeps to all
-        anyhow"""
+        """Budgets with the worth in ns of a step of each; none where the best plan keeps to all
+        anyway"""
         self._pool = Pool(problem, budgets, bound_ns=best.bound_ns, bounded_by=best.bounded_by)
         self._prices: list[tuple[float, float]] = []
-        """Price of a segment, and the bound of latency and price together."""
+        """Prices of a segment, each with the bound of latency and price together."""
         self._exact_to: dict[int, float] = {}
-        """Number of segments -> the least latency, proven."""
+        """Number of segments -> proven bound of the latency."""
         self._costlier = set(best.costlier)
         self._last_s = 0.0
-        """What the last search with a price on segments took."""
+        """Seconds of the last search with a price on segments."""
         for plan in (best.placements, *best.plans, *(r.placements for r in self._rivals)):
             self._offer(plan)
         if len(best.placements) > 1:
@@ -99,7 +100,7 @@ class TradeOff:
 
     @property
     def best(self) -> SearchResult:
-        """The best plan, where one of those met since is better than the search's own."""
+        """The best plan: the search's own, or a better one found since."""
         own = self._best
         if self._pool.best_ns < own.ns and not own.is_optimal:
             better = self._pool.result(own.costlier, own.steps, own.relaxation, own.rates)
@@ -108,13 +109,13 @@ class TradeOff:
         return self._best
 
     def fewest(self, tolerance: float) -> Plan:
-        """The plan of fewest segments within the tolerance of the best one, and no slower than any
-        baseline; of such plans one of segments that were measured whole, and of few targets. Ctrl-C
-        ends the search for simpler ones."""
+        """Returns the plan of fewest segments within the tolerance of the best one, and no slower
+        than any baseline; among such plans, one of segments that were measured whole, and of few
+        targets. Ctrl-C ends the search for simpler ones."""
         try:
             best = self.best
             plan = self._fewest(tolerance)
-            # What looks for simpler plans may meet a faster one.
+            # The search for simpler plans may find a faster one.
             return plan if self.best is best else self._fewest(tolerance)
         except KeyboardInterrupt:
             self._watch.interrupted = True
@@ -141,11 +142,11 @@ class TradeOff:
         *_, ns, plan = self._fewest_known(close)
         if tolerance > 0 and len(plan) <= MOST_TO_JOIN:
             plan = self._on_fewer_targets(plan, max(close, ns))
-            self._offer(plan)  # the curve is to know it
+            self._offer(plan)  # for the curve
         return plan
 
     def _fewest_known(self, close: float) -> tuple[int, int, float, Plan]:
-        """Segments, those of them that were not measured whole, ns, and the plan."""
+        """Returns the number of segments, those of them not measured whole, ns, and the plan."""
         within = [plan for plan, ns in self._pool.plans.items() if ns <= close * (1 + 1e-12)]
         return min(self._simplicity(plan) for plan in within or [self._best.placements])
 
@@ -155,8 +156,8 @@ class TradeOff:
         return len(plan), len(plan) - measured, ns, plan
 
     def _on_fewer_targets(self, plan: Plan, close: float) -> Plan:
-        """The plan with the segments of one target on another, where that stays close: a choice
-        that noise made between two names of one thing."""
+        """Returns the plan with the segments of one target on another, where that stays close:
+        noise may have chosen between two names of one device."""
         changed = True
         while changed:
             changed = False
@@ -179,8 +180,8 @@ class TradeOff:
         return plan
 
     def curve(self) -> tuple[CurvePoint, ...]:
-        """A point for each number of segments, up to the best plan's. Ctrl-C ends the search for
-        more of them: those known then are the curve."""
+        """Returns a point for each number of segments, up to the best plan's. If Ctrl-C ends the
+        search for more, the curve consists of those known then."""
         try:
             self._explore()
         except KeyboardInterrupt:
@@ -188,7 +189,7 @@ class TradeOff:
         return self._points()
 
     def _explore(self) -> None:
-        """Looks for plans of few segments, and for bounds of theirs."""
+        """Looks for plans of few segments, and for their bounds."""
         most = len(self._best.placements)
         simplest = min((len(plan), ns) for plan, ns in self._pool.plans.items())
         if most > 1 and not self._front(simplest[1], FULL_FRONT_STEPS):
@@ -222,8 +223,8 @@ class TradeOff:
         return max([self._best.bound_ns, *exact, *prices])
 
     def _at(self, price: float, caution: float = 0.0) -> int:
-        """Solves with a price on segments; how many that plan has. With ``caution``, whatever was
-        not measured whole costs as much more than the sum of its parts, relative."""
+        """Solves with a price on segments; returns the plan's number of segments. With ``caution``,
+        regions not measured whole cost as much more than the sum of their parts, relative."""
         began = self._watch.elapsed_s
         small = self._problem
         if caution:
@@ -256,15 +257,15 @@ class TradeOff:
 
     @property
     def _has_time(self) -> bool:
-        """Whether there is time for another search that takes as long as the last one."""
+        """Whether there is time for another search as long as the last one."""
         problem = self._problem
         by_points = 2 * problem.n * len(problem.targets) > MANY_COLUMNS
         needed_s = (MUCH_TO_SPARE if by_points else SPARE) * self._last_s
         return not self._watch.is_over and self._watch.seconds_left > needed_s
 
     def _front(self, upper_ns: float, steps: float) -> bool:
-        """All plans below ``upper_ns`` that none betters in latency and segments, by the exact
-        programme; whether it was finished."""
+        """Finds all undominated plans below ``upper_ns`` in latency and segments, by the exact
+        programme; returns whether it finished."""
         problem = self._problem
         relaxation = None if self._budgets else self._best.relaxation
         sums = [budget for budget in self._budgets if budget.is_sum_over_units]

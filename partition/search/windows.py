@@ -1,16 +1,15 @@
 """Improve a plan by solving parts of the problem exactly: windows of it, and plans of few segments.
 
-A window is a stretch of a plan; the rest is held fixed. Plans of few segments are a mixed-integer
-programme over phases. A plan is a monotone labelling (:mod:`.expansion`): each unit has a phase,
-which never falls along a dependency. With few phases, each of a given target, that is a small
-programme:
+A window is a stretch of a plan; the rest is held fixed. The search for plans of few segments is a
+mixed-integer programme over phases. A plan is a monotone labelling (:mod:`.expansion`): each unit
+has a phase, which never falls along a dependency. With few phases, each of a given target, that is
+a small programme:
 
-* ``after[u, s]``, whole: unit u stands in phase s or later; no less than that of what it reads.
-* ``x[u, s]``: it stands in phase s: ``after[u, s] - after[u, s + 1]``.
+* ``after[u, s]``, whole: unit u is in phase s or later; at least that of each unit it reads from.
+* ``x[u, s]``: unit u is in phase s: ``after[u, s] - after[u, s + 1]``.
 * ``used[s]``: phase s is a segment: at least every ``x[u, s]``.
 * ``enters``, ``leaves``: values brought into a phase and handed over by it, as in
-  :mod:`.relaxation`, of which this is the programme with phases in the place of targets; so are
-  conversions between formats.
+  :mod:`.relaxation`, with phases instead of targets; so are conversions between formats.
 * ``whole[g, s]``: a region measured whole that costs less than its parts is in phase s. Regions
   that share units exclude each other.
 """
@@ -32,17 +31,17 @@ from nnapi_prof.partition.search.programme import TOTAL, RelaxationRows
 from nnapi_prof.partition.search.relaxation import relax
 
 SMALLEST, LARGEST = 12, 60
-"""Units of a window, about."""
+"""Approximate number of units of a window."""
 STEPS, WIDTH = 400_000, 1_000
-"""Of the exact programme in one window, and labels of a level."""
+"""Steps of the exact programme in one window, and labels of a level."""
 SHARE_OF_MEMORY = 0.8
 _LEAST_GAIN = 1e-7
 """Relative."""
 
 
 def windows(problem: Problem, plan: Sequence[Placement], turn: int) -> Iterator[tuple[int, int]]:
-    """First and behind-the-last segment of stretches of a plan, overlapping, of about as many units
-    as a window has; with each turn others."""
+    """Yields the first and the end segment of overlapping stretches of a plan, with about as many
+    units as a window has; each turn has other stretches."""
     size = (24, 40, SMALLEST, LARGEST)[turn % 4]
     counts = [len(units) for units, _ in plan]
     first = 0
@@ -59,9 +58,9 @@ def windows(problem: Problem, plan: Sequence[Placement], turn: int) -> Iterator[
 
 
 def subproblem(problem: Problem, units: Sequence[int], plan: Sequence[Placement] = ()) -> Problem:
-    """The problem of some units alone (ascending): what others make are inputs, what others read
-    are outputs. Its best plan, put in the place of these segments, is the best with the others
-    held fixed where ``plan`` has them, if the units are those of consecutive segments."""
+    """Returns the problem of some units alone (ascending): values of others are inputs, values that
+    others read are outputs. If the units are those of consecutive segments of ``plan``, the best
+    plan of this problem is the best replacement for them with the others held fixed."""
     place = {u: i for i, u in enumerate(units)}
     bits = 1 << problem.arrays.format
     bit_of = {u: int(bits[k]) for others, k in plan for u in others}
@@ -78,7 +77,7 @@ def subproblem(problem: Problem, units: Sequence[int], plan: Sequence[Placement]
         for reader in value.readers:
             if reader not in place:
                 outside |= bit_of.get(reader, AS_FLOAT)
-        if not is_inner:  # in the format it is made in, and in those that others have it in anyhow
+        if not is_inner:  # in the format it is made in, and those that others have it in
             outside |= bit_of.get(value.producer, value.formats)
         values.append(
             replace(
@@ -119,9 +118,9 @@ def improve_stretch(
     costlier: Collection[Region],
     watch: Watch,
 ) -> tuple[Placement, ...]:
-    """The segments from ``first`` to before ``last`` solved exactly, the rest of the plan held
-    fixed; those of the plan where that finds nothing better. ``costlier`` are regions that cost
-    more whole than by their parts."""
+    """Returns the segments from ``first`` to before ``last`` solved exactly, with the rest of the
+    plan held fixed, or those of the plan where that finds nothing better. ``costlier`` are regions
+    that cost more whole than by their parts."""
     stretch = tuple(plan[first:last])
     units = sorted(u for segment, _ in stretch for u in segment)
     small = subproblem(problem, units, plan)
@@ -157,14 +156,14 @@ def improve_stretch(
 
 
 MOST_ENTRIES = 400_000
-"""Non-zeros; of a larger programme HiGHS has hardly a plan in seconds."""
+"""Largest number of non-zeros; for a larger programme HiGHS hardly finds a plan in seconds."""
 MOST_PHASES, MORE_PHASES = 9, 2
-"""Of a programme about a plan, and how many more it has than that plan."""
+"""Largest number of phases of a programme, and how many more it has than the plan."""
 
 
 def chain_about(problem: Problem, plan: Sequence[Placement]) -> list[int]:
-    """Phases of two targets in turn, some more than a plan of these has; none where it has many
-    segments, or other than two targets."""
+    """Returns phases of two targets in turn, a few more than a plan of these has; none where it has
+    many segments, or does not use two targets."""
     targets = sorted({k for _, k in plan})
     if len(targets) == 1 and len(problem.targets) == 2:
         targets = [0, 1]
@@ -177,8 +176,8 @@ def chain_about(problem: Problem, plan: Sequence[Placement]) -> list[int]:
 def solve_phases(
     problem: Problem, chain: Sequence[int], seconds: float
 ) -> tuple[Placement, ...] | None:
-    """The fastest plan of phases on these targets; None where the programme is too large or has no
-    plan in time, or where units run only inside regions measured whole."""
+    """Returns the fastest plan of phases on these targets; None where the programme is too large or
+    has no plan in time, or where units run only inside regions measured whole."""
     regions = problem.regions
     only_inside = np.isfinite(regions.ns) & ~np.isfinite(regions.parts_ns)
     runs = np.isfinite(problem.unit_ns).any(axis=1).all()
@@ -188,7 +187,7 @@ def solve_phases(
 
 
 class _Phases(RelaxationRows):
-    """The programme under construction: of the problem whose targets are the phases."""
+    """The programme under construction, for the problem whose targets are the phases."""
 
     def __init__(self, problem: Problem, targets: Ints) -> None:
         phases = replace(
@@ -228,7 +227,7 @@ class _Phases(RelaxationRows):
         self._whole(problem.regions)
 
     def _order(self) -> None:
-        """Phases of units, and that they do not fall."""
+        """Adds phases of units, and rows by which they do not fall."""
         a, n, last = self.arrays, self.arrays.n, len(self._targets) - 1
         head = np.repeat(np.arange(n), np.diff(a.predecessor_at))
         for s in range(last):
@@ -251,7 +250,7 @@ class _Phases(RelaxationRows):
                 self.low |= dict.fromkeys(rows.tolist(), -1.0)
 
     def _whole(self, regions: Regions) -> None:
-        """Regions that cost less whole than by their parts."""
+        """Adds regions that cost less whole than by their parts."""
         regions = regions.subset(np.flatnonzero(regions.ns < regions.parts_ns))
         for s, k in enumerate(self._targets.tolist()):
             own = regions.subset(np.flatnonzero(regions.target == k))
