@@ -1,18 +1,18 @@
-"""Define a bundle as data: plans, the rule that selects one, and what they need to run.
+"""Define a bundle as data: plans, the rule that selects one, and the models that they run.
 
-A bundle's plans are a list: the partitioner's own, and baselines. A set says that several of them
-are the partitioner's own, and when each is meant: along a front of two criteria, as the shares of a
-mixture (or of a schedule, over many runs), or each for some of many phones. In mixed
-precision, a bundle has the quantisation of the model and the front that its plan was chosen from.
+A bundle's plans are a list: the partitioner's own, and baselines. If several of them are the
+partitioner's own, a set states when each applies: along a front of two criteria, as shares of a
+mixture (or of a schedule, over many runs), or on some of many phones. In mixed precision, a bundle
+contains the quantisation of the model and the front that its plan was chosen from.
 
 On disk a bundle is a folder::
 
-    manifest.json         everything but weights and models, and its own SHA-256
+    manifest.json         everything except weights and models, and its own SHA-256
     model.pt | model.pt2  the original, for the comparison with eager PyTorch
     regions/ID.nnpf       one NNAPI model each (container kind 2: INFO, MODL, BUFS)
-    regions/copies.nnpf   where ``copies`` are
+    regions/copies.nnpf   the region ``copies``, if there is one
     blobs/SHA256          weights, shared by all regions that use them
-    run.json, runs/       its last run, and those before (nnapi_prof.execution.report)
+    run.json, runs/       its last run, and earlier ones (nnapi_prof.execution.report)
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ class FrontRow:
     name: str
     is_baseline: bool
     latency_ns: float
-    """As predicted."""
+    """Predicted latency."""
     error: float
-    """On the calibration data."""
+    """Error on the calibration data."""
     held_out_error: float
     held_out_low: float
     held_out_high: float
-    """95 %: errors on other data of the same kind lie between these."""
+    """Ends of the 95 % interval of the error on other data of the same kind."""
     n_segments: int
     n_units: Mapping[Precision, int]
-    """How many units compute in which precision."""
+    """Number of units that compute in each precision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """The errors that a unit of the float model causes alone."""
+    """The errors that a single unit of the float model causes."""
 
     label: str
     errors: Mapping[Precision, float]
-    """Those that it can run in."""
+    """Error in each precision that the unit can run in."""
 
 
 @dataclass(frozen=True)
@@ -78,19 +78,19 @@ class MixedPrecision:
     """The precision data of a bundle whose regions differ in precision."""
 
     recipe: Mapping[str, Any] = field(repr=False)
-    """As :meth:`nnapi_prof.precision.Recipe.to_json` has it: bundles are read without
-    PyTorch, which a recipe needs."""
+    """JSON of :meth:`nnapi_prof.precision.Recipe.to_json`, because a recipe needs PyTorch and
+    bundles are read without it."""
     int8_units: frozenset[int]
     """Units of the float model that compute in 8 bits."""
     metric: str
-    """The error's name, for people."""
+    """Name of the error, for people."""
     budget: float | None
-    """The largest error that was allowed."""
+    """Largest allowed error."""
     chosen: str
-    """The name of the front's row that became the plan."""
+    """Name of the front's row that became the plan."""
     front: tuple[FrontRow, ...] = ()
     sensitivity: tuple[Sensitivity, ...] = ()
-    """Of each unit of the float model."""
+    """Errors of each unit of the float model."""
 
     @property
     def chosen_row(self) -> FrontRow | None:
@@ -98,9 +98,9 @@ class MixedPrecision:
         return next((row for row in self.front if row.name == self.chosen), None)
 
     def applied(self, program: Program) -> Program:
-        """The float model with its units in 8 bits where the bundle has them so: what the bundle's
-        graph is of. Raises ConversionError where it is another model, SerializationError where the
-        recipe is none."""
+        """Return the float model with the bundle's 8-bit units quantised, as in the bundle's graph.
+        Raises ConversionError if the model is a different one, SerializationError if the recipe is
+        invalid."""
         if not self.int8_units:
             return program
         from nnapi_prof.precision import Recipe
@@ -138,7 +138,7 @@ class MixedPrecision:
 
     @classmethod
     def from_json(cls, data: Any) -> MixedPrecision:
-        """The inverse of :meth:`to_json`. SerializationError where ``data`` is something else."""
+        """Read the JSON of :meth:`to_json`. Raises SerializationError if ``data`` is invalid."""
         try:
             rows, sensitivity = data["front"], data["sensitivity"]
             if max(len(rows), len(sensitivity)) > MOST_ROWS:
@@ -184,7 +184,7 @@ def _by_word(by_precision: Mapping[Precision, float]) -> dict[str, float]:
 
 
 def _finite_or_null(error: float) -> float | None:
-    """JSON has no word for an error that nothing bounds."""
+    """Replace an infinite error, which JSON cannot express, by None."""
     return error if math.isfinite(error) else None
 
 
@@ -206,19 +206,19 @@ def _read_count(value: Any) -> int:
 
 
 RegionKey = tuple[tuple[int, ...], int, UnitForms]
-"""Units of a region, ascending, the feature level it was lowered for, and its products of
-activations in another form than the usual one."""
+"""Units of a region, ascending, the feature level that it is lowered for, and the forms of its
+products of activations other than the default form."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A plan, or several, with their baselines, ready to run; ``plans[0]`` is the partitioner's
-    own, or one of ``plan_set``."""
+    """One or more plans with baselines, ready to run; ``plans[0]`` is the partitioner's own, or one
+    of ``plan_set``."""
 
     model: str
     """Name of the model, for people."""
     model_file: str
-    """Name of the original's file in the bundle."""
+    """Name of the original model's file in the bundle."""
     inputs: tuple[str, ...]
     """Input specs, ``1x3x224x224:float32``."""
     device: str
@@ -227,38 +227,39 @@ class Bundle:
     graph: UnitGraph
     plans: tuple[Plan, ...]
     levels: Mapping[str, int]
-    """Key of a target's base -> feature level its regions were lowered for."""
+    """Key of a target's base -> feature level that its regions are lowered for."""
     regions: Mapping[RegionKey, Region] = field(repr=False)
     forms: Forms = field(default_factory=dict, repr=False)
-    """Of products of activations: the cheapest on each accelerator, where it is not the usual."""
+    """Cheapest form of each product of activations on each accelerator, if not the default."""
     conditions: Conditions = Conditions()
-    """Under which the plan's costs were measured, and it is to be run."""
+    """Conditions under which the plan's costs were measured, and under which it should run."""
     halved: Mapping[RegionKey, Region] = field(default_factory=dict, repr=False)
-    """The regions on NNAPI whose models are in float16, by the conditions or by their targets."""
+    """The regions on NNAPI whose models are in float16, due to the conditions or their targets."""
     copies: Region | None = field(default=None, repr=False)
-    """For the CPU of an app: the outputs that no unit computes, constants and inputs as they are;
-    None where there is none, or NNAPI has not their types."""
+    """Region for an app's CPU that returns the outputs that no unit computes: constants and
+    unchanged inputs. None if there are none, or if NNAPI does not support their types."""
     notes: tuple[str, ...] = ()
     costs: str = ""
-    """Where the cost table is that it was planned with, for people: a path or a URL without its
-    password. Nothing opens it by itself: a bundle may be a stranger's."""
+    """Location of the cost table used for planning, for people: a path or a URL without its
+    password. It is never opened automatically, because a bundle may come from a stranger."""
     fits: Mapping[Target, TargetFit] | None = field(default=None, repr=False)
-    """What each target was found to cost when the plan was made; None of a bundle that was written
-    without, or rests on estimates."""
+    """Fitted costs of each target at planning time; None for a bundle that was written without them
+    or that uses estimates."""
 
     plan_set: PlanSet | None = None
-    """Which of ``plans`` are the partitioner's own, where there are several; None: the first."""
+    """The partitioner's own plans among ``plans``, if there are several; None: only the first."""
 
     mixed: MixedPrecision | None = None
-    """Where regions differ in precision: how the model is quantised, for ``graph`` is the quantised
-    one then, and what its plan was chosen from."""
+    """Quantisation of the model, and the front that its plan was chosen from, if regions differ in
+    precision; ``graph`` is then the quantised one."""
 
     frames: FramePlan | None = None
-    """How many frames at once run, where it is meant for that; ``plan_set`` is then its mixture."""
+    """Schedule of several frames at once, if the bundle is meant for that; ``plan_set`` is then its
+    mixture."""
 
     @property
     def plan(self) -> Plan:
-        """The plan where nothing is asked for: the only one, or the first of several."""
+        """The default plan: the only one, or the first of several."""
         return self.plans[0 if self.plan_set is None else self.plan_set.choices[0].plan]
 
     def selected_plan(
@@ -267,14 +268,15 @@ class Bundle:
         phone: PhoneTraits | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> Plan:
-        """The plan that the set's rule selects (:meth:`PlanSet.select`); the only one without."""
+        """Return the plan that the set's rule selects (:meth:`PlanSet.select`); without a set, the
+        only plan."""
         if self.plan_set is None:
             return self.plan
         return self.plans[self.plan_set.select(run, phone, limits)]
 
     def for_phone(self, phone: PhoneTraits) -> Bundle:
-        """Returns this phone's bundle from a set for phones: its plan, and beside it that of all
-        others. Returns any other bundle unchanged."""
+        """Return this phone's bundle from a set for phones: its own plan, then that of all other
+        phones. Return any other bundle unchanged."""
         if self.plan_set is None or self.plan_set.rule is not SelectionRule.PHONES:
             return self
         choice, key = self.plan_set.for_phone(phone)
@@ -283,8 +285,8 @@ class Bundle:
         return replace(own, conditions=replace(self.conditions, threads=threads))
 
     def of_run(self, plan: Plan) -> Bundle:
-        """Returns the bundle of the phone that ran this plan from a set for phones. Returns any
-        other bundle unchanged."""
+        """Return the bundle of the phone that ran this plan from a set for phones. Return any other
+        bundle unchanged."""
         if self.plan_set is None or self.plan_set.rule is not SelectionRule.PHONES:
             return self
         ran = [(s.units, s.target) for s in plan.segments]
@@ -311,16 +313,16 @@ class Bundle:
         )
 
     def region(self, units: tuple[int, ...], target: Target) -> Region:
-        """The NNAPI model of a segment that the agent runs."""
+        """Return the NNAPI model of a segment that the agent runs."""
         key = region_key(units, target, self.levels, self.forms)
         return self.halved[key] if self.conditions.halves(target) else self.regions[key]
 
     def permutes(self, plan: Plan) -> Permutes:
-        """Returns the permutes of the plan's segments that the agent runs, together."""
+        """Return the total permutes of the plan's segments that the agent runs."""
         return sum((each for each in self.segment_permutes(plan) if each is not None), Permutes())
 
     def segment_permutes(self, plan: Plan) -> tuple[Permutes | None, ...]:
-        """Returns the permutes of each segment of a plan; None for those on the host."""
+        """Return the permutes of each segment of a plan; None for those on the host."""
         return tuple(
             None
             if segment.target.engine is Engine.HOST
@@ -330,7 +332,7 @@ class Bundle:
 
 
 def accelerators_of(plan: Plan) -> frozenset[str]:
-    """The NNAPI devices that a plan names."""
+    """Return the NNAPI devices that a plan names."""
     names = {segment.target.accelerator for segment in plan.segments}
     return frozenset(name for name in names if name is not None and name != AUTO)
 
@@ -338,7 +340,7 @@ def accelerators_of(plan: Plan) -> frozenset[str]:
 def region_key(
     units: Iterable[int], target: Target, levels: Mapping[str, int], forms: Forms
 ) -> RegionKey:
-    """The key of a segment's region."""
+    """Return the key of a segment's region."""
     own = tuple(sorted(units))
     return own, levels[target.base.key], unit_forms(forms, own, target)
 
@@ -349,8 +351,8 @@ def needed_regions(
     needs: Callable[[Target], bool] = lambda target: True,
     forms: Forms | None = None,
 ) -> tuple[RegionKey, ...]:
-    """The regions that some plans need on the agent's targets of which ``needs`` is true, each
-    once, in order of first use."""
+    """Return the regions that plans need on the agent's targets that satisfy ``needs``, each once,
+    in order of first use."""
     keys: dict[RegionKey, None] = {}
     for plan in plans:
         for segment in plan.segments:

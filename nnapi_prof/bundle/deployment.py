@@ -1,6 +1,6 @@
-"""Deploy a bundle: the ways into an app, each with its command, and the one file for apps.
+"""Deploy a bundle: the ways into an app, each with its command, and the file for apps.
 
-The file is device_agent/library/FORMAT.md's, byte for byte.
+The file has the format of device_agent/library/FORMAT.md.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from nnapi_prof.nnapi.container import (
 )
 
 COMPILE_LIMIT_NS = 10_000_000_000
-"""The library's own limit of a compilation, NNP_COMPILE_LIMIT_NS."""
+"""The library's default time limit of a compilation, NNP_COMPILE_LIMIT_NS."""
 RUN_LIMIT_NS = 2_000_000_000
-"""The library's own limit of a run, NNP_RUN_LIMIT_NS."""
+"""The library's default time limit of a run, NNP_RUN_LIMIT_NS."""
 RUN_LIMIT_FACTOR = 20
-"""A run that takes this many times its prediction is one that hangs."""
+"""Multiple of its prediction after which a run counts as hanging."""
 _CORES = {ALL: container.ANY_CORES, BIG: container.BIG_CORES}
 ALIGNMENT = 64
 CHANNELS_LAST = 0x1320
-"""Dim order of an image that lies as NHWC, 4 bits an axis, the lowest first."""
+"""Dim order of an image in NHWC, 4 bits per axis, the lowest first."""
 
 
 def needs_host(plan: Plan) -> bool:
-    """Whether a plan has a segment that only eager PyTorch runs."""
+    """Return whether a plan has a segment that only eager PyTorch runs."""
     return any(segment.target.engine is Engine.HOST for segment in plan.segments)
 
 
 def runtime_plans(bundle: Bundle) -> tuple[Plan, ...]:
-    """The plans that an app can run, the bundle's own first, one of several with the same segments;
-    of a mixture, and of several phones, all.
+    """Return the plans that an app can run, the bundle's own first, and only one of several with
+    the same segments; all plans of a mixture or a set for phones are included.
 
-    Raises UsageError where the bundle's own, or one of these, has a segment that only eager PyTorch
-    runs, with the operations that make it so.
+    Raises UsageError with the operations if the bundle's own plan, or one of such a set, has a
+    segment that only eager PyTorch runs.
     """
     return tuple(bundle.plans[index] for index in _runtime_indices(bundle))
 
 
 def _runtime_indices(bundle: Bundle) -> tuple[int, ...]:
-    """Returns the indices of :func:`runtime_plans` among the bundle's plans."""
+    """Return the indices of :func:`runtime_plans` among the bundle's plans."""
     several = dict.fromkeys(
         choice.plan
         for rule in (SelectionRule.MIXTURE, SelectionRule.PHONES)
@@ -85,7 +85,7 @@ def _runtime_indices(bundle: Bundle) -> tuple[int, ...]:
 
 
 def _choices(bundle: Bundle, rule: SelectionRule) -> tuple[PlanChoice, ...]:
-    """Those of a set with this rule."""
+    """Return the choices of the bundle's set if it has this rule, else none."""
     plan_set = bundle.plan_set
     return plan_set.choices if plan_set is not None and plan_set.rule is rule else ()
 
@@ -95,8 +95,8 @@ def _placement(plan: Plan) -> tuple[tuple[tuple[int, ...], Target], ...]:
 
 
 def runtime_bundle(bundle: Bundle) -> bytes:
-    """The file that ``libnnapi_prof_runtime`` opens. Raises UsageError where an app cannot run the
-    bundle: segments that need PyTorch, outputs that no segment computes."""
+    """Return the file that ``libnnapi_prof_runtime`` opens. Raises UsageError if an app cannot run
+    the bundle: segments that need PyTorch, outputs that no segment computes."""
     writer = _Writer(bundle, runtime_plans(bundle))
     content = writer.sections()
     weights = bytearray()
@@ -106,16 +106,16 @@ def runtime_bundle(bundle: Bundle) -> bytes:
 
 
 def runtime_parts(bundle: Bundle) -> tuple[bytes, tuple[tuple[int, bytes], ...]]:
-    """The same for ``nnp_bundle_open_parts``: the file without weights, and these, each with its
-    offset in the section that it would stand in."""
+    """Return the parts for ``nnp_bundle_open_parts``: the file without weights, and the weights,
+    each with its offset in the section of weights."""
     writer = _Writer(bundle, runtime_plans(bundle))
     content = writer.sections()
     return write_container(ContainerKind.BUNDLE, content, ALIGNMENT), writer.weights()
 
 
 def unit_shares(bundle: Bundle, segment: Segment) -> tuple[float, ...]:
-    """Return each unit's share of a segment's predicted latency: by the costs that its target was
-    fitted to, else by multiply-accumulates, else alike."""
+    """Return each unit's share of a segment's predicted latency: by its target's fitted costs, else
+    by multiply-accumulates, else equal shares."""
     units = [bundle.graph.units[unit] for unit in segment.units]
     fit = (bundle.fits or {}).get(segment.target)
     fitted_ns = [None if fit is None else fit.unit_ns.get(unit.signature) for unit in units]
@@ -128,7 +128,7 @@ def unit_shares(bundle: Bundle, segment: Segment) -> tuple[float, ...]:
 
 
 class _Writer:
-    """Collects what the plans name; equal strings, models and weights are stored once."""
+    """Collector of the plans' strings, models and weights; equal ones are stored once."""
 
     def __init__(self, bundle: Bundle, plans: tuple[Plan, ...]) -> None:
         self.bundle = bundle
@@ -141,11 +141,11 @@ class _Writer:
         self.n_weight_bytes = 0
 
     def weights(self) -> tuple[tuple[int, bytes], ...]:
-        """Each buffer that the sections name, with its offset, ascending."""
+        """Return each buffer that the sections refer to, with its offset, ascending."""
         return tuple((offset, buffer) for buffer, offset in self.buffers.items())
 
     def sections(self) -> dict[str, bytes]:
-        """All but the weights."""
+        """Return all sections except the weights."""
         graph, conditions = self.bundle.graph, self.bundle.conditions
         outputs = list(dict.fromkeys(graph.outputs))
         copied = () if self.bundle.copies is None else self.bundle.copies.outputs
@@ -176,12 +176,12 @@ class _Writer:
         }
 
     def _conditions(self) -> bytes:
-        """Return the section of cores and of the limit of a run: several times what the slowest
-        segment is predicted to take, and never below the library's own."""
+        """Return the section of cores and time limits. The limit of a run is a multiple of the
+        slowest segment's prediction, and never below the library's default."""
         cpus = self.bundle.conditions.cpus
         if cpus in _CORES:
             cores, mask = _CORES[cpus], 0
-        elif _choices(self.bundle, SelectionRule.PHONES):  # a mask is of one phone
+        elif _choices(self.bundle, SelectionRule.PHONES):  # a mask is specific to one phone
             cores, mask = _CORES[ALL], 0
         else:
             cores, mask = container.MASKED_CORES, int(cpus, 16)
@@ -191,7 +191,7 @@ class _Writer:
         return container.conditions(cores, mask, COMPILE_LIMIT_NS, limit_ns, pointers)
 
     def _units(self) -> bytes:
-        """Return the section of units' labels and of their shares of the predicted latency."""
+        """Return the section of units' labels and their shares of the predicted latency."""
         rows = []
         for plan in self.plans:
             for segment in plan.segments:
@@ -206,12 +206,12 @@ class _Writer:
                         ]
                     )
                 )
-            if self.bundle.copies is not None:  # the last segment: no units, and no time of its own
+            if self.bundle.copies is not None:  # the last segment: no units, no predicted time
                 rows.append(struct.pack("<dI", 0.0, 0))
         return words(BUNDLE_VERSION) + b"".join(rows)
 
     def _overlaps(self) -> dict[str, bytes]:
-        """The section of plans whose segments may overlap, where the bundle means some to."""
+        """Return the section of plans whose segments may overlap, if the bundle has any."""
         frames = self.bundle.frames
         if frames is None or not frames.ways[0].overlaps:
             return {}
@@ -219,7 +219,7 @@ class _Writer:
         return {"OVLP": counted([indices.index(c.plan) for c in frames.ways[0].choices])}
 
     def _mixture(self) -> dict[str, bytes]:
-        """The section of shares, where the bundle is a mixture."""
+        """Return the section of shares, if the bundle is a mixture."""
         indices = _runtime_indices(self.bundle)
         shares = [
             (indices.index(choice.plan), choice.share)
@@ -228,7 +228,7 @@ class _Writer:
         return {"MIXT": container.mixture(shares)} if shares else {}
 
     def _phones(self) -> dict[str, bytes]:
-        """The sections of phones' names and threads, where the bundle is for several."""
+        """Return the sections of phones' names and threads, if the bundle is for several phones."""
         indices = _runtime_indices(self.bundle)
         rows, threads, others = [], list[int](), None
         for choice in _choices(self.bundle, SelectionRule.PHONES):
@@ -283,7 +283,7 @@ class _Writer:
         return words(self._string(plan.name)) + listed(rows)
 
     def _copies(self, region: Region) -> bytes:
-        """The last segment, on the CPU: outputs that no unit computes."""
+        """Return the last segment, on the CPU, for outputs that no unit computes."""
         code = TARGET_KINDS[Engine.CPU].code
         assert code is not None
         model = self._model(region.serialized, region.buffers)
@@ -295,7 +295,7 @@ class _Writer:
         return self.strings.add(text)
 
     def _tensor(self, name: str, is_copy: bool = False) -> int:
-        """The index of a value, or of the copy that is an output of its own."""
+        """Return the index of a value, or of its copy that is a separate output."""
         return self.tensors.setdefault((name, is_copy), len(self.tensors))
 
     def _tensor_row(self, name: str) -> bytes:
@@ -337,12 +337,12 @@ class DeployStep:
     runtime: AppRuntime
     command: str
     refusal: str | None
-    """Why the bundle cannot go there; None where it can."""
+    """Reason why the runtime cannot run the bundle; None if it can."""
 
 
 def deploy_steps(bundle: Bundle, folder: str | os.PathLike[str]) -> tuple[DeployStep, ...]:
-    """Lists the next commands, one step for each runtime that can take the bundle in ``folder``
-    into an app."""
+    """List the next commands, one step for each runtime that may run the bundle in ``folder`` in an
+    app."""
     path = Path(folder)
     if path.name in ("", ".."):
         path = path.resolve()
@@ -378,12 +378,13 @@ def _executorch_refusal(bundle: Bundle) -> str | None:
 
 
 def only_host(model: str) -> str:
-    """Why a plan of which nothing runs on a device has no time to be chosen by."""
+    """Return why a plan with no part on a device cannot be used."""
     return f"nothing of {model} runs on the device: every operation is left to eager PyTorch"
 
 
 def open_sizes(model: str, inputs: Sequence[str]) -> str | None:
-    """Why a plan of a model with these inputs is no ExecuTorch file: its calls have fixed sizes."""
+    """Return why a model with these inputs cannot become an ExecuTorch file, whose calls have fixed
+    sizes; None if it can."""
     stated = [text for text in inputs if "?" in text]
     if not stated:
         return None
@@ -394,10 +395,10 @@ def open_sizes(model: str, inputs: Sequence[str]) -> str | None:
 
 
 def stock_plan(bundle: Bundle) -> Plan:
-    """The fastest of a bundle's plans that stock PyTorch can follow.
+    """Return the fastest of a bundle's plans that stock PyTorch can follow.
 
-    It cannot name an accelerator, so that only plans for the CPU and ``auto`` come into question.
-    Raises UsageError where all plans name others, and where NNAPI runs nothing of the fastest.
+    Stock PyTorch cannot name an accelerator, so only plans for the CPU and ``auto`` qualify. Raises
+    UsageError if every plan names an accelerator, or if the fastest gives NNAPI nothing to run.
     """
     possible = [plan for plan in bundle.plans if all(map(_can_follow, plan.segments))]
     if not possible:
@@ -417,8 +418,8 @@ def stock_plan(bundle: Bundle) -> Plan:
 
 
 def float32_cpu(bundle: Bundle, plan: Plan, by: str) -> str | None:
-    """Describes that the CPU's parts of a plan in half precision are computed in float32 ``by``
-    something that has no other; None where there are none."""
+    """Return a note that ``by``, which only supports float32, computes a half-precision plan's
+    parts on the CPU in float32; None if there are none."""
     precision = bundle.conditions.precision
     on_cpu = [s for s in plan.segments if s.target.engine is Engine.CPU]
     if precision not in (Precision.RELAXED, Precision.FLOAT16) or not on_cpu:
@@ -435,7 +436,7 @@ def _can_follow(segment: Segment) -> bool:
 
 
 def _refusal(check: Callable[[Bundle], object], bundle: Bundle) -> str | None:
-    """Why what makes something of a bundle refuses this one."""
+    """Return why ``check`` refuses the bundle; None if it does not."""
     try:
         check(bundle)
     except UsageError as error:

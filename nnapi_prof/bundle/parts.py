@@ -1,7 +1,7 @@
-"""Splits a model for a stock PyTorch module into NNAPI's part and the CPU's.
+"""Split a model for a stock PyTorch module into parts for NNAPI and the CPU.
 
-Stock PyTorch has a CPU for whatever is not converted. A part is a stretch of units that runs as
-one: an NNAPI model, or TorchScript.
+Stock PyTorch runs everything that is not converted on the CPU. A part is a group of units that run
+together: as an NNAPI model or as TorchScript.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MOVES = frozenset(
         *("DEPTH_TO_SPACE", "SPACE_TO_DEPTH", "BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND"),
     }
 )
-"""NNAPI operations that compute nothing: alone they are not worth the way there and back."""
+"""NNAPI operations that compute nothing; by themselves they are not worth the transfer."""
 
 
 @dataclass(frozen=True)
 class ModelPart:
-    """Units that run as one: on NNAPI where there is a region, else on the CPU."""
+    """Units that run together: on NNAPI if there is a region, else on the CPU."""
 
     units: tuple[int, ...]
     region: Region | None = field(default=None, repr=False)
@@ -40,7 +40,7 @@ class ModelPart:
 
 @dataclass(frozen=True)
 class Parts:
-    """All parts in their order, and why a unit is kept on the CPU."""
+    """All parts in their order, and the reasons that keep units on the CPU."""
 
     parts: tuple[ModelPart, ...]
     cpu_reasons: Mapping[int, Refusal] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Parts:
         return tuple(part.region for part in self.parts if part.region is not None)
 
     def in_float16(self) -> Parts:
-        """The same with NNAPI's parts computed in float16."""
+        """Return the same parts with those on NNAPI in float16."""
         parts = tuple(
             part if part.region is None else replace(part, region=to_float16(part.region))
             for part in self.parts
@@ -65,10 +65,10 @@ def largest_parts(
     least: int = 1,
     on_cpu: Mapping[int, Refusal] | None = None,
 ) -> Parts:
-    """NNAPI gets all that it can run at ``level``, in parts as large as can be.
+    """Give NNAPI every unit that it can run at ``level``, in parts as large as possible.
 
-    Parts of fewer than ``least`` NNAPI operations, and those that only move data, stay on the CPU,
-    and so do the units ``on_cpu``, for the reasons there.
+    Parts of fewer than ``least`` NNAPI operations and parts that only move data stay on the CPU, as
+    do the units of ``on_cpu``, for the reasons given there.
     """
     everything = range(len(program.units.units))
     reasons = {
@@ -80,7 +80,7 @@ def largest_parts(
 
 
 def planned_parts(program: Program, bundle: Bundle) -> tuple[Plan, Parts]:
-    """The parts of a bundle's :func:`stock_plan`, and that plan. Raises UsageError as it does."""
+    """Return a bundle's :func:`stock_plan` and its parts. Raises the same UsageError."""
     plan = stock_plan(bundle)
     reasons: dict[int, Refusal] = {}
     parts: list[ModelPart] = []
@@ -105,7 +105,8 @@ def _settled(
     reasons: dict[int, Refusal],
     least: int,
 ) -> list[ModelPart]:
-    """``units`` in parts; ``reasons`` gains those that NNAPI could run, but not in these parts.
+    """Split ``units`` into parts. Adds to ``reasons`` the units that NNAPI could run, but not in
+    these parts.
 
     With ``least`` 0 no part is too small.
     """
@@ -131,7 +132,8 @@ def _settled(
 def _region(
     program: Program, units: Sequence[int], level: int, reasons: dict[int, Refusal]
 ) -> Region | None:
-    """The units as one NNAPI model; None where a unit fits alone but not with others."""
+    """Convert the units into one NNAPI model. Return None, and add to ``reasons``, if a unit can
+    only be converted alone."""
     try:
         return convert_region(program, units, level, for_stock=True)
     except UnsupportedOp as error:
@@ -145,7 +147,8 @@ def _region(
 
 
 def _uncarried(program: Program, units: Sequence[int], region: Region) -> dict[int, Refusal]:
-    """Units whose inputs, outputs or constants PyTorch's runtime cannot carry, and why not."""
+    """Return the units whose inputs, outputs or constants PyTorch's runtime does not support, with
+    the reasons."""
     graph, inside = program.units, set(units)
     reasons: dict[int, Refusal] = {}
     for name, type_ in zip(region.inputs, region.input_types, strict=True):
@@ -181,9 +184,9 @@ def _too_small(part: ModelPart, least: int) -> Iterator[tuple[int, Refusal]]:
 def _pieces(
     graph: UnitGraph, units: Sequence[int], on_cpu: Collection[int]
 ) -> list[tuple[tuple[int, ...], bool]]:
-    """Convex pieces of ascending units, each all on the CPU or all not, in an order that runs.
+    """Split ascending units into convex pieces, each all on the CPU or not, in execution order.
 
-    Of the two orders that begin with one kind or the other, the one of fewer pieces.
+    One order begins on the CPU and one does not; the one with fewer pieces is returned.
     """
     orders = [_order_parts(graph, units, on_cpu, first) for first in (False, True)]
     return min(orders, key=len)
@@ -192,7 +195,7 @@ def _pieces(
 def _order_parts(
     graph: UnitGraph, units: Sequence[int], on_cpu: Collection[int], first: bool
 ) -> list[tuple[tuple[int, ...], bool]]:
-    """All that is ready of one kind, then all that then is of the other, and so on."""
+    """Take all ready units of one kind, then all of the other that are ready then, and so on."""
     inside = set(units)
     missing = {u: {p for p in graph.predecessors(u) if p in inside} for u in units}
     readers: dict[int, list[int]] = {u: [] for u in units}

@@ -1,10 +1,10 @@
 """Select among a bundle's own plans: by the share of runs or frames, by phone, or along a front.
 
-Many frames run in one of several ways: which plans they take, and how many are on their way at
-once. A bundle for several phones knows the one that it runs on by names. The most telling comes
-first: its build (``ro.build.fingerprint``), its SoC (``ro.soc.model``, before Android 12
-``ro.board.platform``), its accelerators with their feature levels. The library for apps makes the
-same names on the phone (device_agent/library/phones.c).
+A frame schedule states which plans many frames take, and how many are in flight at once. A bundle
+for several phones identifies the current phone by names, the most specific first: its build
+(``ro.build.fingerprint``), its SoC (``ro.soc.model``, before Android 12 ``ro.board.platform``), its
+accelerators with their feature levels. The library for apps builds the same names on the phone
+(device_agent/library/phones.c).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nnapi_prof.costs import ALL, MOST_THREADS, parse_cpus
 from nnapi_prof.errors import SerializationError, UsageError, escape_untrusted
 
 OTHERS = ""
-"""The name of every phone that has no other in a bundle."""
+"""Name of every phone that has no other name in a bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class PhoneTraits:
     """The properties of a phone that the rule of a bundle for several phones reads."""
 
     keys: tuple[str, ...] = ()
-    """Its names, the most telling first."""
+    """Its names, the most specific first."""
     accelerators: frozenset[str] = frozenset()
-    """Names of its NNAPI devices: a plan that names another does not fit."""
+    """Names of its NNAPI devices; a plan that names another does not fit."""
 
 
 def phone_of(properties: Mapping[str, str], accelerators: Iterable[tuple[str, int]]) -> PhoneTraits:
-    """The phone with these ``ro.*`` properties and NNAPI devices, each its name and its feature
-    level as it reports it."""
+    """Return the phone with these ``ro.*`` properties and NNAPI devices, each as its name and
+    reported feature level."""
     ordered = sorted(accelerators, key=lambda each: each[0].encode())
     soc = properties.get("ro.soc.model") or properties.get("ro.board.platform")
     build = properties.get("ro.build.fingerprint")
@@ -46,53 +46,52 @@ def phone_of(properties: Mapping[str, str], accelerators: Iterable[tuple[str, in
 
 
 VERSION = 1
-"""Of the rules: what a selection gives never changes under one version."""
+"""Version of the rules; within one version a selection never gives another result."""
 
 GOLDEN = (math.sqrt(5) - 1) / 2
-"""Multiples of it, less their whole part, fill [0, 1) more evenly than any others."""
+"""Number whose multiples modulo 1 fill [0, 1) most evenly."""
 
 
 class SelectionRule(StrEnum):
     """How a set selects among its choices."""
 
     FRONT = "front"
-    """The first criterion's best of what keeps the limits that are asked for."""
+    """The best plan by the first criterion that meets the requested limits."""
     MIXTURE = "mixture"
-    """By the number of the run, so that each plan gets its share of any stretch of runs."""
+    """By the number of the run, so that each plan gets its share of any sequence of runs."""
     PHONES = "phone names"
-    """By the phone: the first of its names (:mod:`.phones`) that a plan has whose accelerators it
-    has; the plan of all others where there is none."""
+    """By the phone: the first of its names that belongs to a plan whose accelerators the phone has;
+    otherwise the plan for all other phones."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanChoice:
-    """One plan of a set; beside ``plan`` it has what the set's rule looks at."""
+    """One plan of a set, with the data that the set's rule uses."""
 
     plan: int
     """Index among the bundle's plans."""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """Of a front: criterion -> what the plan costs by it, the first one the most important."""
+    """Criterion -> the plan's cost by it, the most important first; for a front."""
     share: float = 1.0
-    """Of a mixture: above 0, 1 in all."""
+    """Share of the runs, above 0, 1 in total; for a mixture."""
     keys: tuple[str, ...] = ()
-    """Of a set for phones: the names of those that it is for; :data:`OTHERS` of all that
-    have no plan else."""
+    """Names of the phones that the plan is for; :data:`OTHERS` covers all phones without another
+    plan. This field and those below belong to sets for phones."""
     accelerators: tuple[str, ...] = ()
-    """Of a set for phones: those that the plan needs."""
+    """Accelerators that the plan needs."""
     device: str = ""
-    """Of a set for phones: the one whose latencies the plan predicts, for people ..."""
+    """The phone whose latencies the plan predicts, for people."""
     fingerprint: str = ""
-    """... and in cost tables."""
+    """The same phone in cost tables."""
     all_cpu_ns: float = 0.0
-    """Of a set for phones: what the plan of all others takes on that one."""
+    """Latency on that phone of the plan for all other phones."""
     threads: Mapping[str, int] = field(default_factory=dict)
-    """Of a set for phones: name -> threads of the CPU engine on that one; those of the bundle's
-    conditions on others."""
+    """Name of a phone -> threads of the CPU engine there; others use the bundle's conditions."""
 
 
 @dataclass(frozen=True)
 class PlanSet:
-    """The choices and their rule. SerializationError where they do not fit each other."""
+    """The choices and their rule. Raises SerializationError if they do not fit together."""
 
     rule: SelectionRule
     choices: tuple[PlanChoice, ...]
@@ -126,8 +125,8 @@ class PlanSet:
         phone: PhoneTraits | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> int:
-        """Index of the plan for the run of this number (from 0), on this phone, within ``limits``
-        (criterion -> the most it may be). UsageError where the set has none."""
+        """Return the index of the plan for the run of this number (from 0), on this phone, within
+        ``limits`` (criterion -> largest value). Raises UsageError if no plan fits."""
         if self.rule is SelectionRule.MIXTURE:
             return self._of_mixture(run)
         if self.rule is SelectionRule.PHONES:
@@ -135,7 +134,7 @@ class PlanSet:
         return self._of_front(limits or {})
 
     def for_phone(self, phone: PhoneTraits) -> tuple[PlanChoice, str]:
-        """Returns the choice for a phone, and the name of the phone that it goes by."""
+        """Return the choice for a phone, and the phone's name that selected it."""
         by_key = {key: choice for choice in self.choices for key in choice.keys}
         for key in phone.keys:
             choice = by_key.get(key)
@@ -174,9 +173,9 @@ class PlanSet:
 
     @classmethod
     def from_json(cls, data: Any, n_plans: int) -> PlanSet:
-        """The inverse of :meth:`to_json`, for a bundle of so many plans.
+        """Read the JSON of :meth:`to_json`, for a bundle of ``n_plans`` plans.
 
-        SerializationError where it is of another version, or not a set of these plans.
+        Raises SerializationError if it has another version or is not a set of these plans.
         """
         _require(isinstance(data, dict), "it is not an object")
         if data.get("version") != VERSION:
@@ -251,15 +250,14 @@ def _require(condition: bool, reason: str) -> None:
 
 
 MOST_IN_FLIGHT = 63
-"""The runtime library's queue has room for no more."""
+"""Capacity of the runtime library's queue, in frames."""
 FRAMES_A_LANE = 4
-"""In flight, where nobody says how many: as the runtime library does it."""
+"""Default number of frames in flight per lane, as in the runtime library."""
 MOST_WAYS = 1000
 
 
 def usual_in_flight(lanes: Collection[str]) -> int:
-    """Returns the runtime library's default number of frames in flight on several lanes; one for a
-    single lane."""
+    """Return the runtime library's default number of frames in flight: 1 for a single lane."""
     return min(FRAMES_A_LANE * len(lanes), MOST_IN_FLIGHT) if len(lanes) > 1 else 1
 
 
@@ -272,15 +270,15 @@ class FrameSchedule:
     choices: tuple[PlanChoice, ...]
     """Plans of the bundle, with their shares of the frames."""
     in_flight: int
-    """Frames that were handed in and are not out, at most."""
+    """Largest number of frames submitted but not yet returned."""
     predicted_per_second: float | None = None
-    """Frames; None where nothing predicts it."""
+    """Predicted frames per second; None if there is no prediction."""
     threads: int | None = None
-    """Of the CPU engine; None: these and the cores are what the bundle's conditions say."""
+    """Threads of the CPU engine; None uses the threads and cores of the bundle's conditions."""
     cpus: str = ALL
-    """The cores of those threads, as in the conditions."""
+    """Cores of those threads, as in the conditions."""
     overlaps: bool = False
-    """A frame's own segments may run at once: each as soon as what it reads is there, and those
+    """A frame's segments may run at once: each starts when its inputs are ready and the segments
     before it on its processor are done."""
 
     def __post_init__(self) -> None:
@@ -303,7 +301,8 @@ class FrameSchedule:
 
     @classmethod
     def from_json(cls, data: Any, n_plans: int) -> FrameSchedule:
-        """Raises SerializationError where it is no way of running these plans."""
+        """Read the JSON of :meth:`to_json`. Raises SerializationError if it is not a schedule of
+        these plans."""
         rows = data["plans"]
         if not all(type(plan) is int and 0 <= plan < n_plans for plan, _ in rows):
             raise SerializationError(f"a way of running frames names plans beyond {n_plans}")
@@ -323,10 +322,10 @@ class FrameSchedule:
 
 @dataclass(frozen=True, slots=True)
 class FramePlan:
-    """How a bundle runs many frames, and what else one could do."""
+    """The schedule of a bundle that runs many frames, and alternatives."""
 
     ways: tuple[FrameSchedule, ...]
-    """The one that is meant, then its rivals."""
+    """The intended schedule, then its rivals."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.ways) <= MOST_WAYS:
@@ -336,19 +335,19 @@ class FramePlan:
 
     @property
     def in_flight(self) -> int:
-        """Frames on their way at most, as they are meant to run."""
+        """Largest number of frames in flight in the intended schedule."""
         return self.ways[0].in_flight
 
     @property
     def is_serial(self) -> bool:
-        """Whether it is meant for one frame, one segment after the other, with branches at once as
-        the rival that is not faster."""
+        """Whether the intended schedule runs segments one after the other, and a rival overlaps
+        them but is not faster."""
         own, *others = self.ways
         return not own.overlaps and any(way.overlaps for way in others)
 
     @property
     def plan_set(self) -> PlanSet | None:
-        """The set that selects a frame's plan; None where all frames take the bundle's first."""
+        """The set that selects a frame's plan; None if all frames take the bundle's first plan."""
         choices = self.ways[0].choices
         is_first = [choice.plan for choice in choices] == [0]
         return None if is_first else PlanSet(SelectionRule.MIXTURE, choices)
@@ -358,6 +357,6 @@ class FramePlan:
 
     @classmethod
     def from_json(cls, data: Any, n_plans: int) -> FramePlan:
-        """The inverse of :meth:`to_json`, for a bundle of so many plans. Raises
+        """Read the JSON of :meth:`to_json`, for a bundle of ``n_plans`` plans. Raises
         SerializationError."""
         return cls(tuple(FrameSchedule.from_json(row, n_plans) for row in data["ways"]))

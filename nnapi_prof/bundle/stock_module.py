@@ -1,14 +1,14 @@
-"""Make a model one TorchScript module for stock PyTorch: in parts, or with its sizes left open.
+"""Turn a model into one TorchScript module for stock PyTorch: in parts, or with open sizes.
 
-The NNAPI parts are PyTorch's own ``NnapiModule``, the CPU parts ATen operators as they were traced
-from the normalised graph. Nothing of ours is in either. A constant that several parts use stands
-once in the file and in memory, NNAPI's own copy included where NNAPI reads the same bytes.
+The NNAPI parts are PyTorch's own ``NnapiModule``, the CPU parts are ATen operators traced from the
+normalised graph. Neither needs nnapi-prof. A constant that several parts use is stored once in the
+file and in memory; this includes NNAPI's copy if NNAPI reads the same bytes.
 
-PyTorch's ``NnapiModule`` compiles its model at the first inputs, after a call of its ``prepare``
-that may change the serialized model. Where sizes are open, ours writes the sizes of those inputs,
-and all that follows from them, into it, so that NNAPI sees fixed sizes. PyTorch's module would then
-give inputs of other sizes to the same compilation, which NNAPI refuses; ours compiles anew whenever
-sizes change.
+PyTorch's ``NnapiModule`` compiles its model for the first inputs, after calling ``prepare``, which
+may change the serialized model. For open sizes, this module's ``prepare`` writes the sizes of those
+inputs, and the sizes that depend on them, into the model, so that NNAPI sees fixed sizes. PyTorch's
+module would then pass inputs of other sizes to the same compilation, which NNAPI refuses; this one
+compiles again whenever sizes change.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def mixed_module(
     relaxed: bool = False,
     structure: Structure | None = None,
 ) -> torch.jit.ScriptModule:
-    """The whole of ``program``, ``parts`` one after the other.
+    """Return the module that runs the ``parts`` of ``program`` one after the other.
 
-    Inputs, outputs and ``constants`` are as those of
+    Inputs, outputs and ``constants`` are the same as for
     :func:`~nnapi_prof.bundle.torchscript.stock_module`. NNAPI's members are called ``nnapi_0``,
     ``nnapi_1``, ..., those of the CPU ``cpu_0``, ...; each NNAPI model is compiled when it first
-    runs. A compilation that failed is tried again by the next call. Raises NnapiProfError for what
-    stock PyTorch cannot carry.
+    runs. If a compilation fails, the next call tries it again. Raises NnapiProfError if stock
+    PyTorch does not support a part.
     """
     graph = program.units
     structure = structure or Structure.flat(len(graph.inputs), len(graph.outputs))
@@ -70,7 +70,7 @@ def mixed_module(
     places |= {name: f"self.constant_{index}" for index, name in enumerate(constants)}
     lines: list[str] = []
     names: list[str] = []
-    for part in parts.parts:  # the weights of NNAPI first: those of the CPU are found among them
+    for part in parts.parts:  # NNAPI's weights first, because the CPU's parts may share them
         if part.region is not None:
             name = f"nnapi_{len(members)}"
             buffers = [weights.for_nnapi(data) for data in part.region.buffers]
@@ -112,7 +112,7 @@ def mixed_module(
 def _cpu_lines(
     program: Program, part: ModelPart, member: str, places: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """TorchScript that calls a CPU part, and the expressions of what it makes."""
+    """Return TorchScript that calls a CPU part, and the expressions of its outputs."""
     entering, leaving = program.units.boundary(part.units)
     arguments = []
     for name in entering:
@@ -126,7 +126,7 @@ def _cpu_lines(
 
 
 def _examples(program: Program, parts: Parts) -> dict[str, Tensor]:
-    """The values that enter parts on the CPU, for the example inputs."""
+    """Return the inputs of the CPU's parts for the program's example inputs."""
     names = {
         name
         for part in parts.parts
@@ -151,8 +151,7 @@ def _examples(program: Program, parts: Parts) -> dict[str, Tensor]:
 def _cpu_module(
     program: Program, part: ModelPart, examples: Mapping[str, Tensor], weights: _Weights
 ) -> torch.nn.Module:
-    """The units of a part as TorchScript, from the values that enter to a tuple of those that
-    leave."""
+    """Return a part as TorchScript that maps its inputs to a tuple of its outputs."""
     entering, leaving = program.units.boundary(part.units)
     module = _sub_graph(program.module, entering, leaving, weights)
     inputs = tuple(examples[name] for name in entering)
@@ -167,17 +166,17 @@ def _cpu_module(
                 f" TorchScript: {error}"
             ) from error
     assert isinstance(traced, torch.jit.ScriptModule)
-    torch._C._jit_pass_inline(traced.graph)  # kept functions have no name that a file could hold
+    torch._C._jit_pass_inline(traced.graph)  # functions cannot be saved without a name
     return traced
 
 
 def _sub_graph(
     source: fx.GraphModule, entering: Sequence[str], leaving: Sequence[str], weights: _Weights
 ) -> fx.GraphModule:
-    """Extracts what ``source`` computes between some of its values, ATen operators alone.
+    """Extract the part of ``source`` between some of its values, in ATen operators only.
 
-    Views become reshapes: a value of NNAPI's lies in the order that the graph says, which need not
-    be eager's.
+    Views become reshapes: a value from NNAPI has the graph's dim order in memory, which may differ
+    from eager PyTorch's.
     """
     nodes = {node.name: node for node in source.graph.nodes}
     copy = fx.GraphModule(torch.nn.Module(), fx.Graph())
@@ -200,7 +199,7 @@ def _sub_graph(
             continue
         if isinstance(node.target, ScriptCall) and isinstance(
             node.target.function, torch.jit.ScriptModule
-        ):  # tracing wants such a module among those of what it traces
+        ):  # tracing requires such a module to be a submodule of the traced one
             copy.add_module(node.name, node.target.function)
             copies[node] = graph.call_module(node.name, tuple(copies[n] for n in node.args))
             continue
@@ -254,17 +253,17 @@ _PLAIN: dict[Any, Any] = {
     DEQUANTIZE: _dequantize,
     DEQUANTIZE_CHANNELS: _dequantize_channels,
 }
-"""Operators that stock PyTorch lacks, or that ask for more than is known here, in plain ATen."""
+"""Replacements in plain ATen for operators that stock PyTorch lacks, or that may not apply."""
 
 
 class _Weights:
-    """Constants of all parts, equal bytes once."""
+    """Constants of all parts; equal bytes are stored once."""
 
     ORDERS: ClassVar = {
         2: ((0, 1), (1, 0)),
         4: ((0, 1, 2, 3), (0, 2, 3, 1), (1, 2, 3, 0), (2, 3, 0, 1)),
     }
-    """Orders in which NNAPI may hold a constant of some rank; others as the shape reads."""
+    """Rank -> orders of axes in which NNAPI may store a constant; other ranks keep their order."""
 
     def __init__(self) -> None:
         self._held: dict[bytes, Tensor] = {}
@@ -272,7 +271,7 @@ class _Weights:
         self._of_cpu: dict[tuple[Any, ...], Tensor] = {}
 
     def for_nnapi(self, data: bytes) -> Tensor:
-        """The bytes as PyTorch's NNAPI runtime takes them."""
+        """Return the bytes in the tensor that PyTorch's NNAPI runtime expects."""
         key = hashlib.sha256(data).digest()
         if key not in self._held:
             self._held[key] = weight(data)
@@ -280,7 +279,7 @@ class _Weights:
         return self._held[key]
 
     def for_cpu(self, value: Tensor) -> Tensor:
-        """The same tensor, a view of what NNAPI's parts hold where they do."""
+        """Return the same tensor, as a view of NNAPI's copy if there is one."""
         place = (value.data_ptr(), value.dtype, value.shape, value.stride())
         if place not in self._of_cpu or not value.numel():
             self._of_cpu[place] = self._found(value)
@@ -311,8 +310,9 @@ def flexible_stock_module(
     relaxed: bool = False,
     structure: Structure | None = None,
 ) -> torch.jit.ScriptModule:
-    """:func:`~nnapi_prof.bundle.torchscript.stock_module` for inputs of any sizes that the template
-    holds for; others are refused by an exception that says which are possible."""
+    """Return the :func:`~nnapi_prof.bundle.torchscript.stock_module` for inputs of all sizes that
+    the template supports; for others the module raises an exception that names the possible sizes.
+    """
     region = template.region
     refuse_uncarried(region)
     if any(type_.dtype == "bool" for type_ in region.input_types):
@@ -322,7 +322,7 @@ def flexible_stock_module(
         )
 
     class Shapes(torch.nn.Module):
-        """``sizes`` are the open ones, written by the wrapper."""
+        """Module that writes sizes; the wrapper sets the open ones in ``sizes``."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -336,7 +336,7 @@ def flexible_stock_module(
     inner = runtime_module(region, shapes, preference, relaxed)
 
     class Wrapper(torch.nn.Module):
-        """``seen`` are ranks and sizes of the inputs that the model is compiled for."""
+        """The module; ``seen`` has ranks and sizes of the inputs that the model is compiled for."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -368,7 +368,7 @@ def _by_expression(template: Template) -> dict[Expression, list[int]]:
 
 
 def _prepare_text(template: Template) -> str:
-    """TorchScript that patches the serialized model and gives output templates."""
+    """Return TorchScript that patches the serialized model and returns output templates."""
     names = [f"size_{index}" for index in range(len(template.opens))]
     lines = [f"{name} = self.sizes[{index}]" for index, name in enumerate(names)]
     for index, size in enumerate(_by_expression(template)):
@@ -402,8 +402,8 @@ def _open_dims(open_size: OpenSize) -> list[tuple[int, int]]:
 def _check_text(
     places: Sequence[str], shapes: Sequence[tuple[int, ...]], opens: Sequence[OpenSize]
 ) -> str:
-    """TorchScript that, at inputs of other sizes than before, checks them and has the model
-    compiled anew. ``places`` are expressions of the inputs."""
+    """Return TorchScript that checks inputs whose sizes changed and makes the model compile again.
+    ``places`` are expressions of the inputs."""
     seen = " + ".join(f"[{place}.dim()] + {place}.size()" for place in places)
     lines = [f"seen = {seen}", "if seen != self.seen:"]
     for index, shape in enumerate(shapes):

@@ -1,6 +1,6 @@
 """Write bundles to disk and read them; the layout is in :mod:`nnapi_prof.bundle`.
 
-A bundle's folder keeps findings beside it, where reports show them: advice, a bisection's faults.
+A bundle's folder also stores findings for reports: advice and a bisection's faults.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from nnapi_prof.nnapi.container import ContainerKind, read_container, write_cont
 FORMAT = "nnapi-prof-bundle"
 VERSION = 3
 CHIP_FORMAT = "nnapi-prof-chip-plan"
-"""Of a manifest whose plan is estimated for a chip: nothing in its folder runs."""
+"""Format of a manifest whose plan is estimated for a chip; nothing in its folder can run."""
 MOST_MANIFEST, MOST_REGION, MOST_BLOB, MOST_MODEL = 1 << 26, 1 << 26, 1 << 31, 1 << 33
-"""Bytes of a bundle's files, far above what any has; a constant's file has those that its region
-says."""
+"""Largest sizes of a bundle's files in bytes, far above real ones; a constant's file must have the
+size that its region states."""
 MOST_LOCATION = 1000
 COPIES = "copies"
 """File name of the region for outputs that no unit computes."""
@@ -47,8 +47,8 @@ _BUFFER = struct.Struct("<Q32s")
 
 
 def region_id(key: RegionKey, halved: bool = False) -> str:
-    """File name of a region: first unit, count, level, a hash over the units and the forms of
-    products, and whether it is in float16."""
+    """Return the file name of a region: first unit, count, level, a hash of the units and the forms
+    of products, and whether it is in float16."""
     units, level, forms = key
     what = [units, _unit_forms_to_json(forms)] if forms else units
     digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:8]
@@ -60,7 +60,7 @@ def _unit_forms_to_json(forms: UnitForms) -> list[list[int | str]]:
 
 
 def region_to_bytes(region: Region) -> bytes:
-    """A region without its weights, which ``BUFS`` names by length and SHA-256."""
+    """Serialise a region without its weights, which ``BUFS`` lists by length and SHA-256."""
     info = {
         "inputs": list(region.inputs),
         "outputs": list(region.outputs),
@@ -77,7 +77,7 @@ def region_to_bytes(region: Region) -> bytes:
 
 
 def region_from_bytes(data: bytes, blobs: Path) -> Region:
-    """Raises SerializationError where the container, a field or a blob is not what it should be."""
+    """Read a region. Raises SerializationError if the container, a field or a blob is invalid."""
     sections = read_container(data, ContainerKind.MODEL)
     try:
         info = json.loads(sections["INFO"])
@@ -101,7 +101,7 @@ def region_from_bytes(data: bytes, blobs: Path) -> Region:
 
 
 def _plain_name(name: object) -> str:
-    """Raises SerializationError where a manifest's name of a file leads out of its folder."""
+    """Return a manifest's file name. Raises SerializationError if it leads out of the folder."""
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w .+@-]*", name) or ".." in name:
         raise SerializationError(
             f"{escape_untrusted(repr(name), 100)} does not name a file in the bundle"
@@ -110,18 +110,18 @@ def _plain_name(name: object) -> str:
 
 
 def write_bundle(path: Path, bundle: Bundle, model: Path) -> None:
-    """Writes a bundle to the folder ``path``; a bundle that stands there is replaced.
+    """Write a bundle to the folder ``path``, replacing an existing bundle.
 
-    ``model`` is the original model file. Raises UsageError where ``path`` holds something else, and
-    OSError where nothing can be written there.
+    ``model`` is the original model file. Raises UsageError if ``path`` is something else, and
+    OSError if it cannot be written.
     """
     replace_folder(path, lambda folder: _write(folder, bundle, model))
 
 
 def replace_folder(path: Path, write: Callable[[Path], None]) -> None:
-    """Fills a folder beside ``path``, and puts it in the place of the bundle that stands there.
+    """Fill a temporary folder next to ``path``, then move it to ``path``, replacing a bundle there.
 
-    Raises UsageError where that is something else, and OSError where nothing can be written.
+    Raises UsageError if ``path`` is something else, and OSError if nothing can be written.
     """
     if path.exists() and not (path / "manifest.json").is_file():
         raise UsageError(
@@ -135,7 +135,7 @@ def replace_folder(path: Path, write: Callable[[Path], None]) -> None:
         write(temporary)
         shutil.rmtree(path, ignore_errors=True)
         temporary.rename(path)
-    finally:  # half a bundle is of no use; after success there is none
+    finally:  # removes a partial bundle after a failure
         shutil.rmtree(temporary, ignore_errors=True)
 
 
@@ -194,7 +194,7 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Writes a manifest with its checksum."""
+    """Write a manifest with its checksum."""
     text = json.dumps(manifest | {"sha256": _checksum(manifest)}, indent=1)
     (folder / "manifest.json").write_text(text)
 
@@ -205,7 +205,7 @@ def _read_region(path: Path, name: object) -> Region:
 
 
 def _regions(bundle: Bundle) -> Iterator[tuple[RegionKey, bool, Region]]:
-    """Every region, and whether it is in float16."""
+    """Yield every region, and whether it is in float16."""
     for halved, regions in ((False, bundle.regions), (True, bundle.halved)):
         for key, region in regions.items():
             yield key, halved, region
@@ -217,18 +217,18 @@ def file_checksum(path: Path) -> str:
 
 
 def _checksum(manifest: Mapping[str, Any]) -> str:
-    """Returns the checksum of all members but ``sha256``, whatever the file's layout.
+    """Return the checksum of all members except ``sha256``, independent of the file's layout.
 
-    The regions have checksums of their own; with this one nothing that a bundle says needs to be
-    doubted field by field.
+    Together with the regions' own checksums it covers the whole bundle, so that readers need not
+    check each field.
     """
     rest = {name: value for name, value in manifest.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def check_bundle(path: Path) -> Path:
-    """The manifest of a bundle. UsageError where there is none, SerializationError where it is of
-    another version of nnapi-prof."""
+    """Return the path of a bundle's manifest. Raises UsageError if there is none,
+    SerializationError if another version of nnapi-prof wrote it."""
     manifest_file = path / "manifest.json"
     if not path.exists():
         raise UsageError(f"bundle {path} does not exist", "`nnapi-prof partition` makes one")
@@ -269,7 +269,7 @@ def check_bundle(path: Path) -> Path:
 
 
 def _unchecked(manifest_file: Path) -> dict[str, Any]:
-    """Reads a manifest without checks; empty where it is none, which a later read reports."""
+    """Read a manifest without checks; empty if it is invalid, which a later read reports."""
     try:
         data = json.loads(read_file(manifest_file, MOST_MANIFEST))
     except (ValueError, OSError, RecursionError, SerializationError):
@@ -278,13 +278,13 @@ def _unchecked(manifest_file: Path) -> dict[str, Any]:
 
 
 def is_chip_plan(path: Path) -> bool:
-    """Whether a folder holds a plan that is estimated for a chip."""
+    """Return whether a folder holds a plan that is estimated for a chip."""
     return _unchecked(path / "manifest.json").get("format") == CHIP_FORMAT
 
 
 def read_bundle(path: Path) -> Bundle:
-    """Reads a bundle. UsageError where there is none, SerializationError where it is damaged or of
-    another version of nnapi-prof."""
+    """Read a bundle. Raises UsageError if there is none, SerializationError if it is damaged or
+    another version of nnapi-prof wrote it."""
     manifest_file = check_bundle(path)
     try:
         data = read_manifest(manifest_file, FORMAT, VERSION)
@@ -340,8 +340,8 @@ def read_bundle(path: Path) -> Bundle:
 
 
 def check_model(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Raises SerializationError where the model in a bundle is not the one it was written with:
-    outputs are compared with it, and those of another would differ, and nobody knew why."""
+    """Raise SerializationError if the model in a bundle was changed: outputs are compared with it,
+    and those of another model would differ for no visible reason."""
     model = path / _plain_name(manifest["model_file"])
     if model.is_symlink() or model.exists():
         check_file(model, MOST_MODEL)
@@ -350,7 +350,7 @@ def check_model(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def read_manifest(file: Path, form: str, version: int) -> dict[str, Any]:
-    """Raises SerializationError where a manifest is of another format or version, or was
+    """Read a manifest. Raises SerializationError if it has another format or version, or was
     changed."""
     data = json.loads(read_file(file, MOST_MANIFEST))
     if not isinstance(data, dict) or data.get("format") != form:
@@ -364,15 +364,14 @@ def read_manifest(file: Path, form: str, version: int) -> dict[str, Any]:
     return data
 
 
-# Files that a stranger may have written: read where they are files, and no larger than they may
-# be.
+# Untrusted files: only regular files up to a size limit are read.
 
 
 def read_file(path: Path, most_bytes: int) -> bytes:
-    """The content of a file.
+    """Return the content of a file.
 
-    Raises SerializationError where it is a link, which may lead anywhere, a pipe or a device, which
-    may never end, or larger than ``most_bytes``; OSError where it cannot be read.
+    Raises SerializationError if it is a link, which may lead anywhere, a pipe or a device, which
+    may never end, or larger than ``most_bytes``; OSError if it cannot be read.
     """
     check_file(path, most_bytes)
     with path.open("rb") as file:
@@ -383,7 +382,7 @@ def read_file(path: Path, most_bytes: int) -> bytes:
 
 
 def check_file(path: Path, most_bytes: int) -> None:
-    """Checks a file as :func:`read_file` does, for readers that go piece by piece."""
+    """Check a file like :func:`read_file`, for readers that read it piece by piece."""
     try:
         status = os.lstat(path)
     except OSError as error:
@@ -403,8 +402,8 @@ MOST_ADVICE_BYTES = 16 << 20
 
 
 def keep_advice(bundle: Path, advice: Sequence[Advice]) -> Path:
-    """Writes advice into a bundle's folder, where reports find it; the file. Raises UsageError
-    where it cannot be written."""
+    """Write advice into a bundle's folder for reports, and return the file. Raises UsageError if it
+    cannot be written."""
     file = bundle / ADVICE_FILE
     try:
         file.write_text(advice_to_json(advice), encoding="utf-8")
@@ -414,7 +413,7 @@ def keep_advice(bundle: Path, advice: Sequence[Advice]) -> Path:
 
 
 def kept_advice(bundle: Path) -> tuple[Advice, ...]:
-    """Reads the advice that :func:`keep_advice` wrote; empty where there is none. Raises
+    """Read the advice that :func:`keep_advice` wrote; empty if there is none. Raises
     SerializationError."""
     file = bundle / ADVICE_FILE
     if not file.exists():
@@ -438,16 +437,16 @@ class Fault:
     """Key of the target."""
     kind: str
     line: str
-    """``FILE:LINE`` of the user's Python, empty where unknown."""
+    """``FILE:LINE`` in the user's Python; empty if unknown."""
     error: str
-    """Relative to the largest value, as text: it may be infinite."""
+    """Error relative to the largest value, as text because it may be infinite."""
     cure: str
 
 
 def keep_faults(bundle: Path, faults: Sequence[Fault]) -> Path:
-    """Write faults into a bundle's folder; returns the file.
+    """Write faults into a bundle's folder and return the file.
 
-    Raises UsageError where it cannot be written.
+    Raises UsageError if it cannot be written.
     """
     file = bundle / FAULTS_FILE
     try:
@@ -458,7 +457,7 @@ def keep_faults(bundle: Path, faults: Sequence[Fault]) -> Path:
 
 
 def kept_faults(bundle: Path) -> tuple[Fault, ...]:
-    """Read what :func:`keep_faults` wrote; empty where there is none. Raises SerializationError."""
+    """Read the faults of :func:`keep_faults`; empty without any. Raises SerializationError."""
     file = bundle / FAULTS_FILE
     if not file.exists():
         return ()

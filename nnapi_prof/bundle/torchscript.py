@@ -1,9 +1,9 @@
-"""A converted model as a TorchScript module that stock PyTorch runs.
+"""Wrap a converted model in a TorchScript module that stock PyTorch runs.
 
-The module holds nothing of ours: PyTorch's own ``NnapiModule`` around
-``torch.classes._nnapi.Compilation``, which an app's PyTorch Mobile has. PyTorch cannot name an
-accelerator (it calls ``Compilation_create``), so such a module always runs where NNAPI's own
-runtime puts it; its costs are those of the target ``auto``.
+The module does not need nnapi-prof: it is PyTorch's own ``NnapiModule`` around
+``torch.classes._nnapi.Compilation``, which PyTorch Mobile in an app provides. PyTorch cannot name
+an accelerator (it calls ``Compilation_create``), so NNAPI's runtime always chooses where the module
+runs; its costs are those of the target ``auto``.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _GIVEN = (*_TAKEN, "float16")
 
 
 class _FixedShapes(torch.nn.Module):
-    """Gives the runtime its output templates, whose shapes are known.
+    """Module that gives the runtime its output templates, whose shapes are known.
 
-    Here they are one element each, expanded, as a file holds all that a tensor's storage has.
+    Each template is one expanded element, because a file contains a tensor's whole storage.
     """
 
     def __init__(self, templates: list[torch.Tensor]) -> None:
         super().__init__()
         self.templates = templates
 
-    # The names of locals stand in the files that are written, which are to stay as they are.
+    # The names of locals are part of the written files, which should not change.
     @torch.jit.export
     def prepare(self, ser_model: torch.Tensor, args: list[torch.Tensor]) -> list[torch.Tensor]:
         form = torch.contiguous_format
@@ -59,20 +59,20 @@ def stock_module(
     relaxed: bool = False,
     structure: Structure | None = None,
 ) -> torch.jit.ScriptModule:
-    """Wraps ``region``, which is all units of ``graph``, for stock PyTorch.
+    """Wrap ``region``, which contains all units of ``graph``, for stock PyTorch.
 
-    The module takes the model's inputs as logical (NCHW) tensors, in order, those included that
-    nothing reads, and returns the model's outputs, both nested as ``structure`` says: without, each
-    input is an argument, and outputs are one tensor or a tuple of several. An output may stand
-    there twice, be an input as it is, or a constant; ``constants`` has those by name. Running it
-    needs a ``libneuralnetworks.so``: the phone's, or on a host our emulator's loaded first with
-    ``ctypes.CDLL``. Quantised inputs may come as quint8 or as their integers, outputs quantised to
-    uint8 are quint8. NnapiProfError where :func:`why_uncarried` has something to say.
+    The module takes the model's inputs as logical (NCHW) tensors, in order, including unused ones,
+    and returns the model's outputs, both nested according to ``structure``. Without it, each input
+    is an argument, and the outputs are one tensor or a tuple of several. An output may occur twice,
+    be an unchanged input, or a constant; ``constants`` has those by name. Running the module needs
+    a ``libneuralnetworks.so``: the phone's, or on a host the emulator's, loaded first with
+    ``ctypes.CDLL``. Quantised inputs may be quint8 or integers; outputs quantised to uint8 are
+    quint8. Raises NnapiProfError if :func:`why_uncarried` returns a reason.
     """
     refuse_uncarried(region)
     inner = fixed_module(region, preference, relaxed)
 
-    # ``define`` adds to the class that TorchScript makes of this one: each module needs its own.
+    # ``define`` changes the class that TorchScript makes of this one: each module needs its own.
     class Wrapper(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -87,14 +87,14 @@ def stock_module(
 
 
 def refuse_uncarried(region: Region) -> None:
-    """Raises NnapiProfError for what PyTorch's runtime does not carry."""
+    """Raise NnapiProfError if PyTorch's runtime does not support a region."""
     reason = why_uncarried(region)
     if reason is not None:
         raise NnapiProfError(reason)
 
 
 def why_uncarried(region: Region) -> str | None:
-    """Why PyTorch's runtime cannot carry a region, in a sentence; None where it can."""
+    """Return why PyTorch's runtime does not support a region, in a sentence; None if it does."""
     input_type = next((t for t in region.input_types if not takes(t)), None)
     output_type = next((t for t in region.output_types if not gives(t)), None)
     if input_type is not None:
@@ -108,7 +108,8 @@ def why_uncarried(region: Region) -> str | None:
 
 
 def why_not_said(region: Region) -> str | None:
-    """Why stock PyTorch cannot read a region, whatever it takes and gives; None where it can."""
+    """Return why stock PyTorch cannot read a region, apart from the types of its inputs and
+    outputs; None if it can."""
     model = region.model
     if any(operand.channels for operand in model.operands):
         return (
@@ -125,15 +126,15 @@ def why_not_said(region: Region) -> str | None:
 
 
 def takes(type_: TensorType) -> bool:
-    """Whether PyTorch's runtime hands such a value to NNAPI: int64 as int32, checked, and bools as
-    int32, too (:mod:`nnapi_prof.bundle.torchscript`)."""
+    """Return whether PyTorch's runtime can pass such a value to NNAPI: int64 as int32, checked, and
+    bools as int32, too."""
     if type_.quant is not None:
         return type_.dtype == "uint8"
     return type_.dtype in _TAKEN
 
 
 def gives(type_: TensorType) -> bool:
-    """Whether PyTorch's runtime returns such a value of NNAPI's."""
+    """Return whether PyTorch's runtime can return such a value from NNAPI."""
     return type_.dtype in _GIVEN if type_.quant is None else type_.dtype in ("uint8", "int8")
 
 
@@ -144,9 +145,9 @@ def runtime_module(
     relaxed: bool,
     weights: Sequence[torch.Tensor] | None = None,
 ) -> NnapiModule:
-    """PyTorch's module for a region; ``shapes.prepare`` gives its output templates.
+    """Return PyTorch's module for a region; ``shapes.prepare`` returns its output templates.
 
-    ``weights`` hold the region's buffers (:func:`weight`); made anew without.
+    ``weights`` holds the region's buffers (:func:`weight`) and defaults to new tensors.
     """
     serialized = torch.frombuffer(bytearray(region.serialized), dtype=torch.int32)
     return NnapiModule(
@@ -166,22 +167,22 @@ def fixed_module(
     relaxed: bool,
     weights: Sequence[torch.Tensor] | None = None,
 ) -> NnapiModule:
-    """:func:`runtime_module` of a region whose sizes are all known."""
+    """Return the :func:`runtime_module` of a region without open sizes."""
     region = bools_as_integers(region)
     shapes = _FixedShapes(list(map(_template, region.output_types)))
     return runtime_module(region, shapes, preference, relaxed, weights)
 
 
 def weight(data: bytes) -> torch.Tensor:
-    """The bytes of a buffer as PyTorch's runtime takes them, in float32 tensors.
+    """Return the bytes of a buffer in a float32 tensor, as PyTorch's runtime expects.
 
-    A constant of bools need not fill its last number.
+    The last number is padded with zeros, for constants of bools.
     """
     return torch.frombuffer(bytearray(data + bytes(-len(data) % 4)), dtype=torch.float32)
 
 
 def input_places(graph: UnitGraph, structure: Structure) -> dict[str, str]:
-    """How TorchScript reads each input of the graph from the arguments of ``forward``."""
+    """Return the TorchScript expression of each graph input in the arguments of ``forward``."""
     return {
         graph.inputs[leaf.index]: place
         for name, tree in structure.inputs.items()
@@ -198,9 +199,9 @@ def forward_text(
     structure: Structure | None = None,
     leading: Mapping[str, int] | None = None,
 ) -> str:
-    """TorchScript of the wrapper's ``forward``, its arguments ``arg_0``, ... unless ``structure``
-    says others; ``first`` has the lines that come before the rest, indented, and ``leading`` is
-    :func:`call_lines`'.
+    """Return TorchScript of the wrapper's ``forward``. Its arguments are ``arg_0``, ... unless
+    ``structure`` names others; ``first`` has indented lines to put before the rest, and ``leading``
+    is that of :func:`call_lines`.
     """
     structure = structure or Structure.flat(len(graph.inputs), len(graph.outputs))
     inputs = input_places(graph, structure)
@@ -216,7 +217,7 @@ def forward_text(
 
 
 def head_text(structure: Structure) -> str:
-    """TorchScript of the first lines of ``forward``: its arguments, and what they must be."""
+    """Return TorchScript of the first lines of ``forward``: its arguments and their checks."""
     arguments = [f"{name}: {annotation(tree)}" for name, tree in structure.inputs.items()]
     asserted = [
         f"    {line}\n" for name, tree in structure.inputs.items() for line in checks(name, tree)
@@ -231,9 +232,9 @@ def call_lines(
     variable: str,
     leading: Mapping[str, int] | None = None,
 ) -> tuple[list[str], dict[str, str]]:
-    """TorchScript that calls the member ``module``, a region's, and the expressions of its outputs.
+    """Return TorchScript that calls a region's member ``module``, and its outputs' expressions.
 
-    ``said`` has the expressions of the values that the region reads, ``leading`` is a Template's.
+    ``expressions`` has those of the region's inputs, ``leading`` is that of a Template.
     """
     leading = leading or {}
     lines, arguments = [], []
@@ -272,7 +273,7 @@ def call_lines(
 
 
 def _template(type_: TensorType) -> torch.Tensor:
-    """A tensor of the shape and type that an output has in memory, over a single element."""
+    """Return a tensor of an output's shape and type in memory that stores a single element."""
     one = [1] * len(type_.memory_shape)
     if type_.quant is None or type_.dtype != "uint8":
         element = torch.zeros(one, dtype=torch_dtype(type_.device_dtype))
@@ -285,8 +286,8 @@ def _template(type_: TensorType) -> torch.Tensor:
 
 
 def carried(place: str, type_: TensorType) -> str:
-    """TorchScript of an input as PyTorch's runtime takes it: quantised integers become quint8, and
-    what is quantised otherwise than the model wants is quantised anew."""
+    """Return TorchScript of an input for PyTorch's runtime: quantised integers become quint8, and
+    inputs with other scales or zero points than the model's are quantised again."""
     if type_.quant is None:
         return place
     scale, zero_point = type_.quant.scale, type_.quant.zero_point
@@ -297,23 +298,23 @@ def carried(place: str, type_: TensorType) -> str:
 
 
 def _memory_format(tensor_type: TensorType) -> int:
-    """PyTorch's NNAPI code of a dim order: 0 as the shape reads, 1 channels last."""
+    """Return PyTorch's NNAPI code of a dim order: 0 contiguous, 1 channels last."""
     return 1 if tensor_type.dim_order is DimOrder.CHANNELS_LAST else 0
 
 
-# Bools that enter a region through PyTorch's runtime, which hands NNAPI none: they are int32.
+# Bool inputs of a region become int32, because PyTorch's runtime cannot pass bools to NNAPI.
 
 
 def bools_as_integers(region: Region) -> Region:
-    """The region with int32 in the place of its bool inputs; itself where it has none.
+    """Return the region with int32 instead of bool inputs; the same region if it has none.
 
     Given:
         %y = SELECT(%m:bool input, ...)
     Result:
         %m:bool = NOT_EQUAL(%m':int32 input, 0), %y = SELECT(%m, ...)
 
-    NOT_EQUAL came with level 3, as operations on bools did. ``input_types`` still say bool: what
-    the graph's values are.
+    NOT_EQUAL came with level 3, like operations on bools. ``input_types`` keeps bool, the type of
+    the graph's values.
     """
     model = region.model
     entering = [
