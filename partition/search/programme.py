@@ -142,8 +142,7 @@ class RelaxationRows(Programme):
     def transfers(
         self, ns: Floats, entries: Bools, allowed: Bools, *, into: bool
     ) -> tuple[Ints, Ints, Ints]:
-        """Adds rows of values that cross a border; returns them with the reading and target of
-        each."""
+        """Adds rows of values that cross a border; returns the rows, readings and targets."""
         a = self.arrays
         sign = 1.0 if into else -1.0
         producer = a.producer[a.reader_value]
@@ -256,8 +255,7 @@ class RelaxationRows(Programme):
             np.add.at(cost, at, ns[output][:, None])
 
     def conversions(self, allowed: Bools) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
-        """Adds rows of conversions to 8-bit integers and to floats; returns them with the
-        readings."""
+        """Adds rows of conversions to 8-bit integers and to floats; returns rows and readings."""
         a = self.arrays
         maker = a.producer[a.reader_value]
         sides = []
@@ -314,8 +312,7 @@ class RelaxationRows(Programme):
 
 
 def _is_row(budget: Budget) -> bool:
-    """Tells whether a budget's use is at least that of its units plus its segments along any
-    path."""
+    """Tells whether a budget's use is at least that of units and of segments along any path."""
     return math.isfinite(budget.limit) and not budget.region_use
 
 

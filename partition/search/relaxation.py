@@ -78,7 +78,8 @@ from nnapi_prof.partition.search.programme import (
 from nnapi_prof.partition.search.tables import Prices
 
 MOST_READERS = 8
-"""Largest number of readers of a value that count as pairs, whose number is its square."""
+"""Largest number of readers of a value that form pairs, of which there are as many as its
+square."""
 LEAST_VIOLATION = 1e-3
 _STEP = 1e-7
 """Length of a dependency: a sparse matrix cannot store zeros."""
@@ -267,8 +268,7 @@ MOST_ENTRIES = 3_000_000
 MANY_COLUMNS = 60_000
 """Number of columns from which HiGHS's interior points are faster than its simplex."""
 DEVEX_COLUMNS = 15_000
-"""Number of columns from which Devex prices halve the time of the simplex against steepest
-edges."""
+"""Number of columns from which Devex prices take half the time of steepest edges."""
 MOST_ROUNDS = 25
 """Largest number of rounds of rows for the order of segments."""
 _ROUNDING = 1e-12
@@ -294,8 +294,8 @@ class Relaxation:
     the region as a segment"""
 
     def fixed(self, problem: Problem, best_ns: float) -> Problem:
-        """Returns the problem without placements that, by reduced costs, no plan of ``best_ns`` or
-        less has."""
+        """Returns the problem without placements of no plan of ``best_ns`` or less, by reduced
+        costs."""
         least = self.cost_ns.min(axis=1, keepdims=True)
         return problem.without(self.cost_ns - least > best_ns - self.bound_ns)
 

@@ -80,8 +80,7 @@ def unit_shares(problem: Problem) -> NDArray[np.float64]:
 
 
 def lower_bound(problem: Problem) -> float:
-    """Returns a lower bound in ns of every plan: each unit at its cheapest, invocations and
-    hand-over free."""
+    """Returns a lower bound of every plan in ns: cheapest units, free invocations and hand-over."""
     return float(unit_shares(problem).sum())
 
 
@@ -232,8 +231,7 @@ class SearchState(NamedTuple):
     """[2, labels, words of slots] Values made in the open segment, handed over if it ends before
     their last reader."""
     as_float: Ints
-    """[2, labels, words of slots, or 0 where nothing is converted] Values that exist in floats,
-    ..."""
+    """[2, labels, words of slots, or 0 where nothing is converted] Values in floats, ..."""
     as_int8: Ints
     """... and as 8-bit integers"""
     records: Any
@@ -370,8 +368,7 @@ def _crossing(problem: Problem, regions: Sequence[frozenset[int]]) -> tuple[Ints
 def _jumps(
     problem: Problem, budgets: Sequence[Budget], watched: Collection[Region]
 ) -> list[tuple[Region, float, tuple[float, ...]]]:
-    """Returns the regions that are steps of their own, with their cost in ns and use of each
-    budget."""
+    """Returns regions that are steps of their own, their cost in ns and use of each budget."""
     own = problem.regions
     cheaper = np.flatnonzero(own.ns < own.parts_ns * (1 - NEGLIGIBLE)).tolist()
     names = list(problem.region_ns)

@@ -3,8 +3,8 @@
 /* Moves between two temperatures. */
 #define STRETCH 1024
 
-/* What converting a value costs that is made in some format and that so many readers read as 8-bit
- * integers, in ns. */
+/* Returns the cost in ns of converting a value made in some formats, of which so many readers need
+ * 8-bit integers. */
 static double converting_ns(const struct np_moves *r, int64_t value, int64_t there,
                             int64_t n_int8) {
   const struct np_move_tables *tb = r->tb;
@@ -27,7 +27,7 @@ static double converting_ns(const struct np_moves *r, int64_t value, int64_t the
   return ns;
 }
 
-/* Formats that a value is made in, as bits. */
+/* Returns the formats that a value is made in, as bits. */
 static int64_t formats_made(const struct np_moves *r, int64_t value) {
   const int64_t maker = r->tb->producer[value];
   if (maker < 0) {
@@ -36,7 +36,7 @@ static int64_t formats_made(const struct np_moves *r, int64_t value) {
   return (int64_t)1 << r->tb->format[r->tb->phase_target[r->st->phase[maker]]];
 }
 
-/* What conversions change by where unit u runs in a format instead of the other, in ns. */
+/* Returns the change of conversions in ns when unit u runs in `format` instead of the other. */
 static double reformat(const struct np_moves *r, int64_t u, int64_t format) {
   const struct np_move_tables *tb = r->tb;
   const int64_t *n_int8 = r->st->n_int8, more = format ? 1 : -1;
@@ -54,7 +54,7 @@ static double reformat(const struct np_moves *r, int64_t u, int64_t format) {
   return ns;
 }
 
-/* What moving unit u from phase a to phase b changes, in ns. */
+/* Returns the change of the cost in ns when unit u moves from phase a to phase b. */
 static double change(const struct np_moves *r, int64_t u, int64_t a, int64_t b) {
   const struct np_move_tables *tb = r->tb;
   const struct np_labelling *st = r->st;
@@ -74,8 +74,8 @@ static double change(const struct np_moves *r, int64_t u, int64_t a, int64_t b) 
   return ns;
 }
 
-/* A phase to move unit u to: that of a unit it shares a value with, a used one near its own, or any
- * one near. */
+/* Proposes a phase for unit u: that of a unit it shares a value with, a used one near its own, or
+ * any one near. */
 static int64_t proposed(const struct np_moves *r, int64_t u, int64_t low, int64_t high) {
   const struct np_move_tables *tb = r->tb;
   struct np_labelling *st = r->st;
@@ -122,7 +122,7 @@ static void move_segment(const struct np_moves *r, double temperature) {
   bool is_possible = true;
   const int64_t wanted = st->n_units[a];
   for (int64_t i = 0; i < n && moved < wanted && is_possible; i++) {
-    const int64_t unit = b > a ? n - 1 - i : i; /* those that others wait for, last */
+    const int64_t unit = b > a ? n - 1 - i : i; /* units that others wait for, last */
     if (st->phase[unit] != a) {
       continue;
     }

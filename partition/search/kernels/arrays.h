@@ -1,4 +1,4 @@
-/* What all loops look up. */
+/* Tables that all loops read. */
 #ifndef NP_ARRAYS_H
 #define NP_ARRAYS_H
 
@@ -8,8 +8,8 @@
 
 enum { AS_FLOAT = 1, AS_INT8 = 2 }; /* formats of a value, as bits */
 
-/* The first fields of every structure of tables: those of Arrays in partition/arrays.py, a pointer
- * for each in their order; what they hold stands there. */
+/* First fields of every structure of tables: a pointer for each field of Arrays in
+ * partition/arrays.py, in the same order; that class documents them. */
 #define NP_ARRAYS                                                                                  \
   const double *unit_ns, *overhead_ns;                                                             \
   const int64_t *predecessor_at, *predecessors, *successor_at, *successors, *producer;             \

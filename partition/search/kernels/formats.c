@@ -1,6 +1,6 @@
 #include "formats.h"
 
-/* Notes whether the value of a slot is there. */
+/* Notes whether the value of a slot exists. */
 static void note(int64_t *bits, int64_t slot, bool is_there) {
   const int64_t bit = (int64_t)1 << (slot % WORD);
   if (is_there) {
@@ -10,7 +10,7 @@ static void note(int64_t *bits, int64_t slot, bool is_there) {
   }
 }
 
-/* What the formats that a value is there in add to the bound of the rest; whether there is any. */
+/* Adds to *ns a value's formats in the bound of the rest; returns whether it is read later. */
 static bool formats_ahead(const struct np_ideal_tables *tb, int64_t value, const int64_t *done,
                           bool is_float, bool is_int8, double *ns) {
   bool is_read_later = false;

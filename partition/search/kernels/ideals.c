@@ -11,7 +11,7 @@ enum { LEVEL, STAGE, IDEAL, WORK, WIDTH, RECORDS, LANDINGS };
 enum { BEGIN, CLOSE, OPEN, EXPAND };
 enum { UPPER, LEFT_OUT };
 
-/* One level of a search: the half of each array that its parity says. */
+/* One level of a search: the half of each array by its parity. */
 struct level {
   const struct np_ideal_sizes *sz;
   const struct np_ideal_tables *tb;
@@ -55,7 +55,7 @@ static double max(double a, double b) { return a > b ? a : b; }
 
 static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* ns after which label a has every value in all formats in which b has it. */
+/* Returns the ns to give label a every value in all formats in which b has it. */
 static double formats_lacking(const struct level *lv, int64_t a, int64_t b) {
   const int64_t words = lv->sz->format_words;
   const int64_t *slot_value = lv->slot_value + lv->labels[a].ideal * lv->sz->slots;
@@ -80,7 +80,7 @@ static double formats_lacking(const struct level *lv, int64_t a, int64_t b) {
   return cost;
 }
 
-/* Whether label a makes b superfluous; both stand at one ideal, with one target open. */
+/* Whether label a makes b superfluous; both have the same ideal and open target. */
 static bool dominates(const struct level *lv, int64_t a, int64_t b) {
   const struct np_label *la = &lv->labels[a], *lb = &lv->labels[b];
   double cost = la->cost;
@@ -137,8 +137,7 @@ static bool dominates(const struct level *lv, int64_t a, int64_t b) {
   return true;
 }
 
-/* Keeps the label that was written behind the others, or not; those that it makes superfluous go.
- */
+/* Decides whether to keep the label behind the others; drops those that it makes superfluous. */
 static bool settle(const struct level *lv) {
   const int64_t new = *lv->n_labels;
   struct np_label *label = &lv->labels[new];
@@ -188,7 +187,7 @@ static bool settle(const struct level *lv) {
   return true;
 }
 
-/* Index of a set in its level; where it is new, it is entered, and -1 - index comes back. */
+/* Returns the index of a set in its level; enters a new set and returns -1 - index. */
 static int64_t find_ideal(const struct level *lv, const int64_t *bits, int64_t key) {
   const int64_t mask = lv->sz->table - 1, words = lv->sz->words;
   int64_t place = key & mask;
@@ -217,7 +216,7 @@ static bool is_able(const struct np_ideal_tables *tb, const int64_t *bits, int64
   return true;
 }
 
-/* What a label has with no segment open. */
+/* State of a label with no segment open. */
 struct closed {
   double cost;
   int64_t record;
@@ -237,7 +236,7 @@ static struct closed closed_of(const struct level *lv, int64_t i, double cost) {
   };
 }
 
-/* A label with no segment open and nothing of its own but that. */
+/* Writes a label with no segment open, behind the others. */
 static struct np_label *closed_label(const struct level *lv, int64_t ideal, struct closed own) {
   const int64_t new = *lv->n_labels, r = lv->sz->budgets, words = lv->sz->slot_words;
   struct np_label *label = &lv->labels[new];
@@ -321,7 +320,7 @@ static void land(const struct level *lv, int64_t landing) {
                    .as_int8 = lv->st->landing_int8 + landing * lv->sz->format_words,
                });
   settle(lv);
-  ended->reach = INFINITY; /* it is under way no more */
+  ended->reach = INFINITY; /* no longer under way */
 }
 
 /* Ends the segment that a label has open. */
@@ -329,7 +328,7 @@ static void close_segment(const struct level *lv, int64_t i) {
   const struct np_ideal_tables *tb = lv->tb;
   const struct np_label *label = &lv->labels[i];
   for (int64_t q = 0; q < lv->sz->watched; q++) {
-    /* This very region was measured whole: a step of its own has its cost. */
+    /* Exactly this region was measured whole: a step of its own has its cost. */
     if (((label->watch >> q) & 1) && tb->watch_size[q] == label->n_units) {
       return;
     }
@@ -387,7 +386,7 @@ static void open_segment(const struct level *lv, int64_t i, int64_t k) {
   settle(lv);
 }
 
-/* Index, in the next level, of an ideal with unit u. `bits` has room for a set. */
+/* Returns the index, in the next level, of an ideal plus unit u. `bits` has room for a set. */
 static int64_t child_ideal(const struct level *lv, const struct level *next, int64_t ideal,
                            int64_t u, int64_t *bits) {
   const struct np_ideal_tables *tb = lv->tb;
@@ -428,7 +427,7 @@ static int64_t child_ideal(const struct level *lv, const struct level *next, int
   return index;
 }
 
-/* Runs unit u on the open target of a label: a label of the child ideal. */
+/* Runs unit u on the open target of a label, which gives a label of the child ideal. */
 static void execute(const struct level *lv, const struct level *next, int64_t i, int64_t u,
                     int64_t child) {
   const struct np_ideal_tables *tb = lv->tb;
@@ -538,7 +537,7 @@ static void execute(const struct level *lv, const struct level *next, int64_t i,
   settle(next);
 }
 
-/* Lets a region that was measured whole run after a label with no segment open. */
+/* Runs a region that was measured whole after a label with no segment open. */
 static void jump(const struct level *lv, int64_t i, int64_t j) {
   const struct np_ideal_tables *tb = lv->tb;
   struct np_ideal_search *st = lv->st;
@@ -611,8 +610,8 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Lets the labels of best bound live, as many as a level may hold; notes the best of the others.
- * False where there is no memory for it. */
+/* Keeps the labels of best bound, as many as a level may hold; notes the best of the others.
+ * Returns false if out of memory. */
 static bool narrow(const struct level *lv) {
   const int64_t width = lv->st->at[WIDTH], n = *lv->n_labels;
   int64_t count = 0;
@@ -634,7 +633,7 @@ static bool narrow(const struct level *lv) {
   }
   qsort(reach, (size_t)count, sizeof *reach, ascending);
   const double threshold = reach[width];
-  int64_t room = 0; /* for those at the threshold itself */
+  int64_t room = 0; /* for labels at the threshold itself */
   while (room < width && reach[width - 1 - room] == threshold) {
     room++;
   }
@@ -722,7 +721,7 @@ static int64_t open_level(const struct level *lv) {
   return DONE;
 }
 
-/* Labels of one list that are alive. */
+/* Returns the number of living labels in one list. */
 static int64_t alive_of(const struct level *lv, int64_t ideal, int64_t k) {
   int64_t count = 0;
   for (int64_t i = lv->head[ideal * (lv->sz->t + 1) + k]; i >= 0; i = lv->labels[i].following) {

@@ -1,7 +1,7 @@
 /* The exact programme over ideals, judged by brute force and HiGHS (tests/partition/judge.py).
  *
- * Both structures mirror those of search/tables.py, a pointer for each array in their
- * order; what the arrays hold stands there. All are row-major; the caller sizes them. */
+ * Both structures mirror those of search/tables.py, a pointer for each array in the same order;
+ * that module documents the arrays. All are row-major; the caller sizes them. */
 #ifndef NP_IDEALS_H
 #define NP_IDEALS_H
 
@@ -13,12 +13,12 @@ struct np_ideal_sizes {
   int64_t values;
   int64_t slots;
   int64_t slot_words;
-  int64_t format_words; /* as many, or 0 where nothing is converted */
+  int64_t format_words; /* slot_words, or 0 if nothing is converted */
   int64_t words;        /* of a set of units */
   int64_t budgets;
   int64_t jumps;
   int64_t watched;
-  int64_t most_ideals; /* room for each, at present */
+  int64_t most_ideals; /* current capacity, as below */
   int64_t table;       /* a power of two */
   int64_t most_labels;
   int64_t most_ready;
@@ -82,7 +82,7 @@ struct np_ideal_search {
   int64_t *landing_float, *landing_int8;
 };
 
-/* Goes on with a search for about `steps` steps; search/tables.py names what it returns. */
+/* Continues a search for about `steps` steps; search/tables.py names the results. */
 int64_t np_ideals_advance(const struct np_ideal_sizes *sizes, const struct np_ideal_tables *tables,
                           struct np_ideal_search *search, int64_t steps);
 

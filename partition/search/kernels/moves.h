@@ -1,5 +1,5 @@
-/* Moves of units between the phases of a monotone labelling: what annealing a plan and annealing a
- * schedule share. The structures mirror those of search/annealing.py. */
+/* Moves of units between the phases of a monotone labelling, shared by the annealing of plans and
+ * of schedules. The structures mirror those of search/annealing.py. */
 #ifndef NP_MOVES_H
 #define NP_MOVES_H
 
@@ -14,7 +14,7 @@ struct np_move_sizes {
   int64_t t; /* targets */
   int64_t phases;
   int64_t table;    /* of regions: a power of two */
-  int64_t converts; /* whether values are converted at a price */
+  int64_t converts; /* whether conversions have a cost */
   int64_t words;    /* of 64 bits, for a set of phases; of a schedule */
   int64_t lanes;    /* of a schedule */
 };
@@ -65,7 +65,7 @@ static inline int64_t np_readers_in(const struct np_moves *r, int64_t value, int
   return count;
 }
 
-/* ns that a set of units costs more as one segment than by its parts, where it was measured. */
+/* Returns the excess in ns of a set of units as one segment over its parts, where measured. */
 static inline double np_region_ns(const struct np_moves *r, int64_t key, int64_t k) {
   const int64_t mask = r->sz->table - 1, own = key ^ (k + 1);
   for (int64_t place = own & mask; r->tb->region_key[place] != 0; place = (place + 1) & mask) {
@@ -76,8 +76,8 @@ static inline double np_region_ns(const struct np_moves *r, int64_t key, int64_t
   return 0;
 }
 
-/* Adds what moving unit u from phase a to phase b changes, in ns: of the one to *from, of the other
- * to *to, which may be the same. Regions measured whole and conversions are not in it. */
+/* Adds the changes in ns when unit u moves from phase a to phase b: of phase a to *from, of phase b
+ * to *to, which may be the same. Excludes regions measured whole and conversions. */
 static inline void np_reprice(const struct np_moves *r, int64_t u, int64_t a, int64_t b,
                               double *from, double *to) {
   const struct np_move_tables *tb = r->tb;
@@ -131,7 +131,7 @@ static inline void np_reprice(const struct np_moves *r, int64_t u, int64_t a, in
   }
 }
 
-/* Puts unit u of phase a into phase b. */
+/* Moves unit u from phase a to phase b. */
 static inline void np_move(const struct np_moves *r, int64_t u, int64_t a, int64_t b) {
   const struct np_move_tables *tb = r->tb;
   struct np_labelling *st = r->st;
@@ -152,7 +152,7 @@ static inline void np_move(const struct np_moves *r, int64_t u, int64_t a, int64
   }
 }
 
-/* The earliest phase that a unit may be in. */
+/* Returns the earliest phase that a unit may be in. */
 static inline int64_t np_earliest(const struct np_moves *r, int64_t u) {
   const struct np_move_tables *tb = r->tb;
   int64_t phase = 0;
@@ -177,7 +177,7 @@ static inline int64_t np_latest(const struct np_moves *r, int64_t u) {
   return phase;
 }
 
-/* A phase of those from `low` to `high` that is at most `reach` from another. */
+/* Draws a phase from `low` to `high` that is at most `reach` from another. */
 static inline int64_t np_near(const struct np_moves *r, int64_t phase, int64_t reach, int64_t low,
                               int64_t high) {
   const int64_t first = phase - reach > low ? phase - reach : low;
@@ -185,7 +185,7 @@ static inline int64_t np_near(const struct np_moves *r, int64_t phase, int64_t r
   return first + np_below(r->st, last - first + 1);
 }
 
-/* Whether a change of so many ns is taken at a temperature. */
+/* Whether a change of so many ns is accepted at a temperature. */
 static inline bool np_accepts(const struct np_moves *r, double ns, double temperature) {
   return ns <= 0 || (double)np_draw(r->st) * 0x1p-32 < exp(-ns / temperature);
 }

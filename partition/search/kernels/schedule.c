@@ -5,7 +5,7 @@
 /* Longest run of units, each reading from the one before, that moves at once. */
 #define LONGEST_RUN 12
 
-enum { PRICED = BEST + 1 }; /* place in `cost`: the makespan and the price of the load */
+enum { PRICED = BEST + 1 }; /* place in `cost`: makespan plus the price of the load */
 
 static void link(const struct np_moves *r, int64_t later, int64_t earlier, int64_t more) {
   if (later == earlier) {
@@ -18,7 +18,7 @@ static void link(const struct np_moves *r, int64_t later, int64_t earlier, int64
   *word = *count > 0 ? *word | bit : *word & ~bit;
 }
 
-/* Changes what phases a and b take for unit u, which goes from the first to the second. */
+/* Updates the times of phases a and b for unit u, which moves from the first to the second. */
 static void reprice(const struct np_moves *r, int64_t u, int64_t a, int64_t b) {
   const struct np_move_tables *tb = r->tb;
   const struct np_labelling *st = r->st;
@@ -59,8 +59,7 @@ static bool is_ready(const struct np_moves *r, int64_t phase) {
   return true;
 }
 
-/* When all is done, each lane taking its phases in their order as soon as their inputs are there.
- */
+/* Returns the end of all phases; each lane takes its own in order, once their inputs exist. */
 static double makespan(const struct np_moves *r) {
   const int64_t lanes = r->sz->lanes, phases = r->sz->phases;
   struct np_labelling *st = r->st;
@@ -123,7 +122,7 @@ static double load(const struct np_moves *r) {
   return ns;
 }
 
-/* Moves a unit of a try, if that keeps the order; notes it for the way back. */
+/* Moves a unit of a try, if that keeps the order; notes it for undo. */
 static bool try_move(const struct np_moves *r, int64_t u, int64_t b, int64_t *n_moved) {
   struct np_labelling *st = r->st;
   if (!isfinite(r->tb->unit_ns[u * r->sz->t + r->tb->phase_target[b]]) || np_earliest(r, u) > b ||
@@ -146,11 +145,11 @@ static void undo(const struct np_moves *r, int64_t n_moved) {
   }
 }
 
-/* All units of a phase go to another one. */
+/* Moves all units of a phase to another one. */
 static bool move_phase(const struct np_moves *r, int64_t a, int64_t b, int64_t *n_moved) {
   const int64_t n = r->sz->n;
   for (int64_t i = 0; i < n && r->st->n_units[a] > 0; i++) {
-    const int64_t u = b > a ? n - 1 - i : i; /* those that others wait for, last */
+    const int64_t u = b > a ? n - 1 - i : i; /* units that others wait for, last */
     if (r->st->phase[u] == a && !try_move(r, u, b, n_moved)) {
       return false;
     }
@@ -158,8 +157,7 @@ static bool move_phase(const struct np_moves *r, int64_t a, int64_t b, int64_t *
   return true;
 }
 
-/* A unit, and a run of units of its phase each of which reads from the one before, go to a phase.
- */
+/* Moves a unit, and a run of units of its phase that each read from the one before, to a phase. */
 static bool move_run(const struct np_moves *r, int64_t u, int64_t b, int64_t longest,
                      int64_t *n_moved) {
   const struct np_move_tables *tb = r->tb;
@@ -167,7 +165,7 @@ static bool move_run(const struct np_moves *r, int64_t u, int64_t b, int64_t lon
   int64_t run[LONGEST_RUN], n_run = 0;
   for (int64_t at = u; n_run < longest;) {
     run[n_run++] = at;
-    /* upwards, predecessors go first: the run grows towards successors, and the other way round */
+    /* upwards, predecessors go first: the run grows towards successors; downwards vice versa */
     const int64_t first = up ? tb->successor_at[at] : tb->predecessor_at[at];
     const int64_t last = up ? tb->successor_at[at + 1] : tb->predecessor_at[at + 1];
     if (first == last) {
@@ -187,8 +185,7 @@ static bool move_run(const struct np_moves *r, int64_t u, int64_t b, int64_t lon
   return true;
 }
 
-/* Marks the units of phase a that depend on marked ones, from unit u on, or takes all marks away.
- */
+/* Marks the units of phase a that depend on marked ones, from unit u on, or clears all marks. */
 static void mark_behind(const struct np_moves *r, int64_t u, int64_t a) {
   const struct np_move_tables *tb = r->tb;
   int64_t *mark = r->tl->mark;
@@ -213,7 +210,7 @@ static bool move_marked(const struct np_moves *r, int64_t b, int64_t *n_moved) {
   return is_possible;
 }
 
-/* The first empty phase of the same target behind another one, or -1. */
+/* Returns the first empty phase of the same target behind another one, or -1. */
 static int64_t next_empty(const struct np_moves *r, int64_t phase, int64_t target) {
   for (int64_t f = phase + 1; f < r->sz->phases; f++) {
     if (r->st->n_units[f] == 0 && r->tb->phase_target[f] == target) {
@@ -223,16 +220,15 @@ static int64_t next_empty(const struct np_moves *r, int64_t phase, int64_t targe
   return -1;
 }
 
-/* A segment ends before unit u, which goes to phase b with all of the segment that depends on it.
- */
+/* Splits a segment before unit u, which moves to phase b with its dependents in the segment. */
 static bool split(const struct np_moves *r, int64_t u, int64_t b, int64_t *n_moved) {
   r->tl->mark[u] = 1;
   mark_behind(r, u, r->st->phase[u]);
   return move_marked(r, b, n_moved);
 }
 
-/* A run of a segment goes to phase b behind it, and what depends on the run to one of the same
- * target behind both: so that something else may stand beside the rest. */
+/* Moves a run of a segment to phase b behind it, and the run's dependents to a phase of the same
+ * target behind both, so that other work can overlap with the rest. */
 static bool extract(const struct np_moves *r, int64_t u, int64_t b, int64_t longest,
                     int64_t *n_moved) {
   const struct np_move_tables *tb = r->tb;
@@ -264,7 +260,7 @@ static bool extract(const struct np_moves *r, int64_t u, int64_t b, int64_t long
   return is_possible;
 }
 
-/* A phase to try for unit u: that of a unit it shares a value with, a used one near, any near. */
+/* Proposes a phase for unit u: that of a unit it shares a value with, a used one near, any near. */
 static int64_t proposed(const struct np_moves *r, int64_t u) {
   const struct np_move_tables *tb = r->tb;
   struct np_labelling *st = r->st;

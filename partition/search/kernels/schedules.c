@@ -7,7 +7,7 @@
 
 struct segment {
   int64_t units, lane, needs; /* units and segments before it, as bits */
-  double ns, end;             /* at the earliest, with no other lane in the way */
+  double ns, end;             /* at the earliest, if no other lane delays it */
 };
 
 struct run {
@@ -19,8 +19,7 @@ struct run {
   int64_t *best_units, *best_lane, *n_best, *steps;
 };
 
-/* When the segments are done, each lane taking its own in order as soon as their inputs are there.
- */
+/* Returns the end of all segments; each lane takes its own in order, once their inputs exist. */
 static double makespan(const struct run *r) {
   int64_t done = 0, busy = 0, at[NP_MOST_LANES];
   double left[NP_MOST_LANES] = {0}, now = 0;
@@ -79,8 +78,8 @@ static void judge(struct run *r) {
   }
 }
 
-/* Whether no schedule that goes on from these segments ends before the best one: not even where
- * what remains runs unit by unit at its cheapest, or is shared out among the lanes. */
+/* Whether no schedule that continues these segments ends before the best one, not even where the
+ * rest runs unit by unit at its cheapest, or is shared among the lanes. */
 static bool is_hopeless(const struct run *r, int64_t rest) {
   double work = 0, last = 0, free[NP_MOST_LANES] = {0}, end[NP_MOST_UNITS] = {0};
   for (int64_t i = 0; i < r->depth; i++) {
@@ -110,7 +109,7 @@ static bool is_hopeless(const struct run *r, int64_t rest) {
   return fmax(last, work / (double)r->lanes) >= r->best * (1 - 1e-12);
 }
 
-/* What a set of units reads from, as bits. */
+/* Returns the units that a set of units reads from, as bits. */
 static int64_t needs_of(const struct run *r, int64_t units) {
   int64_t needs = 0;
   for (int64_t u = 0; u < r->n; u++) {
@@ -141,7 +140,7 @@ static void extend(struct run *r, int64_t done) {
       const struct segment *last = r->depth > 0 ? &r->segment[r->depth - 1] : 0;
       if (last && last->lane != lane && !(needs & last->units) &&
           (units & -units) < (last->units & -last->units)) {
-        continue; /* the other way round it is the same schedule */
+        continue; /* the opposite order is the same schedule */
       }
       struct segment *own = &r->segment[r->depth];
       double start = 0;

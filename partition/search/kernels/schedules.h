@@ -1,4 +1,4 @@
-/* Every schedule of a few units: partition/parallel.py says what a schedule is. */
+/* Every schedule of a few units: partition/parallel.py explains schedules. */
 #ifndef NP_SCHEDULES_H
 #define NP_SCHEDULES_H
 
@@ -7,16 +7,16 @@
 #define NP_MOST_UNITS 10
 
 struct np_schedules_tables {
-  const double *segment_ns; /* [2^units, lanes] of a set of units as one segment; inf: cannot */
+  const double *segment_ns; /* [2^units, lanes] a set of units as one segment; inf: cannot */
   const double *least_ns;   /* [units] */
   const double *rates;      /* [sets of lanes, the empty one first; lanes] */
-  const int64_t *needs;     /* [units] those that each reads from, as bits */
+  const int64_t *needs;     /* [units] units that each reads from, as bits */
 };
 
 /* Looks at every schedule of `units` units on `lanes` lanes that may end before `upper` ns, in at
- * most `steps` steps. The best one's segments are left in best_units (as bits) and best_lane, in
- * their order, and their number in *n_best; 0 where none ends before. Returns when it ends, or
- * `upper`; *steps is what remains of them, below 0 where they were too few. */
+ * most `steps` steps. Writes the best one's segments to best_units (as bits) and best_lane, in
+ * order, and their number to *n_best; 0 where none ends earlier. Returns the end of the best one,
+ * or `upper`; *steps is the rest of the steps, below 0 where they were too few. */
 double np_schedules(int64_t units, int64_t lanes, const struct np_schedules_tables *tables,
                     double upper, int64_t *best_units, int64_t *best_lane, int64_t *n_best,
                     int64_t *steps);
