@@ -385,8 +385,7 @@ class QuantisedLowering(ComposingLowering):
         return axes == image_axes and len(self.dims(tensor_ids[0])) == 4
 
     def _pooled(self, x: OperandId, shape: tuple[int, ...]) -> OperandId:
-        """Returns the mean of an image by AVERAGE_POOL_2D, which rounds; quantised MEAN
-        truncates."""
+        """Returns the mean of an image by AVERAGE_POOL_2D, which rounds; MEAN truncates."""
         n, h, w, c = self.dims(x)
         window = [0, 0, 0, 0, w, h, w, h, int(FuseCode.NONE)]
         means = self.emit(OperationCode.AVERAGE_POOL_2D, [x], window, dims=(n, 1, 1, c))

@@ -133,9 +133,9 @@ class Integers:
             self.refuse(reason)
 
     def data(self, code: OperationCode, like: Operand, constant: Constant) -> OperandId:
-        """Adds a constant as integers of the data's type, by its own scheme. An array of one number
-        has a scale to suit; CONCATENATION, MAXIMUM and MINIMUM take it in the data's scale if that
-        is exact."""
+        """Adds a constant as integers of the data's type, by its own scheme. One number throughout
+        gets a scale to suit; CONCATENATION, MAXIMUM and MINIMUM use the data's scale where that is
+        exact."""
         low, high = limits(like.type)
         numbers = constant.array
         scheme = constant.scheme
@@ -340,14 +340,12 @@ def _gelu(op: ComposingLowering) -> OperandId:
 
 
 def _above_product(quant: Quantisation, product: float) -> Quantisation:
-    """Returns ``quant`` with steps that are large enough for MUL of factors with this product of
-    scales."""
+    """Returns ``quant`` with steps large enough for MUL of factors with this product of scales."""
     return replace(quant, scale=max(quant.scale, product * 1.001))
 
 
 def _hardsigmoid(op: ComposingLowering) -> OperandId:
-    """``relu6(x + 3) / 6``: the sum in steps of 6/255, the quotient rounded only to its own
-    scale."""
+    """``relu6(x + 3) / 6``: the sum in steps of 6/255, the quotient in those of its scale."""
     return op.emit(OperationCode.MUL, [_above(op), np.array([1 / 6], np.float32)], [op.fuse()])
 
 

@@ -267,8 +267,7 @@ class Lowering:
         """Adds an operation: tensors first, then scalars, in the order of NNAPI's argument lists.
 
         Arrays become constants. ``dims`` is the result's shape in memory, by default that of the
-        node's result; its type is the data's. Raises EmissionError where the level does not allow
-        it.
+        node's result; its type is the data's. Raises EmissionError if the level does not allow it.
         """
         inputs = self._inputs(tensors, scalars)
         return self.model.add(code, inputs, self.out.memory_shape if dims is None else dims)

@@ -1,4 +1,4 @@
-"""The lowerings, one module per family of operators; importing this package registers them all."""
+"""Lowerings, one module for each family of operators; importing this package registers them all."""
 
 import importlib
 import pkgutil

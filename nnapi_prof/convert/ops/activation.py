@@ -1,4 +1,4 @@
-"""Activations and normalisations: one operation each where NNAPI has it, else formulas."""
+"""Lower activations and normalisations: to one operation where NNAPI has it, else to formulas."""
 
 from __future__ import annotations
 
@@ -40,20 +40,19 @@ UNARY = {
     aten.rsqrt.default: OperationCode.RSQRT,
     aten.sqrt.default: OperationCode.SQRT,
 }
-"""Operators of one float tensor that NNAPI has as they are."""
+"""Operators of one float tensor that NNAPI has."""
 
 CLAMPS = {
     (0.0, math.inf): OperationCode.RELU,
     (0.0, 6.0): OperationCode.RELU6,
     (-1.0, 1.0): OperationCode.RELU1,
 }
-"""Bounds that are one operation at every level."""
+"""Bounds of a clamp that is one operation at every level."""
 
 
 @lowers(*UNARY)
 def unary(op: Lowering) -> OperandId:
-    """Lowers ``f(x) -> y`` of one shape and dim order; integers become floats first, as in
-    PyTorch."""
+    """Lowers ``f(x) -> y`` of one shape and dim order; integers become floats, as in PyTorch."""
     return argument(op, "self").unary(UNARY[op.target]).operand
 
 
@@ -76,7 +75,7 @@ def clamp(op: Lowering) -> OperandId:
 
 @lowers(aten.clamp.Tensor)
 def clamp_tensor(op: Lowering) -> OperandId:
-    """Lowers ``min(max(x, min), max)`` with tensors as bounds, either of which may be None."""
+    """Lowers ``min(max(x, min), max)`` with tensors as bounds; either may be None."""
     result = argument(op, "self")
     if op.arg("min") is not None:
         result = result.binary(OperationCode.MAXIMUM, argument(op, "min"))
@@ -86,8 +85,8 @@ def clamp_tensor(op: Lowering) -> OperandId:
 
 
 def _clamp(op: Lowering, lower: float | None, upper: float | None) -> OperandId:
-    """One RELU of some kind where the bounds are its own, else MAXIMUM and MINIMUM, which came
-    with level 3; before, see :func:`_shifted`."""
+    """Clamps by one RELU of some kind where it has these bounds, else by MAXIMUM and MINIMUM, which
+    came with level 3. For lower levels, see :func:`_shifted`."""
     low = -math.inf if lower is None else lower
     high = math.inf if upper is None else upper
     x = argument(op, "self")
@@ -103,10 +102,9 @@ def _clamp(op: Lowering, lower: float | None, upper: float | None) -> OperandId:
 
 
 def _shifted(x: FormulaValue, low: float, high: float) -> FormulaValue:
-    """Returns a clamp by RELUs of level 1: x is moved (and scaled) to bounds that a RELU has, and
-    back.
+    """Clamps by RELUs of level 1: moves (and scales) x to the bounds of a RELU, and back.
 
-    The roundings on the way are 2 ** -22 of the larger bound at most, or of x where that is larger.
+    Intermediate roundings are at most 2 ** -22 of the larger bound, or of x where that is larger.
     """
     if low == -math.inf:
         return (x * -1).plus(high, RELU) * -1 + high
@@ -134,8 +132,8 @@ def hardshrink(x: FormulaValue) -> FormulaValue:
 
 @lowers(aten.softshrink.default)
 def softshrink(op: Lowering) -> OperandId:
-    """Lowers ``x`` moved towards 0 by lambd, and 0 where that is beyond, as
-    ``relu(x - lambd) - relu(-x - lambd)``."""
+    """Lowers ``relu(x - lambd) - relu(-x - lambd)``: moves ``x`` towards 0 by lambd, at most to
+    0."""
     x, size = argument(op, "self"), float(op.arg("lambd"))
     return (x.plus(-size, RELU) - (x * -1).plus(-size, RELU)).operand
 
@@ -148,7 +146,7 @@ def hardsigmoid(x: FormulaValue) -> FormulaValue:
 
 @formula(aten.hardswish.default)
 def hardswish(x: FormulaValue) -> FormulaValue:
-    """Lowers ``x * relu6(x + 3) / 6``: one operation from level 4 on, three before."""
+    """Lowers ``x * relu6(x + 3) / 6``: one operation from level 4 on, three below."""
     if x.op.level >= 4:
         return x.unary(OperationCode.HARD_SWISH)
     return x.times(hardsigmoid(x), x.op.fuse())
@@ -162,11 +160,11 @@ def silu(x: FormulaValue) -> FormulaValue:
 
 @formula(aten.gelu.default)
 def gelu(x: FormulaValue) -> FormulaValue:
-    """Lowers ``x * P(x)``, P being the normal distribution function, as ``x * sigmoid(logit)``.
+    """Lowers ``x * P(x)`` as ``x * sigmoid(logit)``; P is the normal distribution function.
 
     For approximate="tanh" the logit is PyTorch's cubic, doubled. For "none" it is a polynomial
-    (:func:`~nnapi_prof.convert.ops.functions.normal_logit`): the error is 3e-7 * max(1, |x|)
-    at most, in float32, for all x.
+    (:func:`~nnapi_prof.convert.ops.functions.normal_logit`). Its error is at most 3e-7 * max(1,
+    |x|) in float32, for all x.
     """
     if x.op.arg("approximate") == "tanh":
         slope = 2 * math.sqrt(2 / math.pi)
@@ -180,8 +178,8 @@ def gelu(x: FormulaValue) -> FormulaValue:
 def mish(x: FormulaValue) -> FormulaValue:
     """Lowers ``x * tanh(log(1 + e ** x))``.
 
-    With ``s = sigmoid(x)`` and ``q = 1 - s`` the second factor is ``s * (1 + q) / (1 + q * q)``,
-    where nothing overflows or cancels.
+    With ``s = sigmoid(x)`` and ``q = 1 - s`` the second factor is ``s * (1 + q) / (1 + q * q)``, in
+    which nothing overflows or cancels.
     """
     s = sigmoid(x)
     q = 1 - s
@@ -209,9 +207,9 @@ def celu(op: Lowering) -> OperandId:
 
 
 def _elu(op: Lowering, alpha: float, scale: float, input_scale: float) -> OperandId:
-    """ELU where level 4 has it; else ``scale * max(x, 0)`` and the negative part, one of which
-    is 0. EXP is of level 3, what it is made of of level 2. Near 0 the error is 1.2e-7 * alpha *
-    scale, as that of ``e ** x - 1`` is."""
+    """Returns ELU where level 4 has it. Otherwise returns ``scale * max(x, 0)`` plus the negative
+    part, one of which is 0. EXP takes level 3, its composition level 2. Near 0 the error is 1.2e-7
+    * alpha * scale, that of ``e ** x - 1``."""
     x = argument(op, "self")
     if op.level >= 4 and input_scale == 1 and x.dtype == "float32":
         result = x.unary(OperationCode.ELU, alpha)
@@ -232,7 +230,7 @@ def leaky_relu(op: Lowering) -> OperandId:
 
 @lowers(aten.prelu.default)
 def prelu(op: Lowering) -> OperandId:
-    """Lowers ``x[N, C, ...] if x > 0 else w[C] * x``; one slope serves all channels."""
+    """Lowers ``x[N, C, ...] if x > 0 else w[C] * x``; a single slope is for all channels."""
     x = argument(op, "self")
     slopes = op.any_array("weight").reshape(-1)
     if slopes.size > 1 and op.out.dim_order is DimOrder.CONTIGUOUS:
@@ -241,7 +239,7 @@ def prelu(op: Lowering) -> OperandId:
 
 
 def _prelu(x: FormulaValue, slopes: FormulaValue) -> OperandId:
-    """PRELU, or before level 3, which has it, ``relu(x) - slope * relu(-x)``, one of which is 0."""
+    """Returns PRELU from level 3 on; below, ``relu(x) - slope * relu(-x)``, one of which is 0."""
     if x.op.level >= 3:
         return x.binary(OperationCode.PRELU, slopes).operand
     assert slopes.array is not None
@@ -250,7 +248,7 @@ def _prelu(x: FormulaValue, slopes: FormulaValue) -> OperandId:
 
 @lowers(aten.glu.default)
 def glu(op: Lowering) -> OperandId:
-    """Lowers ``a * sigmoid(b)``, a and b being the halves of x along ``dim``."""
+    """Lowers ``a * sigmoid(b)``, where a and b are the halves of x along ``dim``."""
     order = op.out.dim_order
     x = op.tensor("self", order)
     dims = op.dims(x)
@@ -265,7 +263,7 @@ def glu(op: Lowering) -> OperandId:
 
 @lowers(aten.layer_norm.default)
 def layer_norm(op: Lowering) -> OperandId:
-    """Lowers ``(x - mean) / sqrt(var + eps) * w + b`` over the last axes: rows of a matrix."""
+    """Lowers ``(x - mean) / sqrt(var + eps) * w + b`` over the last axes, as rows of a matrix."""
     length = math.prod(op.arg("normalized_shape"))
     x = standardised(_input(op, PLAIN), length, float(op.arg("eps")))
     return _affine(x, op.optional_array("weight"), op.optional_array("bias"))
@@ -273,7 +271,7 @@ def layer_norm(op: Lowering) -> OperandId:
 
 @lowers(aten.rms_norm.default)
 def rms_norm(op: Lowering) -> OperandId:
-    """Lowers ``x / sqrt(mean(x^2) + eps) * w`` over the last axes: rows of a matrix."""
+    """Lowers ``x / sqrt(mean(x^2) + eps) * w`` over the last axes, as rows of a matrix."""
     length = math.prod(op.arg("normalized_shape"))
     x = _input(op, PLAIN).reshaped((op.out.n_elements // length, length))
     dtype = op.arg("eps")
@@ -283,8 +281,8 @@ def rms_norm(op: Lowering) -> OperandId:
 
 @lowers(aten.group_norm.default)
 def group_norm(op: Lowering) -> OperandId:
-    """Lowers ``group_norm(x[N, C, ...], groups)``: each group of channels of each image is a row
-    to standardise; weights and biases are one number a channel."""
+    """Lowers ``group_norm(x[N, C, ...], groups)``: standardises each group of channels of each
+    image as a row. Weights and biases are one number a channel."""
     n, channels, *_ = op.type("input").shape
     groups, eps = int(op.arg("num_groups")), float(op.arg("eps"))
     if op.out.dim_order is DimOrder.CHANNELS_LAST and op.level >= 3:
@@ -295,8 +293,8 @@ def group_norm(op: Lowering) -> OperandId:
 
 
 def _standardised_groups(op: Lowering, groups: int, eps: float) -> FormulaValue:
-    """``(x - mean) / sqrt(var + eps)`` of each group of channels of an image that lies channels
-    last, as [N, H * W, groups, C / groups]: nothing moves."""
+    """Returns ``(x - mean) / sqrt(var + eps)`` of each group of channels of a channels_last image,
+    as [N, H * W, groups, C / groups]: no element moves."""
     x = _input(op, op.out.dim_order)
     n, h, w, channels = x.dims
     x = x.reshaped((n, h * w, groups, channels // groups))
@@ -307,8 +305,8 @@ def _standardised_groups(op: Lowering, groups: int, eps: float) -> FormulaValue:
 
 @lowers(aten.instance_norm.default)
 def instance_norm(op: Lowering) -> OperandId:
-    """Lowers ``instance_norm(x[N, C, ...])`` with statistics of its own input; an image that lies
-    channels last is INSTANCE_NORMALIZATION as it is."""
+    """Lowers ``instance_norm(x[N, C, ...])`` with statistics of its own input; a channels_last
+    image becomes one INSTANCE_NORMALIZATION."""
     op.require(
         bool(op.arg("use_input_stats")),
         "use_input_stats=False, statistics of the input are wanted (else it is a batch norm)",
@@ -323,10 +321,10 @@ def instance_norm(op: Lowering) -> OperandId:
 
 
 def standardised(x: FormulaValue, length: int, eps: float) -> FormulaValue:
-    """``(x - mean) / sqrt(var + eps)`` of each ``length`` elements in memory, in any shape.
+    """Returns ``(x - mean) / sqrt(var + eps)`` of each ``length`` elements in memory, in any shape.
 
-    From level 3 on that is the INSTANCE_NORMALIZATION of images of ``length`` x 1 pixels and one
-    channel; before, see :func:`_scaled_to_one`.
+    From level 3 on this is INSTANCE_NORMALIZATION of images of ``length`` x 1 pixels and one
+    channel. For lower levels, see :func:`_scaled_to_one`.
     """
     rows = math.prod(x.dims) // length
     if x.op.level < 3:
@@ -336,10 +334,10 @@ def standardised(x: FormulaValue, length: int, eps: float) -> FormulaValue:
 
 
 def _instances(x: FormulaValue, eps: float) -> FormulaValue:
-    """INSTANCE_NORMALIZATION of ``x[N, H, W, C]``.
+    """Returns INSTANCE_NORMALIZATION of ``x[N, H, W, C]``.
 
     Android 10 computes the variance as ``mean(x^2) - mean(x)^2``, whose error grows with the square
-    of mean / deviation: at level 3 the mean is subtracted before.
+    of mean / deviation. At level 3 the mean is therefore subtracted first.
     """
     if x.op.level == 3:
         x = x - x.mean([1, 2])
@@ -348,10 +346,10 @@ def _instances(x: FormulaValue, eps: float) -> FormulaValue:
 
 
 def _scaled_to_one(x: FormulaValue, eps: float) -> FormulaValue:
-    """``x / sqrt(mean(x^2) + eps)`` of each row of ``x[M, N]``.
+    """Returns ``x / sqrt(mean(x^2) + eps)`` of each row of ``x[M, N]``.
 
-    Levels 1 and 2 have no root but in L2_NORMALIZATION, whose norm gets the eps as one more
-    column: ``|(x, sqrt(N eps))| = sqrt(N) sqrt(mean(x^2) + eps)``.
+    Levels 1 and 2 have a root only in L2_NORMALIZATION. Its norm includes eps as one more column:
+    ``|(x, sqrt(N eps))| = sqrt(N) sqrt(mean(x^2) + eps)``.
     """
     op, (rows, length) = x.op, x.dims
     if op.level >= 3:
@@ -363,7 +361,7 @@ def _scaled_to_one(x: FormulaValue, eps: float) -> FormulaValue:
     wide = FormulaValue(
         op, op.emit(OperationCode.CONCATENATION, [x.operand, column], [1], dims=dims)
     )
-    wide = wide.reshaped((rows, 1, 1, length + 1))  # below level 3 rank 4 is wanted
+    wide = wide.reshaped((rows, 1, 1, length + 1))  # below level 3 it takes rank 4 only
     wide = wide.unary(OperationCode.L2_NORMALIZATION).reshaped(dims)
     return FormulaValue(op, strided_slice(op, wide.operand, (0, 0), (rows, length))) * math.sqrt(
         length
@@ -375,12 +373,12 @@ def _input(op: Lowering, order: DimOrder) -> FormulaValue:
 
 
 def _affine(x: FormulaValue, weight: FloatArray | None, bias: FloatArray | None) -> OperandId:
-    """``x * weight + bias`` in the node's shape and order; ``x`` in any shape."""
+    """Returns ``x * weight + bias`` in the node's shape and order; ``x`` may have any shape."""
     return _times_plus(x.reshaped(x.op.out.shape), weight, bias).laid_out()
 
 
 def _affine_channels(x: FormulaValue, channels: int) -> OperandId:
-    """Returns the same with one weight and one bias for each channel."""
+    """Returns :func:`_affine` with one weight and one bias for each channel."""
     shape = (channels, *[1] * (len(x.op.out.shape) - 2))
     weight, bias = (x.op.optional_array(name) for name in ("weight", "bias"))
     return _affine(x, *(None if a is None else a.reshape(shape) for a in (weight, bias)))
@@ -400,7 +398,7 @@ def batch_norm(op: Lowering) -> OperandId:
     op.require(not op.arg("training"), "training=True, its statistics come from the input")
     mean, variance = op.array("running_mean"), op.array("running_var")
     weight, bias = op.optional_array("weight"), op.optional_array("bias")
-    # float64, so that folding the four constants into two rounds once
+    # float64, so that folding four constants into two rounds only once
     scale = 1 / np.sqrt(variance.astype(np.float64) + op.arg("eps"))
     if weight is not None:
         scale = scale * weight

@@ -1,10 +1,9 @@
-"""Arithmetic of two tensors, or of a tensor and a number.
+"""Lower arithmetic of two tensors, or of a tensor and a number.
 
-Element types are PyTorch's: both operands become the result's before the operation, integers stay
-integers (NNAPI adds and multiplies them from level 4 on). A device holds int64 as int32, so sums
-and products beyond 32 bits wrap there. MAXIMUM and MINIMUM of a NaN are not defined by NNAPI;
-PyTorch gives NaN, but fmax and fmin the
-other number.
+Element types are PyTorch's: both operands are cast to the result's type first, and integers stay
+integers (NNAPI adds and multiplies them from level 4 on). A device stores int64 as int32, so sums
+and products beyond 32 bits wrap. NNAPI does not define MAXIMUM and MINIMUM of a NaN; PyTorch gives
+NaN, but fmax and fmin the other number.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ BINARY = {
     aten.fmax.default: (OperationCode.MAXIMUM, OperationCode.LOGICAL_OR),
     aten.fmin.default: (OperationCode.MINIMUM, OperationCode.LOGICAL_AND),
 }
-"""Operators of two tensors without a fuse code: of numbers, and of bools."""
+"""Operator of two tensors without a fuse code -> the operation for numbers, and for bools."""
 
 MAX_FACTOR = 2**16
-"""The largest constant that int64 is multiplied by."""
+"""Largest constant that int64 may be multiplied by."""
 MOST_FACTORS = 8
-"""Whole exponents up to here are products, which are defined for negative bases too."""
+"""Largest whole exponent that becomes products, which are defined for negative bases too."""
 
 
 def _pair(op: Lowering) -> tuple[FormulaValue, FormulaValue]:
@@ -60,7 +59,7 @@ def binary(x: FormulaValue, y: FormulaValue) -> FormulaValue:
 
 @lowers(aten.add.Tensor)
 def add(op: Lowering) -> OperandId:
-    """Lowers ``self + other``; of bools it is ``self or other``."""
+    """Lowers ``self + other``; for bools ``self or other``."""
     _require_no_alpha(op)
     x, y = _pair(op)
     if x.dtype == "bool":
@@ -70,7 +69,7 @@ def add(op: Lowering) -> OperandId:
 
 @formula(aten.mul.Tensor, of=("self", "other"))
 def mul(x: FormulaValue, y: FormulaValue) -> FormulaValue:
-    """Lowers ``self * other``; of bools it is ``self and other``."""
+    """Lowers ``self * other``; for bools ``self and other``."""
     if x.dtype == "bool":
         return x.is_(OperationCode.LOGICAL_AND, y)
     _require_small(x.op, x, y)
@@ -78,8 +77,7 @@ def mul(x: FormulaValue, y: FormulaValue) -> FormulaValue:
 
 
 def _require_small(op: Lowering, *factors: FormulaValue) -> None:
-    """Refuses int64 multiplied by a constant that takes int32, which a device has, beyond its range
-    soon: hashes and the like."""
+    """Refuses large constant factors of int64, as in hashes: products soon exceed int32."""
     for value in factors:
         if op.out.dtype == "int64" and value.array is not None:
             largest = int(np.abs(value.array.astype(np.int64)).max(initial=0))
@@ -92,7 +90,7 @@ def _require_small(op: Lowering, *factors: FormulaValue) -> None:
 
 @lowers(aten.sub.Tensor)
 def sub(op: Lowering) -> OperandId:
-    """Lowers ``self - other``; below level 2, which has SUB, as ``self + -1 * other``."""
+    """Lowers ``self - other``; below level 2, which has SUB, ``self + -1 * other``."""
     _require_no_alpha(op)
     x, y = _pair(op)
     return x.minus(y, fuse(op)).operand
@@ -100,10 +98,10 @@ def sub(op: Lowering) -> OperandId:
 
 @lowers(aten.div.Tensor)
 def div(op: Lowering) -> OperandId:
-    """Lowers ``self / other``, of integers too, which PyTorch makes floats first; below level 2,
-    which has DIV, as a product with the reciprocal of a constant ``other``.
+    """Lowers ``self / other``; integers become floats first, as in PyTorch. Below level 2, which
+    has DIV, it is a product with the reciprocal of a constant ``other``.
 
-    NNAPI's quotients are finite on phones: what a constant of 0 makes of ``self`` is chosen.
+    NNAPI's quotients are finite on phones, so the quotients by a constant 0 are chosen by SELECT.
     """
     x, y = _pair(op)
     if y.array is not None and not y.array.all():
@@ -126,7 +124,7 @@ def div(op: Lowering) -> OperandId:
 
 
 def _div_by_zeros(op: Lowering, x: FormulaValue, y: FormulaValue) -> FormulaValue:
-    """``x / y`` where the constant ``y`` has zeros."""
+    """Returns ``x / y`` where the constant ``y`` has zeros."""
     op.require_level(3, "dividing by a constant with zeros (SELECT of infinities)")
     assert y.array is not None
     zeros = y.array == 0
@@ -155,8 +153,8 @@ def square(x: FormulaValue) -> FormulaValue:
 def pow_scalar(op: Lowering) -> OperandId:
     """Lowers ``self ** exponent``.
 
-    Whole exponents up to 8 are products, as many roundings as factors at most, and defined for
-    negative bases; 0.5 and -0.5 are SQRT and RSQRT, all others POW.
+    Whole exponents up to 8 are products, with at most as many roundings as factors; they are
+    defined for negative bases. 0.5 and -0.5 are SQRT and RSQRT, all others POW.
     """
     x, exponent = argument(op, "self"), float(op.arg("exponent"))
     if exponent.is_integer() and 0 < abs(exponent) <= MOST_FACTORS:
@@ -168,7 +166,7 @@ def pow_scalar(op: Lowering) -> OperandId:
 
 
 def _integer_power(x: FormulaValue, factors: int, fused: int) -> FormulaValue:
-    """``x`` to a power by squaring; ``fused`` goes to the last product."""
+    """Returns ``x`` to a power, by squaring; ``fused`` is the fuse code of the last product."""
     if factors == 1:
         return x
     half = _integer_power(x, factors // 2, NONE)
@@ -179,7 +177,7 @@ def _integer_power(x: FormulaValue, factors: int, fused: int) -> FormulaValue:
 
 @lowers(aten.pow.Tensor_Tensor)
 def pow_tensor(op: Lowering) -> OperandId:
-    """Lowers ``self ** exponent``, both tensors. NNAPI says nothing of negative bases: with whole
+    """Lowers ``self ** exponent`` of two tensors. NNAPI does not specify negative bases. With whole
     exponents they are well defined in PyTorch, and in Android's own code."""
     return argument(op, "self").binary(OperationCode.POW, argument(op, "exponent")).operand
 
@@ -220,7 +218,7 @@ def _require_no_alpha(op: Lowering) -> None:
     op.require(op.arg("alpha") == 1, f"alpha={op.arg('alpha')}, only 1 is lowered")
 
 
-# Division that rounds, and what it leaves over.
+# Division that rounds, and its remainders.
 
 
 HALF_BITS = 4096
@@ -245,8 +243,8 @@ def div_mode(op: Lowering) -> OperandId:
 def floor_divide(op: Lowering) -> OperandId:
     """Lowers ``floor(self / other)``.
 
-    Not of the rounded quotient, which may be one too large (1.0 // 0.1 is 9): see
-    :class:`_Division`. Integers are divided so by NNAPI's DIV, from level 4 on.
+    It is not the floor of the rounded quotient, which may be one too large (1.0 // 0.1 is 9): see
+    :class:`_Division`. Integers use NNAPI's DIV, which floors, from level 4 on.
     """
     return _floor_divided(*_operands(op)).operand
 
@@ -263,14 +261,14 @@ def _floor_divided(x: FormulaValue, y: FormulaValue) -> FormulaValue:
 
 @lowers(aten.remainder.Scalar, aten.remainder.Tensor)
 def remainder(op: Lowering) -> OperandId:
-    """Lowers ``self - other * floor(self / other)``, of the sign of ``other``."""
+    """Lowers ``self - other * floor(self / other)``, with the sign of ``other``."""
     x, y = _operands(op)
     if x.dtype == "int32":
         return (x - x.over(y) * y).operand
     if _is_power_of_two(y):
         return (x - floor(_over(x, y)) * y).operand
     parts = _division(x, y)
-    # |rest| counted from the other side where the signs differ
+    # |rest| is counted from the other side where the signs differ
     complement = parts.differ.select(parts.size - parts.rest, parts.rest, x.dtype)
     rest = (parts.rest > 0).select(complement, parts.rest, x.dtype)
     return _with_sign_of(y, rest).operand
@@ -278,7 +276,7 @@ def remainder(op: Lowering) -> OperandId:
 
 @lowers(aten.fmod.Scalar, aten.fmod.Tensor)
 def fmod(op: Lowering) -> OperandId:
-    """Lowers ``self - other * trunc(self / other)``, of the sign of ``self``."""
+    """Lowers ``self - other * trunc(self / other)``, with the sign of ``self``."""
     x, y = _operands(op)
     if x.dtype == "int32":
         return (x - _truncated_integers(x, y) * y).operand
@@ -296,7 +294,7 @@ def _operands(op: Lowering) -> tuple[FormulaValue, FormulaValue]:
 
 
 def _is_power_of_two(y: FormulaValue) -> bool:
-    """Returns whether division by ``y`` and products with it round nothing."""
+    """Returns whether division by ``y`` and products with it are exact."""
     if y.array is None or y.dtype not in FLOATS:
         return False
     mantissas, exponents = np.frexp(y.array.astype(np.float64))
@@ -304,7 +302,7 @@ def _is_power_of_two(y: FormulaValue) -> bool:
 
 
 def _over(x: FormulaValue, y: FormulaValue) -> FormulaValue:
-    """``x / y``; by a power of two it is a product, which every level has."""
+    """Returns ``x / y``. For a power of two it is a product, which every level has."""
     if _is_power_of_two(y):
         assert y.array is not None
         return x * constant(x.op, np.reciprocal(y.array))
@@ -312,13 +310,13 @@ def _over(x: FormulaValue, y: FormulaValue) -> FormulaValue:
 
 
 def _truncated_integers(x: FormulaValue, y: FormulaValue) -> FormulaValue:
-    """Integers: the quotient of sizes, with the sign put back."""
+    """Returns the integer quotient of sizes, with the sign restored."""
     size = absolute(x).over(absolute(y))
     return _differ(x, y).select(-size, size, x.dtype)
 
 
 def _signs(y: FormulaValue) -> int:
-    """1 or -1 where ``y`` is a constant of one sign throughout, else 0."""
+    """Returns 1 or -1 where ``y`` is a constant of one sign throughout, else 0."""
     if y.array is None:
         return 0
     return 1 if np.all(y.array > 0) else -1 if np.all(y.array < 0) else 0
@@ -341,13 +339,12 @@ def _with_sign_of(model: FormulaValue, size: FormulaValue) -> FormulaValue:
 
 @dataclass(frozen=True, slots=True)
 class _Division:
-    """``|x| = whole * |y| + rest`` exactly, with a whole number and 0 <= rest < |y|, as C's fmod.
+    """Exact division ``|x| = whole * |y| + rest`` with an integer and 0 <= rest < |y|, as C's fmod.
 
-    The rounded quotient is off by one at most where it is below 2 ** 24, and then too large. To
-    see that, its product with y is subtracted from x in four parts of 12 by 12 bits, none of which
-    rounds. From 2 ** 24 on float32 numbers are further apart than y, and the rest means nothing.
-    All this holds in float32 only: a device that is allowed relaxed precision may be off by y next
-    to a multiple of it.
+    Below 2 ** 24 the rounded quotient is off by at most one, and then too large. To detect this,
+    its product with y is subtracted from x in four parts of 12 by 12 bits, none of which rounds.
+    From 2 ** 24 on float32 numbers are further apart than y, and the rest is meaningless. All this
+    holds in float32 only: with relaxed precision, the rest may be off by y near a multiple of y.
     """
 
     whole: FormulaValue
@@ -384,8 +381,8 @@ def _division(x: FormulaValue, y: FormulaValue) -> _Division:
 
 
 def _halves(size: FormulaValue) -> tuple[FormulaValue, FormulaValue | None]:
-    """Returns a float32 value as a sum of two that have 12 significant bits each (Veltkamp's
-    splitting); the second is None where it is 0."""
+    """Returns a float32 value as a sum of two with 12 significant bits each (Veltkamp's splitting);
+    the second is None where it is 0."""
     op = size.op
     if size.array is None:
         wide = size * (HALF_BITS + 1)

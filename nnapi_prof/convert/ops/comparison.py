@@ -1,7 +1,7 @@
-"""Comparisons, logic and choice. NNAPI has bools, and all of these, from level 3 on.
+"""Lower comparisons, logic and choice. NNAPI has bools, and all of these, from level 3 on.
 
-A comparison with a NaN is false, ``!=`` true, in both. Numbers are compared in the element type
-that PyTorch takes them to: an int32 tensor with 2.5 as floats.
+A comparison with a NaN is false, and ``!=`` true, in both PyTorch and NNAPI. Numbers are compared
+in PyTorch's common element type: an int32 tensor with 2.5 as floats.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LOGIC = {
     aten.logical_or.default: OperationCode.LOGICAL_OR,
     aten.logical_xor.default: OperationCode.NOT_EQUAL,
 }
-"""Of any element type: what is not 0 is true."""
+"""Operators of any element type; every number except 0 is true."""
 BITWISE = {
     aten.bitwise_and.Tensor: OperationCode.LOGICAL_AND,
     aten.bitwise_and.Scalar: OperationCode.LOGICAL_AND,
@@ -54,7 +54,7 @@ BITWISE = {
     aten.bitwise_xor.Tensor: OperationCode.NOT_EQUAL,
     aten.bitwise_xor.Scalar: OperationCode.NOT_EQUAL,
 }
-"""Of bools only: NNAPI has no bits of integers."""
+"""Operators of bools only: NNAPI has no bitwise operations on integers."""
 
 
 @lowers(*COMPARISONS)
@@ -82,7 +82,7 @@ def bitwise(op: Lowering) -> OperandId:
 
 @lowers(aten.logical_not.default)
 def logical_not(op: Lowering) -> OperandId:
-    """Lowers ``not self`` of any element type; of numbers it is ``self == 0``."""
+    """Lowers ``not self`` of any element type; for numbers it is ``self == 0``."""
     x = argument(op, "self", device_dtype(op, op.type("self").dtype))
     if x.dtype != "bool":
         return x.is_(OperationCode.EQUAL, 0).operand
@@ -119,14 +119,14 @@ def isinf(op: Lowering) -> OperandId:
 
 @lowers(aten.isfinite.default)
 def isfinite(op: Lowering) -> OperandId:
-    """Lowers ``|self| < inf``, which no NaN is either."""
+    """Lowers ``|self| < inf``, which is false for NaN too."""
     return (absolute(argument(op, "self", "float32")) < math.inf).operand
 
 
 @formula(aten.nan_to_num.default)
 def nan_to_num(x: FormulaValue) -> FormulaValue:
-    """Lowers NaN to ``nan``, infinities to ``posinf`` and ``neginf`` (the largest numbers where
-    they are None) by a SELECT each."""
+    """Replaces NaN by ``nan``, infinities by ``posinf`` and ``neginf`` (the largest numbers where
+    they are None), by a SELECT each."""
     limit = float(np.finfo(x.dtype).max)
     posinf, neginf = (
         default if x.op.arg(name) is None else float(x.op.arg(name))
@@ -139,8 +139,8 @@ def nan_to_num(x: FormulaValue) -> FormulaValue:
 
 @lowers(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)
 def where(op: Lowering) -> OperandId:
-    """Lowers ``self if condition else other``; SELECT takes equal shapes, so that what is smaller
-    is repeated before. Bools are ``(c and self) or (not c and other)``."""
+    """Lowers ``self if condition else other``. SELECT takes equal shapes, so smaller ones are
+    repeated first. For bools it is ``(c and self) or (not c and other)``."""
     dtype = result_dtype(op)
     condition = _condition(op, "condition")
     then, other = argument(op, "self", dtype), argument(op, "other", dtype)

@@ -19,10 +19,10 @@ aten = torch.ops.aten
 
 @lowers(aten.convolution.default)
 def convolution(op: Lowering) -> OperandId:
-    """Lowers ``convolution(x[N, C, H, W], w[O, C / groups, kh, kw], b[O]) -> [N, O, H', W']``
-    and its transpose, whose weights are ``w[C, O / groups, kh, kw]``.
+    """Lowers ``convolution(x[N, C, H, W], w[O, C / groups, kh, kw], b[O]) -> [N, O, H', W']`` and
+    its transpose, whose weights are ``w[C, O / groups, kh, kw]``.
 
-    NNAPI pads all four sides, so that a pad before the convolution is part of it.
+    NNAPI pads all four sides, so a pad before the convolution can be part of it.
     """
     weight = op.array("weight")
     rank = len(op.type("input").shape)
@@ -50,7 +50,7 @@ def convolution(op: Lowering) -> OperandId:
     return convolve(op, x, filters, op.fuse())
 
 
-# One convolution of an image, whatever its groups, dilation and pads, at any level.
+# One convolution of an image at any level, with any groups, dilation and pads.
 
 
 OHWI = (0, 2, 3, 1)
@@ -58,13 +58,16 @@ OHWI = (0, 2, 3, 1)
 IHWO = (1, 2, 3, 0)
 """torch's depthwise [in * multiplier, 1, kh, kw] -> NNAPI's [1, kh, kw, in * multiplier]."""
 MAX_SPLIT_GROUPS = 64
-"""Groups that become convolutions of their own where there is no GROUPED_CONV_2D to take them."""
+"""Most groups that become separate convolutions where there is no suitable GROUPED_CONV_2D."""
 
 
 @dataclass(frozen=True)
 class Filters:
-    """A convolution's numbers. ``weight`` is torch's [out, in / groups, kh, kw], ``bias`` [out];
-    pairs are (height, width), ``pads`` of height and width are (before, after) each."""
+    """Weights and geometry of a convolution.
+
+    ``weight`` is torch's [out, in / groups, kh, kw], ``bias`` [out]. Pairs are (height, width);
+    each of ``pads`` is (before, after).
+    """
 
     weight: FloatArray
     bias: FloatArray
@@ -75,7 +78,7 @@ class Filters:
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Pixels from a window's first to its last, both counted."""
+        """Pixels from a window's first to its last, inclusive, along each axis."""
         h, w = (d * (k - 1) + 1 for d, k in zip(self.dilation, self.weight.shape[2:], strict=True))
         return h, w
 
@@ -91,13 +94,13 @@ class Filters:
 
 
 def convolve(op: Lowering, x: OperandId, filters: Filters, fuse: int) -> OperandId:
-    """``x[N, H, W, C] -> [N, H', W', O]``.
+    """Convolves ``x[N, H, W, C] -> [N, H', W', O]``.
 
     One group is CONV_2D, a group for each input channel DEPTHWISE_CONV_2D, other counts
-    GROUPED_CONV_2D; where that does not exist (below level 3, or with a dilation) one CONV_2D per
-    group between slices and a concatenation. Before level 3, which brought dilations, a dilated
-    convolution runs on the image's phases as a batch (SPACE_TO_BATCH_ND). Pads that
-    hold a whole window, which NNAPI refuses, are a PAD of their own.
+    GROUPED_CONV_2D. Where the latter does not exist (below level 3, or with a dilation), each group
+    is a CONV_2D between slices and a concatenation. Below level 3, which brought dilations, a
+    dilated convolution runs on the image's phases as a batch (SPACE_TO_BATCH_ND). NNAPI refuses
+    pads that contain a whole window; these become a separate PAD.
     """
     outside = [
         tuple(size if size < 0 or size >= reach else 0 for size in pads)
@@ -117,11 +120,11 @@ def convolve(op: Lowering, x: OperandId, filters: Filters, fuse: int) -> Operand
 
 
 def _direct(op: Lowering, x: OperandId, filters: Filters, fuse: int) -> OperandId:
-    """Convolution, depthwise or grouped, by NNAPI's own operation where there is one."""
+    """Convolves by NNAPI's own operation (plain, depthwise or grouped) where there is one."""
     (top, bottom), (left, right) = filters.pads
     window = [left, right, top, bottom, filters.stride[1], filters.stride[0]]
     dilated = filters.dilation != (1, 1)
-    # The dilations come after the layout flag (false: channels last), all three optional.
+    # Dilations follow the layout flag (false: channels last); all three are optional.
     tail: list[bool | int] = [False, *filters.dilation[::-1]] if dilated else []
     weight, bias, groups = filters.weight, filters.bias, filters.groups
     dims = filters.dims(op.dims(x))
@@ -154,7 +157,7 @@ def _direct(op: Lowering, x: OperandId, filters: Filters, fuse: int) -> OperandI
 def _group_by_group(
     op: Lowering, x: OperandId, filters: Filters, scalars: list[bool | int]
 ) -> OperandId:
-    """One CONV_2D per group: the channels cut apart before, concatenated after."""
+    """Convolves by one CONV_2D per group, between slices of the channels and a concatenation."""
     groups = filters.groups
     op.require_level(2, f"groups={groups} by slices (STRIDED_SLICE)")
     op.require(
@@ -188,11 +191,10 @@ def _group_by_group(
 
 
 def _by_phases(op: Lowering, x: OperandId, filters: Filters, fuse: int) -> OperandId:
-    """Returns a dilated convolution without dilations: every ``dilation``-th pixel is an image of
-    its own.
+    """Returns a dilated convolution without dilations: every ``dilation``-th pixel forms an image.
 
-    The phases lie along the batch. Zeros fill the image up to whole phases; what they make is cut
-    off in the end, together with what a stride leaves out.
+    The phases are images of the batch. Zeros extend the image to whole phases. Their results are
+    cut off at the end, together with the pixels that a stride skips.
     """
     op.require_level(2, f"dilation {filters.dilation} (by SPACE_TO_BATCH_ND; itself from level 3)")
     n, *size, channels = op.dims(x)
@@ -235,11 +237,11 @@ OHWI_OF_TRANSPOSED = (1, 2, 3, 0)
 def transposed(
     op: Lowering, x: OperandId, weight: FloatArray, bias: FloatArray | None
 ) -> OperandId:
-    """``x[N, H, W, C] -> [N, H', W', O]`` with ``weight[C, O / groups, kh, kw]``, where
-    ``H' = (H - 1) * stride - 2 * padding + dilation * (kh - 1) + output_padding + 1``.
+    """Convolves ``x[N, H, W, C] -> [N, H', W', O]`` with ``weight[C, O / groups, kh, kw]``,
+    transposed: ``H' = (H - 1) * stride - 2 * padding + dilation * (kh - 1) + output_padding + 1``.
 
-    TRANSPOSE_CONV_2D for one group without dilation from level 3 on; else a plain convolution of
-    the image with zeros between its pixels.
+    From level 3 on, one group without dilation is TRANSPOSE_CONV_2D. Everything else is a plain
+    convolution of the image with zeros between its pixels.
     """
     left, right, top, bottom = op.pad
     x = pad_constant(op, x, [(0, 0), (top, bottom), (left, right), (0, 0)])
@@ -252,8 +254,8 @@ def transposed(
 
 
 def _transpose_conv(op: Lowering, x: OperandId, weight: FloatArray, bias: FloatArray) -> OperandId:
-    """TRANSPOSE_CONV_2D crops ``padding`` before and ``padding - output_padding`` after; where
-    that is negative, zeros at the end of the kernel make the result longer."""
+    """Adds a TRANSPOSE_CONV_2D, which crops ``padding`` before and ``padding - output_padding``
+    after. Where the latter is negative, zeros at the end of the kernel make the result longer."""
     pads, extras = [], []
     for padding, extra in zip(op.pair("padding"), op.pair("output_padding"), strict=True):
         extras.append(max(0, extra - padding))
@@ -272,7 +274,7 @@ def _spread_and_convolve(
     op: Lowering, x: OperandId, weight: FloatArray, bias: FloatArray
 ) -> OperandId:
     """Returns the textbook identity: zeros between the pixels, the kernel turned by 180 degrees,
-    and what the kernel reaches over beyond the padding as padding."""
+    and padding for the kernel's reach beyond the original padding."""
     groups = op.arg("groups")
     channels, out, *kernel = weight.shape
     kernels = weight.reshape(groups, channels // groups, out, *kernel).swapaxes(1, 2)
@@ -281,7 +283,7 @@ def _spread_and_convolve(
     pads = []
     for axis in (0, 1):
         before = dilation[axis] * (kernel[axis] - 1) - op.pair("padding")[axis]
-        # the zeros behind the last pixel are there already
+        # the zeros after the last pixel already exist
         after = before + op.pair("output_padding")[axis] - (stride[axis] - 1)
         pads.append((before, after))
     filters = Filters(kernels, bias, (pads[0], pads[1]), dilation=dilation, groups=groups)
@@ -289,8 +291,8 @@ def _spread_and_convolve(
 
 
 def _insert_zeros(op: Lowering, x: OperandId, stride: tuple[int, int]) -> OperandId:
-    """``[N, H, W, C] -> [N, H * sh, W * sw, C]``: each pixel followed by zeros on its right and
-    below, by PAD along an axis of size 1."""
+    """Inserts zeros after each pixel, to its right and below, by PAD along an axis of size 1: ``[N,
+    H, W, C] -> [N, H * sh, W * sw, C]``."""
     n, h, w, c = op.dims(x)
     stride_h, stride_w = stride
     if stride_w > 1:

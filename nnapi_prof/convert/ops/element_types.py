@@ -1,4 +1,4 @@
-"""A node's arguments as values of a formula: broadcast, and of one element type as PyTorch says."""
+"""Arguments of a node as values of a formula: broadcast, and in PyTorch's common element type."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Formula = Callable[..., FormulaValue]
 
 
 def device_dtype(op: Lowering, dtype: str) -> str:
-    """Returns the element type in a device's memory; refuses one that NNAPI does not have."""
+    """Returns the element type in a device's memory. Refuses one that NNAPI does not have."""
     element_type = DEVICE_DTYPES.get(dtype, dtype)
     op.require(element_type in (*CASTABLE, "bool"), f"works on {dtype}, which NNAPI does not have")
     return element_type
 
 
 def common_dtype(op: Lowering, *names: str) -> str:
-    """Returns the element type, in a device's memory, to which PyTorch takes these arguments."""
+    """Returns the element type, in a device's memory, that PyTorch promotes these arguments to."""
     left, right = (_sample(op.arg(name)) for name in names)
     return device_dtype(op, dtype_name(torch.result_type(left, right)))
 
@@ -54,8 +54,8 @@ def result_dtype(op: Lowering) -> str:
 
 
 def argument(op: Lowering, name: str, dtype: str | None = None) -> FormulaValue:
-    """Returns a tensor or number that is to broadcast against the result, as an element type of the
-    device (default: the result's)."""
+    """Returns a tensor or number to broadcast against the result, in an element type of the device
+    (by default the result's)."""
     dtype = dtype or result_dtype(op)
     value = op.arg(name)
     if isinstance(value, bool | int | float):
@@ -78,15 +78,15 @@ def _cast_constant(op: Lowering, value: torch.Tensor, dtype: str) -> NDArray[Any
 
 
 def _in_dim_order(op: Lowering, array: NDArray[Any]) -> NDArray[Any]:
-    """Returns a constant in the result's dim order, as :meth:`Lowering.broadcast_array` puts it."""
+    """Returns a constant in the result's dim order, like :meth:`Lowering.broadcast_array`."""
     if op.out.dim_order is DimOrder.CONTIGUOUS or array.size == 1:
         return array
     return array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(MEMORY_AXES)
 
 
 def formula(*targets: OpOverload, of: Sequence[str] = ("self",)) -> Callable[[Formula], Formula]:
-    """Registers a function of these arguments, as :func:`argument` gives them, as a lowering; it
-    stays a function of values."""
+    """Registers a function of these arguments, as :func:`argument` returns them, as a lowering. It
+    stays callable as a function of values."""
 
     def register(function: Formula) -> Formula:
         @lowers(*targets)
@@ -100,7 +100,7 @@ def formula(*targets: OpOverload, of: Sequence[str] = ("self",)) -> Callable[[Fo
 
 
 def fuse(op: Lowering) -> int:
-    """Returns the FuseCode for the operation that makes the result: integers take none."""
+    """Returns the FuseCode for the operation that makes the result; NONE for integers."""
     return op.fuse() if result_dtype(op) in FLOATS else int(FuseCode.NONE)
 
 
@@ -114,20 +114,20 @@ aten = torch.ops.aten
 def to_copy(op: Lowering) -> OperandId:
     """Lowers ``x.to(dtype)`` among float32, float16, int32, int64 and bool, from level 3 on.
 
-    CAST turns numbers into each other; floats lose their fraction on the way to integers, as in
-    PyTorch, and what an int32 cannot hold is undefined in both. To bool is ``x != 0``; from bool a
-    SELECT of 1 and 0, since CAST takes no bools. int64 is int32 on a device.
+    CAST converts between numbers. Floats lose their fraction when they become integers, as in
+    PyTorch, and a value beyond int32 is undefined in both. To bool is ``x != 0``; from bool is a
+    SELECT of 1 and 0, because CAST takes no bools. int64 is int32 on a device.
     """
     device_dtype(op, op.out.dtype)
     x = argument(op, "self", device_dtype(op, op.type("self").dtype))
     result = x.cast(result_dtype(op))
     if result is not x or x.dtype != "int32":
         return result.operand
-    # between int32 and int64; RESHAPE, which copies, takes no integers below level 6
+    # between int32 and int64; below level 6 RESHAPE cannot copy integers
     return x.binary(OperationCode.MAXIMUM, x).operand
 
 
-# Conversions between floats and quantised integers where they stand alone.
+# Separate conversions between floats and quantised integers.
 
 
 @lowers(QUANTIZE)
@@ -157,23 +157,22 @@ def _require_whole_range(op: Lowering) -> None:
     )
 
 
-# Moves of bools and integers, which NNAPI reshapes, transposes, slices and joins hardly or not at
-# all: they are carried as floats, and no bit is lost.
+# Moves of bools and integers as floats, without loss of bits. NNAPI has few operations that
+# reshape, transpose, slice or join bools and integers.
 
 
 PICKS = (aten.gather.default, aten.index.Tensor)
-"""Operators that copy elements of ``self`` which other arguments, integers, name."""
+"""Operators that copy elements of ``self``, selected by arguments of integers."""
 SUMS = (aten.sum.default, aten.sum.dim_IntList)
 MAX_SUMMED = 8192
-"""Parts of integers, each below 2048, that a float32 adds up exactly."""
+"""Most parts of integers, each below 2048, whose sum a float32 holds exactly."""
 PART = 2048
-"""An int32 is ``(high * 2048 + middle) * 2048 + low``, each of them below 2048 in size: a float16
-holds it without rounding, should the model be made or run so."""
+"""Base of the parts of an int32, ``(high * 2048 + middle) * 2048 + low``. Each is below 2048 in
+size, so a float16 holds it without rounding if the model is in float16."""
 
 
 class _AsFloats(Lowering):
-    """A lowering's surroundings in which every tensor of one element type is float32 instead, but
-    for the ``indices``."""
+    """Lowering in which every tensor of one element type is float32 instead, except ``indices``."""
 
     def __init__(
         self,
@@ -206,8 +205,8 @@ def _bools_as_floats(op: Lowering) -> Lowering:
 
 
 def broadcast_bools(op: Lowering, name: str) -> FormulaValue:
-    """Returns a computed bool tensor that is to broadcast against the result. Where it has to be
-    moved to the result's dim order, it goes there as floats."""
+    """Returns a computed bool tensor to broadcast against the result. If it has to be moved to the
+    result's dim order, it is moved as floats."""
     type_ = op.type(name)
     stays = op.out.dim_order is DimOrder.CONTIGUOUS or len(type_.shape) == 4
     if stays and (len(type_.shape) != 4 or type_.dim_order is op.out.dim_order):
@@ -216,14 +215,14 @@ def broadcast_bools(op: Lowering, name: str) -> FormulaValue:
 
 
 def moves_elements(lowerer: Lowerer) -> Lowerer:
-    """Lets a lowering of float tensors take bools and integers too: one of an operator that copies
-    elements to other places, or adds them up, and reads nothing else but indices (a pad of
-    integers is of zeros)."""
+    """Makes a lowering of float tensors accept bools and integers too. Its operator must copy
+    elements to other places, or add them up, and read nothing else except indices. A pad of
+    integers must be of zeros."""
     return _carrying(lowerer, integers=True)
 
 
 def moves_bools(lowerer: Lowerer) -> Lowerer:
-    """Returns the same for bools alone, where NNAPI moves integers itself."""
+    """Makes a lowering accept bools, but not integers, because NNAPI moves these itself."""
     return _carrying(lowerer, integers=False)
 
 
@@ -251,7 +250,7 @@ def _carrying(lowerer: Lowerer, integers: bool) -> Lowerer:
             )
         indices = _indices(op)
         if op.target in PICKS and op.arg("self") in indices:
-            return lowerer(op)  # nothing can be an integer and carried as a float
+            return lowerer(op)  # an index cannot be an integer and a float at once
         result: FormulaValue | None = None
         for part in (_high, _middle, _low):
             result_part = _moved(lowerer, _AsFloats(op, "int32", part, indices)).cast("int32")
@@ -282,8 +281,7 @@ def _low(x: FormulaValue) -> FormulaValue:
 
 
 def _rest(x: FormulaValue) -> FormulaValue:
-    """Computes the remainder of a division by 2048 ** 2. Its size is below the divisor, whichever
-    way the division rounds."""
+    """Returns the remainder of a division by 2048 ** 2, smaller than that however DIV rounds."""
     return x - x / PART**2 * PART**2
 
 
@@ -294,7 +292,7 @@ def _moved(lowerer: Lowerer, op: Lowering) -> FormulaValue:
 
 
 def _lowers_as_it_is(lowerer: Lowerer, op: Lowering) -> bool:
-    """Returns whether NNAPI can do it as it is: a dry run on a scratch model."""
+    """Returns whether NNAPI can lower the node directly, by a dry run on a scratch model."""
     scratch = ModelBuilder(op.model.level, pool=op.model.pool)
     values = {
         source.name: scratch.input(op.operand(op._values[source.name]))

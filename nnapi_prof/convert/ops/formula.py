@@ -1,7 +1,7 @@
-"""Formulas of several NNAPI operations, written as formulas: values with Python's operators.
+"""Write formulas of several NNAPI operations with Python's operators.
 
-A lowering that is a composition reads ``x * sigmoid(x)``; what a level lacks is composed here from
-what it has. Values broadcast as NNAPI's operands do, at the last dimension in memory; numbers stand
+A composed lowering reads ``x * sigmoid(x)``. Functions that a level lacks are composed here of
+those it has. Values broadcast like NNAPI's operands, at the last dimension in memory. Numbers stand
 for tensors of one element.
 """
 
@@ -22,11 +22,11 @@ from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 FLOATS = ("float32", "float16")
 CASTABLE = (*FLOATS, "int32")
-"""Element types that CAST turns into each other."""
+"""Element types that CAST converts between."""
 LARGEST = float(np.finfo(np.float32).max)
-"""The largest finite float32."""
+"""Largest finite float32."""
 SMALL = 1024
-"""A number as a whole tensor has up to so many elements in the model; beyond it is a TILE."""
+"""Most elements of a number expanded to a constant of the model; a larger one is a TILE."""
 
 PLAIN = DimOrder.CONTIGUOUS
 _DTYPES = {code: dtype.name for dtype, code in ELEMENT_TYPES.items()}
@@ -35,12 +35,12 @@ NONE, RELU, RELU1 = FuseCode.NONE, FuseCode.RELU, FuseCode.RELU1
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FormulaValue:
-    """An operand in a formula of ``op``."""
+    """Operand in a formula of ``op``."""
 
     op: Lowering
     operand: OperandId
     array: NDArray[Any] | None = None
-    """What it is, where it is a constant."""
+    """Value of a constant; None for a computed operand."""
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -50,7 +50,7 @@ class FormulaValue:
     def dtype(self) -> str:
         return _DTYPES[self.op.operand(self.operand).type]
 
-    # Arithmetic, of equal element types
+    # Arithmetic of equal element types
 
     def __add__(self, other: FormulaValue | float) -> FormulaValue:
         return self.plus(other)
@@ -83,7 +83,7 @@ class FormulaValue:
         return self.binary(OperationCode.MUL, other, [int(fuse)])
 
     def minus(self, other: FormulaValue | float, fuse: int = NONE) -> FormulaValue:
-        """SUB, or below level 2 ``self + -1 * other``, which is the same to the last bit."""
+        """Returns SUB; below level 2 ``self + -1 * other``, which is the same to the last bit."""
         other = self._beside(other)
         if self.op.level >= 2:
             return self.binary(OperationCode.SUB, other, [int(fuse)])
@@ -93,7 +93,7 @@ class FormulaValue:
         return self.binary(OperationCode.DIV, other, [int(fuse)])
 
     def __neg__(self) -> FormulaValue:
-        """NEG, or of floats a product with -1 below level 3."""
+        """Returns NEG; for floats below level 3 a product with -1."""
         if self.op.level >= 3 or self.dtype not in FLOATS:
             return self.unary(OperationCode.NEG)
         return self * -1
@@ -130,7 +130,7 @@ class FormulaValue:
     def select(
         self, then: FormulaValue | float, other: FormulaValue | float, dtype: str
     ) -> FormulaValue:
-        """Elements of ``then`` where this bool value holds, of ``other`` elsewhere."""
+        """Returns the elements of ``then`` where this bool value holds, else those of ``other``."""
         parts = [_as_value(self.op, part, dtype) for part in (then, other)]
         dims = np.broadcast_shapes(self.dims, *(part.dims for part in parts))
         condition = self.expanded(dims).operand
@@ -142,9 +142,9 @@ class FormulaValue:
     # Reductions over axes in memory
 
     def reduced(self, code: OperationCode, axes: Sequence[int], keep: bool = True) -> FormulaValue:
-        """Returns the value reduced by ``code``; by default the axes stay with size 1.
+        """Returns the value reduced by ``code``; by default the axes stay, with size 1.
 
-        Android 9's MEAN fails where it is to drop all axes: at level 2 a RESHAPE drops them.
+        Android 9's MEAN fails if it drops all axes, so at level 2 a RESHAPE drops them.
         """
         op, dims = self.op, self.dims
         if op.level == 2 and not keep and len(set(axes)) == len(dims):
@@ -157,7 +157,7 @@ class FormulaValue:
         )
 
     def summed(self, axes: Sequence[int], factor: float = 1.0) -> FormulaValue:
-        """``factor * sum(self)``; the axes stay with size 1.
+        """Returns ``factor * sum(self)``; the axes stay, with size 1.
 
         REDUCE_SUM came with level 3, MEAN with level 2. At level 1, FULLY_CONNECTED with one row of
         ``factor`` sums the last axes.
@@ -183,7 +183,7 @@ class FormulaValue:
         return result if math.isclose(factor, 1.0) else result * factor
 
     def mean(self, axes: Sequence[int]) -> FormulaValue:
-        """Returns the mean at every level; the axes stay with size 1."""
+        """Returns the mean, at every level; the axes stay, with size 1."""
         return self.summed(axes, 1 / math.prod(self.dims[axis] for axis in axes))
 
     # Shape and element type
@@ -202,11 +202,10 @@ class FormulaValue:
         )
 
     def expanded(self, dims: Sequence[int]) -> FormulaValue:
-        """Returns the value broadcast to ``dims`` by an operation of its own: SELECT does not
-        broadcast.
+        """Returns the value broadcast to ``dims`` explicitly, because SELECT does not broadcast.
 
-        A small constant is made so. A bool value is joined to a constant that is false, of size 1
-        wherever the value has its full size; any other is repeated by TILE.
+        A small constant is expanded at once. A bool value is combined with a constant false, of
+        size 1 wherever the value has its full size. Any other is repeated by TILE.
         """
         if self.dims == tuple(dims):
             return self
@@ -229,10 +228,10 @@ class FormulaValue:
         )
 
     def cast(self, dtype: str) -> FormulaValue:
-        """Returns the value as another element type of the device, by PyTorch's rules.
+        """Returns the value in another element type of the device, by PyTorch's rules.
 
-        CAST knows numbers only, among which floats to integers cut off the fraction as in PyTorch.
-        To bool it is a comparison with 0, from bool a choice between 1 and 0.
+        CAST converts numbers only; floats lose their fraction when they become integers, as in
+        PyTorch. To bool is a comparison with 0, from bool a choice between 1 and 0.
         """
         have = self.dtype
         if have == dtype:
@@ -252,12 +251,12 @@ class FormulaValue:
 
 
 def tensor(op: Lowering, name: str, order: DimOrder | None = None) -> FormulaValue:
-    """Returns a tensor argument in the given dim order (default: its own), as it is."""
+    """Returns a tensor argument in the given dim order (by default its own)."""
     return FormulaValue(op, op.tensor(name, order))
 
 
 def floats(op: Lowering, name: str, what: str, order: DimOrder | None = None) -> FormulaValue:
-    """Returns the same, of float32; refuses other element types for ``what`` they are to be."""
+    """Returns a float32 argument like :func:`tensor`; ``what`` begins the refusal of any other."""
     dtype = op.type(name).dtype
     op.require(dtype == "float32", f"{what} of {dtype}, float32 is wanted")
     return tensor(op, name, order)
@@ -270,13 +269,12 @@ def constant(op: Lowering, array: NDArray[Any]) -> FormulaValue:
 
 
 def number(op: Lowering, value: float, dtype: str) -> FormulaValue:
-    """Returns a tensor of one element; refuses what the element type cannot hold."""
+    """Returns a tensor of one element. Refuses a value that the element type cannot hold."""
     return constant(op, numbers(op, np.array([value]), dtype))
 
 
 def numbers(op: Lowering, array: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Returns an array as an element type of the device: floats are rounded, integers must be
-    exact."""
+    """Returns an array in an element type of the device: floats are rounded, integers exact."""
     if dtype in FLOATS:
         return array.astype(dtype)
     with np.errstate(invalid="ignore"):
@@ -291,7 +289,7 @@ def _as_value(op: Lowering, term: FormulaValue | float, dtype: str) -> FormulaVa
 
 
 def with_ones(dims: Sequence[int], axes: Sequence[int]) -> list[int]:
-    """``dims`` with size 1 at ``axes``."""
+    """Returns ``dims`` with size 1 at ``axes``."""
     return [1 if axis in axes else size for axis, size in enumerate(dims)]
 
 
@@ -302,29 +300,29 @@ def fully_connected(
     bias: OperandId | NDArray[Any],
     fuse: int = NONE,
 ) -> OperandId:
-    """``x[..., I] @ weights[N, I]^T + bias[N] -> [M, N]``: FULLY_CONNECTED always gives rank 2."""
+    """Returns ``x[..., I] @ weights[N, I]^T + bias[N]`` as [M, N], FULLY_CONNECTED's only rank."""
     n, n_in = op.dims(weights) if isinstance(weights, int) else weights.shape
     dims = (math.prod(op.dims(x)) // n_in, n)
     return op.emit(OperationCode.FULLY_CONNECTED, [x, weights, bias], [int(fuse)], dims=dims)
 
 
-# Functions that a level lacks, from what it has
+# Functions that a level lacks, composed of those it has
 
 
 def relu(x: FormulaValue) -> FormulaValue:
-    """``max(x, 0)``, of integers too."""
+    """Returns ``max(x, 0)``, of integers too."""
     return x.unary(OperationCode.RELU) if x.dtype in FLOATS else x.binary(OperationCode.MAXIMUM, 0)
 
 
 def negative_part(x: FormulaValue) -> FormulaValue:
-    """``min(x, 0)`` at every level."""
+    """Returns ``min(x, 0)`` at every level."""
     if x.op.level >= 3:
         return x.binary(OperationCode.MINIMUM, 0)
     return -relu(-x)
 
 
 def absolute(x: FormulaValue) -> FormulaValue:
-    """``|x|``: ABS, or the sum of ``relu(x)`` and ``relu(-x)``, one of which is 0."""
+    """Returns ``|x|``: ABS, or the sum of ``relu(x)`` and ``relu(-x)``, one of which is 0."""
     if x.op.level >= (3 if x.dtype in FLOATS else 4):
         return x.unary(OperationCode.ABS)
     if x.dtype in FLOATS:
@@ -337,8 +335,8 @@ def sigmoid(x: FormulaValue) -> FormulaValue:
 
 
 def exponential(x: FormulaValue) -> FormulaValue:
-    """``e ** x``. EXP came with level 3; at level 2 it is ``sigmoid(x) / sigmoid(-x)``, which is
-    the same number and loses no more than three roundings anywhere."""
+    """Returns ``e ** x``. EXP came with level 3. At level 2 it is ``sigmoid(x) / sigmoid(-x)``,
+    which is equal and loses at most three roundings."""
     if x.op.level >= 3:
         return x.unary(OperationCode.EXP)
     return sigmoid(x) / sigmoid(-x)
@@ -349,12 +347,12 @@ def floor(x: FormulaValue) -> FormulaValue:
 
 
 def truncated(x: FormulaValue) -> FormulaValue:
-    """``x`` without its fraction: both signs floored on their own, one of them is 0."""
+    """Returns ``x`` without its fraction. Both signs are floored separately; one of them is 0."""
     return floor(relu(x)) - floor(relu(-x))
 
 
 def polynomial(x: FormulaValue, coefficients: Sequence[float]) -> FormulaValue:
-    """``c[0] + c[1] * x + c[2] * x ** 2 + ...`` by Horner's rule."""
+    """Returns ``c[0] + c[1] * x + c[2] * x ** 2 + ...`` by Horner's rule."""
     *rest, top = coefficients
     result = x * top + rest[-1]
     for coefficient in reversed(rest[:-1]):

@@ -1,4 +1,4 @@
-"""Exponentials, logarithms and the error function."""
+"""Lower exponentials, logarithms, the error function, angles and rounding."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ NORMAL_LOGIT = (
     -37.23730745,
     15.25002565,
 )
-"""``log(P / (1 - P))``, P being the share of the normal distribution below x, for |x| <= 5.5: an
-odd polynomial in ``x / 5.5``. Fitted by linear programming to the smallest largest error of
-``x * P(x)``, which is 0.7e-7; at 5.5, P is 1 - 1.9e-8 and stays so beyond."""
+"""``log(P / (1 - P))`` for |x| <= 5.5 as an odd polynomial in ``x / 5.5``; P is the share of the
+normal distribution below x. It is fitted by linear programming to minimise the largest error of ``x
+* P(x)``, which is 0.7e-7. At 5.5, P is 1 - 1.9e-8; beyond, it stays there."""
 
 
 def normal_logit(x: FormulaValue) -> FormulaValue:
@@ -52,8 +52,8 @@ def normal_logit(x: FormulaValue) -> FormulaValue:
 def erf(x: FormulaValue) -> FormulaValue:
     """Lowers ``erf(x)`` as ``tanh(logit(P(x * sqrt 2)) / 2)``.
 
-    NNAPI has no erf. With :data:`NORMAL_LOGIT` the error is 2.5e-7 at most, in float32, for all x,
-    plus that of the device's TANH; near 0 it is relative.
+    NNAPI has no erf. With :data:`NORMAL_LOGIT` the error is at most 2.5e-7 in float32, for all x,
+    plus that of the device's TANH. Near 0 it is relative.
     """
     return (normal_logit(x * math.sqrt(2)) * 0.5).unary(OperationCode.TANH)
 
@@ -61,7 +61,7 @@ def erf(x: FormulaValue) -> FormulaValue:
 @formula(aten.erfc.default)
 def erfc(x: FormulaValue) -> FormulaValue:
     """Lowers ``1 - erf(x)`` as ``2 * sigmoid(-logit(P(x * sqrt 2)))``, with the error of
-    :func:`erf`; it does not fall below 3.8e-8."""
+    :func:`erf`. The result does not fall below 3.8e-8."""
     return sigmoid(normal_logit(x * -math.sqrt(2))) * 2
 
 
@@ -76,7 +76,7 @@ def exp2(x: FormulaValue) -> FormulaValue:
 
 @formula(aten.expm1.default)
 def expm1(x: FormulaValue) -> FormulaValue:
-    """Lowers ``e ** x - 1`` as ``tanh(x / 2) * (e ** x + 1)``, which keeps its precision near 0."""
+    """Lowers ``e ** x - 1`` as ``tanh(x / 2) * (e ** x + 1)``, which stays precise near 0."""
     return (x * 0.5).unary(OperationCode.TANH) * (exponential(x) + 1)
 
 
@@ -85,12 +85,12 @@ LOGARITHMS = {
     aten.log2.default: 1 / math.log(2),
     aten.log10.default: 1 / math.log(10),
 }
-"""Natural logarithm -> logarithm of another base: a factor."""
+"""Logarithm -> its factor to the natural logarithm."""
 
 
 @lowers(*LOGARITHMS)
 def log(op: Lowering) -> OperandId:
-    """Lowers logarithms to base e, 2 and 10; the latter two round once more."""
+    """Lowers logarithms to base e, 2 and 10; the latter two are rounded once more."""
     result = argument(op, "self").unary(OperationCode.LOG)
     factor = LOGARITHMS[op.target]
     return (result if factor == 1 else result * factor).operand
@@ -98,9 +98,8 @@ def log(op: Lowering) -> OperandId:
 
 @formula(aten.log1p.default)
 def log1p(x: FormulaValue) -> FormulaValue:
-    """Lowers ``log(1 + x)`` as ``log(u) * x / (u - 1)`` with ``u = 1 + x`` rounded, which makes up
-    for the rounding as far as the device's LOG is right near 1, and ``x`` itself where u is 1. An
-    infinite x gives NaN."""
+    """Lowers ``log(1 + x)`` as ``log(u) * x / (u - 1)`` with ``u = 1 + x`` rounded, or ``x`` where
+    u is 1. This corrects the rounding if LOG is exact near 1. An infinite x gives NaN."""
     u = x + 1
     difference = u - 1
     logarithm = u.unary(OperationCode.LOG) * (x / difference)
@@ -112,9 +111,9 @@ def log1p(x: FormulaValue) -> FormulaValue:
 def softplus(op: Lowering) -> OperandId:
     """Lowers ``log(1 + e ** (beta * x)) / beta``, and x itself where beta * x > threshold.
 
-    As ``max(z, 0) + log(1 + e ** -|z|)`` nothing overflows. The error is 1.2e-7 / beta beside the
-    rounding of the result; beyond a threshold of 15 or more the two branches differ by less
-    (3.1e-7), and only a lower one is looked at.
+    In the form ``max(z, 0) + log(1 + e ** -|z|)`` nothing overflows. The error is 1.2e-7 / beta
+    beside the rounding of the result. Beyond a threshold of 15 or more the two branches differ by
+    less than 3.1e-7, so only a lower threshold is applied.
     """
     beta, threshold = float(op.arg("beta")), float(op.arg("threshold"))
     op.require(beta > 0, f"beta={beta:g}, a positive one is wanted")
@@ -129,7 +128,7 @@ def softplus(op: Lowering) -> OperandId:
 
 
 def log_1_plus_exp(z: FormulaValue) -> FormulaValue:
-    """``log(1 + e ** z)``; LOG came with level 3."""
+    """Returns ``log(1 + e ** z)``; LOG came with level 3."""
     bend = (exponential(-absolute(z)) + 1).unary(OperationCode.LOG)
     return relu(z) + bend
 
@@ -149,14 +148,14 @@ def logaddexp(x: FormulaValue, y: FormulaValue) -> FormulaValue:
 
 @formula(aten.logit.default)
 def logit(x: FormulaValue) -> FormulaValue:
-    """Lowers ``log(x / (1 - x))``, x clamped to [eps, 1 - eps] where there is an eps."""
+    """Lowers ``log(x / (1 - x))``; with an eps, x is clamped to [eps, 1 - eps]."""
     eps = x.op.arg("eps")
     if eps is not None:
         x = x.binary(OperationCode.MAXIMUM, float(eps)).binary(OperationCode.MINIMUM, 1 - eps)
     return (x / (1 - x)).unary(OperationCode.LOG)
 
 
-# Trigonometry and hyperbolic functions beyond SIN and TANH.
+# Trigonometric and hyperbolic functions beyond SIN and TANH.
 
 
 ARCTANGENT = (
@@ -170,8 +169,8 @@ ARCTANGENT = (
     -0.0154715816,
     0.00271220976,
 )
-"""``atan(t) / t`` for 0 <= t <= 1 as a polynomial in ``t ** 2``. Fitted by linear programming; the
-error of atan is 1.1e-8, and 1e-7 where float32 computes it."""
+"""``atan(t) / t`` for 0 <= t <= 1 as a polynomial in ``t ** 2``, fitted by linear programming. The
+error of atan is 1.1e-8, and 1e-7 if computed in float32."""
 
 
 @formula(aten.sin.default)
@@ -182,22 +181,21 @@ def sin(x: FormulaValue) -> FormulaValue:
 
 @formula(aten.cos.default)
 def cos(x: FormulaValue) -> FormulaValue:
-    """Lowers ``cos(x)`` as ``1 - 2 * sin(x / 2) ** 2``: unlike ``sin(x + pi / 2)`` it does not
-    round a large x; the error is 3e-7 at most where SIN is exact to the last bit."""
+    """Lowers ``cos(x)`` as ``1 - 2 * sin(x / 2) ** 2``. Unlike ``sin(x + pi / 2)`` it does not
+    round a large x. The error is at most 3e-7 where SIN is exact to the last bit."""
     sine = sin(x * 0.5)
     return (sine * sine) * -2 + 1
 
 
 @formula(aten.tan.default)
 def tan(x: FormulaValue) -> FormulaValue:
-    """Lowers ``sin(x) / cos(x)``; next to a pole the error of the divisor, 3e-7, is felt."""
+    """Lowers ``sin(x) / cos(x)``; near a pole the divisor's error of 3e-7 is noticeable."""
     return sin(x) / cos(x)
 
 
 @formula(aten.sinh.default)
 def sinh(x: FormulaValue) -> FormulaValue:
-    """Lowers ``sinh(x)`` as ``tanh(x / 2) * (e ** x + e ** -x + 2) / 2``, the same number without
-    the cancellation near 0."""
+    """Lowers sinh as ``tanh(x / 2) * (e ** x + e ** -x + 2) / 2``, which does not cancel near 0."""
     t = (x * 0.5).unary(OperationCode.TANH)
     return t * ((exponential(x) + exponential(-x) + 2) * 0.5)
 
@@ -210,18 +208,18 @@ def cosh(x: FormulaValue) -> FormulaValue:
 
 @formula(aten.atan.default)
 def atan(x: FormulaValue) -> FormulaValue:
-    """Lowers ``atan(x)`` as the angle of (1, x); the error is 3e-7 at most."""
+    """Lowers ``atan(x)`` as the angle of (1, x); the error is at most 3e-7."""
     size = _first_quadrant(absolute(x), number(x.op, 1, x.dtype))
     return (x < 0).select(-size, size, x.dtype)
 
 
 @lowers(aten.atan2.default)
 def atan2(op: Lowering) -> OperandId:
-    """Lowers the angle of (other, self), in [-pi, pi]; the error is 4e-7 at most.
+    """Lowers the angle of (other, self), in [-pi, pi]; the error is at most 4e-7.
 
-    NNAPI has no inverse functions: the smaller coordinate over the larger goes through
-    :data:`ARCTANGENT`, and reflections bring the angle home, by the sign of a zero too. Two
-    infinite coordinates give NaN.
+    NNAPI has no inverse functions. The smaller coordinate over the larger is the argument of
+    :data:`ARCTANGENT`; reflections then give the angle, by the sign of a zero too. Two infinities
+    give NaN.
     """
     y, x = argument(op, "self"), argument(op, "other")
     angle = _first_quadrant(absolute(y), absolute(x))
@@ -230,12 +228,12 @@ def atan2(op: Lowering) -> OperandId:
 
 
 def _negative(x: FormulaValue) -> FormulaValue:
-    """Returns whether x is below 0, or the 0 that divides 1 to minus infinity."""
+    """Returns whether x is below 0 or is the zero with 1 / x = minus infinity."""
     return (x < 0).is_(OperationCode.LOGICAL_OR, (1 / x) < 0)
 
 
 def _first_quadrant(y: FormulaValue, x: FormulaValue) -> FormulaValue:
-    """Returns the angle of (x, y), neither negative: 0 to pi / 2."""
+    """Returns the angle of (x, y), from 0 to pi / 2; neither coordinate is negative."""
     y.op.require(y.dtype == "float32", f"an angle of {y.dtype}, float32 is wanted")
     longer = y.binary(OperationCode.MAXIMUM, x)
     divisor = longer.is_(OperationCode.EQUAL, 0).select(1, longer, y.dtype)
@@ -244,10 +242,10 @@ def _first_quadrant(y: FormulaValue, x: FormulaValue) -> FormulaValue:
     return (y > x).select(math.pi / 2 - angle, angle, y.dtype)
 
 
-# Rounding and sign. None of it at level 1 or 2 but FLOOR: the rest is composed from that.
+# Rounding and sign. Levels 1 and 2 have only FLOOR: the rest is composed of it.
 #
-# Zeros may lose their sign, and a NaN may become a number (NNAPI does not say what RELU makes of
-# it); :func:`rounded` gives NaN for an infinity.
+# Zeros may lose their sign, and a NaN may become a number (NNAPI does not specify RELU of NaN).
+# :func:`rounded` gives NaN for an infinity.
 
 
 def _source(op: Lowering) -> FormulaValue:
@@ -282,11 +280,11 @@ def round_(op: Lowering) -> OperandId:
 
 
 def rounded(x: FormulaValue) -> FormulaValue:
-    """``x`` rounded to the nearest integer, a half to the even one: exact for every finite x.
+    """Rounds ``x`` to the nearest integer, a half to the even one; exact for every finite x.
 
-    Within its pair of integers, ``c = 2 * floor(x / 2)`` and ``c + 1``, twice the distance from
-    the odd one is ``q`` in [-2, 2]. Up to -1 (a half below it included) ``x`` goes to ``c``, from 1
-    on to ``c + 2``, between to ``c + 1``: that is ``c + 1 + min(1, max(-1, trunc(q)))``.
+    Within its pair of integers, ``c = 2 * floor(x / 2)`` and ``c + 1``, twice the distance from the
+    odd one is ``q`` in [-2, 2]. Up to -1 (a half below it included) ``x`` is rounded to ``c``, from
+    1 on to ``c + 2``, between to ``c + 1``: that is ``c + 1 + min(1, max(-1, trunc(q)))``.
     """
     even = floor(x * 0.5) * 2
     twice = (x - even) * 2
@@ -297,7 +295,7 @@ def rounded(x: FormulaValue) -> FormulaValue:
 
 @lowers(aten.sign.default, aten.sgn.default)
 def sign(op: Lowering) -> OperandId:
-    """Lowers ``1 if x > 0 else -1 if x < 0 else 0``: SELECT of level 3."""
+    """Lowers ``1 if x > 0 else -1 if x < 0 else 0``, by SELECT of level 3."""
     op.require_level(3, "telling signs apart (GREATER and SELECT)")
     dtype = result_dtype(op)
     x = argument(op, "self", dtype)

@@ -1,7 +1,7 @@
-"""Lower operations that pick elements: by tensors of indices, and by where extreme values lie.
+"""Lower operations that pick elements: by tensors of indices, and by the places of extreme values.
 
 Indexing is index_select, index, gather and embedding; places of extreme values are argmax, topk,
-sort and their like.
+sort and similar operators.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nnapi_prof.nnapi.codes import OperationCode
 aten = torch.ops.aten
 
 EXACT_FLOAT = 2**24
-"""Integers up to here are exact in float32."""
+"""Largest integer up to which float32 is exact."""
 
 
 @lowers(aten.index_select.default)
@@ -46,8 +46,7 @@ def index_select(op: Lowering) -> OperandId:
 
 @lowers(aten.embedding.default)
 def embedding(op: Lowering) -> OperandId:
-    """Lowers ``embedding(weight[V, D], indices[...]) -> [..., D]``; what padding_idx says matters
-    to training only."""
+    """Lowers ``embedding(weight[V, D], indices[...]) -> [..., D]``; padding_idx is for training."""
     type_ = op.type("indices")
     return _gather(op, op.tensor("weight"), 0, op.tensor("indices"), type_.shape)
 
@@ -55,8 +54,8 @@ def embedding(op: Lowering) -> OperandId:
 @lowers(aten.index.Tensor)
 @moves_elements
 def index(op: Lowering) -> OperandId:
-    """Lowers ``x[:, i, j]``: index tensors, broadcast against each other; the result has their
-    shape in the axes' place, or in front where others stand between these axes.
+    """Lowers ``x[:, i, j]`` with index tensors that broadcast against each other. Their shape
+    replaces the indexed axes in the result, or comes first if other axes are between these.
 
     One tensor is a GATHER along its axis. Several gather from their axes flattened into one. An
     index below 0 counts from the end: constants are wrapped here, computed ones in the model.
@@ -86,8 +85,8 @@ def index(op: Lowering) -> OperandId:
 
 
 def _index_tensors(op: Lowering) -> tuple[list[int], list[fx.Node | NDArray[Any]]]:
-    """Returns the axes that are indexed and by what: computed tensors as nodes, constants as
-    arrays. A constant mask stands for the positions where it is true, on as many axes as it has."""
+    """Returns the indexed axes and their indices: computed tensors as nodes, constants as arrays. A
+    constant mask becomes the positions where it is true, on as many axes as it has."""
     axes: list[int] = []
     sources: list[fx.Node | NDArray[Any]] = []
     axis = 0
@@ -116,8 +115,8 @@ def _index_tensors(op: Lowering) -> tuple[list[int], list[fx.Node | NDArray[Any]
 def gather(op: Lowering) -> OperandId:
     """Lowers ``gather(x, dim, index)``: ``out[i, j] = x[i, index[i, j]]`` for dim 1.
 
-    The source is flattened; the positions in it are ``index * stride + what the other axes add``,
-    the second a constant. Where the other axes have size 1, a plain GATHER does.
+    The source is flattened. A position in it is ``index * stride`` plus the other axes' share, a
+    constant. Where the other axes have size 1, a plain GATHER suffices.
     """
     shape, index_type = op.type("self").shape, op.type("index")
     if not shape:
@@ -147,13 +146,13 @@ def gather(op: Lowering) -> OperandId:
 def _gather(
     op: Lowering, x: OperandId, axis: int, where: OperandId, shape: tuple[int, ...]
 ) -> OperandId:
-    """GATHER along an axis in memory; the index's shape comes in the axis's place. Rows by a
-    vector are an EMBEDDING_LOOKUP below level 3, which has no GATHER."""
+    """Gathers along an axis in memory; the index's shape replaces the axis. Below level 3, which
+    has GATHER, rows selected by a vector are an EMBEDDING_LOOKUP."""
     dims = op.dims(x)
     result = (*dims[:axis], *shape, *dims[axis + 1 :]) or (1,)
     if op.level < 3 and axis == 0 and len(shape) == 1 and len(dims) >= 2:
         return op.emit(OperationCode.EMBEDDING_LOOKUP, [where, x], dims=result)
-    if not shape:  # one index of rank 0, which a device holds as [1]
+    if not shape:  # one index of rank 0, which has the shape [1] on a device
         dims_with_axis = (*dims[:axis], 1, *dims[axis + 1 :])
         one = op.emit(OperationCode.GATHER, [x, op.model.scalar(axis), where], dims=dims_with_axis)
         return op.reshape(one, result)
@@ -163,8 +162,7 @@ def _gather(
 def _flat_index(
     op: Lowering, nodes: list[fx.Node | NDArray[Any]], sizes: list[int]
 ) -> FormulaValue | NDArray[np.int32]:
-    """Returns the position in axes of ``sizes`` flattened into one that each tuple of indices
-    means."""
+    """Returns the position of each tuple of indices in axes of ``sizes`` flattened into one."""
     pairs = list(zip(nodes, sizes, strict=True))
     constants = [np.where(n < 0, n + size, n) for n, size in pairs if isinstance(n, np.ndarray)]
     if len(constants) == len(nodes):
@@ -191,8 +189,8 @@ def _flat_index(
 def _arithmetic(
     code: OperationCode, index: FormulaValue, other: FormulaValue | NDArray[Any], bound: int
 ) -> FormulaValue:
-    """Arithmetic on indices. Before level 4, which brought it for integers, it runs on floats:
-    exact for results below 2^24, which ``bound`` says of all indices that are inside."""
+    """Computes with indices. Integer arithmetic came with level 4; below, floats are used, which
+    are exact for results below 2^24. ``bound`` is the limit of all indices that are inside."""
     op = index.op
     dtype = "int32" if op.level >= 4 else "float32"
     if dtype == "float32":
@@ -224,7 +222,7 @@ EXTREMES = {
 def position(op: Lowering) -> OperandId:
     """Lowers ``argmax`` and ``argmin`` along one axis, or over all elements in logical order.
 
-    Of several equal elements both name the first. PyTorch finds a NaN, NNAPI does not say.
+    Of equal elements both return the first. PyTorch finds a NaN; NNAPI does not specify it.
     """
     source = op.type("self")
     if op.arg("dim") is None or not source.shape:
@@ -236,7 +234,7 @@ def position(op: Lowering) -> OperandId:
 def _position(
     op: Lowering, x: OperandId, source: TensorType, dim: int, result: TensorType
 ) -> OperandId:
-    """ARGMAX or ARGMIN, which drop the axis; the result is laid as the graph has it."""
+    """Adds an ARGMAX or ARGMIN, which drop the axis; the result has the graph's shape."""
     axis = dim % len(source.shape)
     shape = tuple(n for i, n in enumerate(source.shape) if i != axis)
     x = op.reorder(x, source.shape, source.dim_order, PLAIN)  # rank 3 has one order only
@@ -247,9 +245,9 @@ def _position(
 def _with_axes(
     op: Lowering, x: OperandId, shape: tuple[int, ...], target_shape: tuple[int, ...], axis: int
 ) -> OperandId:
-    """Integers of ``shape`` with axes of size 1 at ``axis`` until the rank is that of ``wanted``.
+    """Adds axes of size 1 at ``axis`` to integers of ``shape`` until they have the target's rank.
 
-    EXPAND_DIMS does it: RESHAPE takes no integers below level 6.
+    EXPAND_DIMS adds them, because RESHAPE takes no integers below level 6.
     """
     for _ in range(len(target_shape) - max(len(shape), 1)):
         shape = (*shape[:axis], 1, *shape[axis:]) if shape else (1, 1)
@@ -259,8 +257,8 @@ def _with_axes(
 
 @lowers(aten.max.dim, aten.min.dim)
 def extreme(op: Lowering) -> tuple[OperandId, ...]:
-    """Lowers ``max(x, dim, keepdim) -> (values, positions)``, and ``min``; of several equal
-    elements PyTorch's CPU names the first, as NNAPI does."""
+    """Lowers ``max(x, dim, keepdim) -> (values, positions)``, and ``min``. Of equal elements
+    PyTorch's CPU returns the first, and so does NNAPI."""
     source = op.type("self")
     x = tensor(op, "self", PLAIN)
     plain = TensorType(source.shape, source.dtype)
@@ -281,17 +279,17 @@ def extreme(op: Lowering) -> tuple[OperandId, ...]:
 def topk(op: Lowering) -> tuple[OperandId, ...]:
     """Lowers ``topk(x, k, dim, largest) -> (values, positions)``.
 
-    TOPK_V2 searches the last axis for the largest: others are moved there, and the smallest are
-    the largest of -x. Of equal elements NNAPI names the later one first; PyTorch leaves open
-    which one its CPU names, so that positions of equal elements may differ.
+    TOPK_V2 searches the last axis for the largest. Other axes are therefore moved to the end, and
+    the smallest elements are the largest of -x. Of equal elements NNAPI returns the later one
+    first. PyTorch does not specify its CPU's order, so positions of equal elements may differ.
     """
     return _order_for_readers(op, *_top_elements(op, int(op.arg("k")), bool(op.arg("largest"))))
 
 
 @lowers(aten.sort.default, aten.sort.stable)
 def sort(op: Lowering) -> tuple[OperandId, ...]:
-    """Lowers ``sort(x, dim, descending) -> (values, positions)``: topk of all. Equal elements keep
-    their order: where positions are read, the axis is searched backwards."""
+    """Lowers ``sort(x, dim, descending) -> (values, positions)`` as topk of all elements. Equal
+    elements keep their order: if the positions are read, the axis is searched backwards."""
     results = {reader.args[1] for reader in results_of(op.node)}
     return _order_for_readers(
         op, *_top_elements(op, None, bool(op.arg("descending")), stable=1 in results)
@@ -300,15 +298,15 @@ def sort(op: Lowering) -> tuple[OperandId, ...]:
 
 @lowers(aten.argsort.default, aten.argsort.stable)
 def argsort(op: Lowering) -> OperandId:
-    """Lowers ``argsort(x, dim, descending)``: the positions that ``sort`` gives."""
+    """Lowers ``argsort(x, dim, descending)``: the positions of ``sort``."""
     return _top_elements(op, None, bool(op.arg("descending")), stable=True)[1]
 
 
 def _top_elements(
     op: Lowering, k: int | None, largest: bool, stable: bool = False
 ) -> tuple[OperandId, OperandId]:
-    """Returns the ``k`` largest or smallest elements along the node's axis (None: all), and where;
-    with ``stable`` of equal elements the first one first."""
+    """Returns the ``k`` largest or smallest elements along the node's axis (None: all), and their
+    positions. With ``stable``, equal elements keep their order."""
     source = op.type("self")
     op.require(bool(source.shape), "an element alone has no axis to search")
     rank = len(source.shape)
@@ -336,7 +334,7 @@ def _top_elements(
 
 
 def _from_the_end(positions: FormulaValue, last: int) -> FormulaValue:
-    """``last - positions``; before level 4, which subtracts integers, as float32."""
+    """Returns ``last - positions``; below level 4, which subtracts integers, by float32."""
     op, ones = positions.op, (1,) * len(positions.dims)
     if op.level >= 4:
         return constant(op, np.full(ones, last, np.int32)) - positions
@@ -346,8 +344,7 @@ def _from_the_end(positions: FormulaValue, last: int) -> FormulaValue:
 
 
 def _transposed(positions: FormulaValue, permutation: list[int]) -> FormulaValue:
-    """Returns a permutation of positions. TRANSPOSE takes no integers: they pass as float32, which
-    holds them exactly up to 2^24."""
+    """Permutes positions as float32, exact up to 2^24, because TRANSPOSE takes no integers."""
     longest = max(positions.dims)
     positions.op.require(
         longest <= 1 << 24, f"positions along {longest} elements, float32 counts to 2^24"
@@ -358,7 +355,7 @@ def _transposed(positions: FormulaValue, permutation: list[int]) -> FormulaValue
 def _order_for_readers(
     op: Lowering, values: OperandId, positions: OperandId
 ) -> tuple[OperandId, OperandId]:
-    """Values and positions, contiguous, in the dim orders that their readers have."""
+    """Returns contiguous values and positions in the dim orders of their readers."""
     for reader in results_of(op.node):
         if reader.args[1] == 0:
             type_ = type_of(reader)

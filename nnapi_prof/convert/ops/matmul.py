@@ -1,4 +1,4 @@
-"""Products of matrices, linear layers, softmax and attention."""
+"""Lower products of matrices, linear layers, softmax and attention."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 aten = torch.ops.aten
 
 MAX_PRODUCTS = 256
-"""How many products one node may become below level 3, which has neither BATCH_MATMUL nor
-GROUPED_CONV_2D: each is a FULLY_CONNECTED between slices, so that more than a few hundred would
-cost more in overhead than they compute."""
+"""Most products that one node may become below level 3, which has neither BATCH_MATMUL nor
+GROUPED_CONV_2D. Each is a FULLY_CONNECTED between slices, so more than a few hundred would cost
+more in overhead than in computation."""
 MAX_SUMMANDS = 1 << 22
-"""Elements that a product as sums may write: 16 MB, beyond which memory decides against it."""
+"""Most elements that a product as sums may write: 16 MB; beyond, it would take too much memory."""
 
 
 @lowers(aten.mm.default, aten.bmm.default, aten.matmul.default)
 def matmul(op: Lowering) -> OperandId:
-    """Lowers ``matmul(x[..., M, K], y[..., K, N]) -> [..., M, N]`` with PyTorch's broadcasting;
-    a vector is a row on the left, a column on the right, and leaves no axis in the result."""
+    """Lowers ``matmul(x[..., M, K], y[..., K, N]) -> [..., M, N]`` with PyTorch's broadcasting. A
+    vector is a row on the left and a column on the right, without an axis in the result."""
     second = "other" if op.target is aten.matmul.default else "mat2"
     return _product_of(op, "self", second).laid_out()
 
@@ -66,7 +66,7 @@ def dot(op: Lowering) -> OperandId:
 
 
 def _product_of(op: Lowering, first: str, second: str) -> FormulaValue:
-    """Returns the product of two arguments, vectors filled up to matrices, as [..., M, N]."""
+    """Returns the product of two arguments as [..., M, N]; vectors become matrices."""
     for name in (first, second):
         dtype = op.type(name).dtype
         op.require(dtype == "float32", f"a product of {dtype}, float32 is wanted")
@@ -84,13 +84,13 @@ def _product_of(op: Lowering, first: str, second: str) -> FormulaValue:
 
 
 def product(x: FormulaValue, y: FormulaValue, transposed: bool = False) -> FormulaValue:
-    """``x[..., M, K] @ y[..., K, N]``, or ``@ y[..., N, K]^T`` if ``transposed``: [..., M, N].
+    """Returns ``x[..., M, K] @ y[..., K, N]``, or ``@ y[..., N, K]^T`` if ``transposed``.
 
-    Where only one side has batches the other is one matrix for all of them, and a single
-    FULLY_CONNECTED does it. Otherwise in the form that was chosen for the unit by its cost. The
-    usual one is BATCH_MATMUL from level 6 on; before, from level 3 on, one GROUPED_CONV_2D of a
-    pixel, a group for each pair of matrices; before that, and of FEW_PRODUCTS, one FULLY_CONNECTED
-    for each pair (at most MAX_PRODUCTS). The weights of both are computed tensors.
+    If only one side has batches, the other is one matrix for all of them, and a single
+    FULLY_CONNECTED suffices. Otherwise the product has the form that was chosen for the unit by its
+    cost. The usual form is BATCH_MATMUL from level 6 on. From level 3 on it is a GROUPED_CONV_2D of
+    one pixel, with a group for each pair of matrices. Below level 3, and for FEW_PRODUCTS, it is a
+    FULLY_CONNECTED for each pair (at most MAX_PRODUCTS). The weights of both are computed tensors.
     """
     op = x.op
     *x_batch, m, k = x.dims
@@ -122,7 +122,7 @@ def product(x: FormulaValue, y: FormulaValue, transposed: bool = False) -> Formu
 
 
 def _as_weights(y: FormulaValue, transposed: bool) -> FormulaValue:
-    """``y[..., N, K]``, as FULLY_CONNECTED reads its weights."""
+    """Returns ``y[..., N, K]``, the layout of FULLY_CONNECTED's weights."""
     if transposed:
         return y
     *batch, rows, columns = y.dims
@@ -131,14 +131,14 @@ def _as_weights(y: FormulaValue, transposed: bool) -> FormulaValue:
 
 
 def _fully_connected(x: FormulaValue, weights: FormulaValue) -> FormulaValue:
-    """``x[M, K] @ weights[N, K]^T -> [M, N]``."""
+    """Returns ``x[M, K] @ weights[N, K]^T`` as [M, N]."""
     bias = np.zeros(weights.dims[0], np.float32)
     return FormulaValue(x.op, fully_connected(x.op, x.operand, weights.operand, bias))
 
 
 def _expand_batch(x: FormulaValue, batch: Sequence[int]) -> FormulaValue:
-    """``x[..., R, C]`` as [B, R, C] with a matrix for each of B batches, repeated where ``x`` has
-    one for several: BATCH_MATMUL does not broadcast."""
+    """Returns ``x[..., R, C]`` as [B, R, C], with a matrix for each of B batches. Shared matrices
+    are repeated, because BATCH_MATMUL does not broadcast."""
     *own, rows, columns = x.dims
     own = [1] * (len(batch) - len(own)) + own
     x = x.reshaped((*own, rows * columns))
@@ -150,8 +150,8 @@ def _expand_batch(x: FormulaValue, batch: Sequence[int]) -> FormulaValue:
 
 
 def _as_groups(x: FormulaValue, weights: FormulaValue, batch: Sequence[int]) -> FormulaValue:
-    """``x[..., M, K] @ weights[..., N, K]^T`` for each of B batches, as [B, M, N]: an image of M
-    rows whose channels are those of all batches, each group of which has filters of its own."""
+    """Returns ``x[..., M, K] @ weights[..., N, K]^T`` for each of B batches, as [B, M, N]. The rows
+    are an image with the channels of all batches; each group of channels has its own filters."""
     op, count = x.op, math.prod(batch)
     left, filters = _expand_batch(x, batch), _expand_batch(weights, batch)
     m, k, n = left.dims[1], left.dims[2], filters.dims[1]
@@ -169,8 +169,8 @@ def _as_groups(x: FormulaValue, weights: FormulaValue, batch: Sequence[int]) -> 
 
 
 def _as_sums(x: FormulaValue, weights: FormulaValue, batch: Sequence[int]) -> FormulaValue:
-    """``x[..., M, K] @ weights[..., N, K]^T`` for each of B batches, as [B, M, N]: each row times
-    each, and sums over K, which FULLY_CONNECTED with ones takes at every level."""
+    """Returns ``x[..., M, K] @ weights[..., N, K]^T`` for each of B batches, as [B, M, N]: products
+    of all pairs of rows, summed over K by FULLY_CONNECTED with ones, at every level."""
     op, count = x.op, math.prod(batch)
     left, right = _expand_batch(x, batch), _expand_batch(weights, batch)
     m, k, n = left.dims[1], left.dims[2], right.dims[1]
@@ -184,7 +184,7 @@ def _as_sums(x: FormulaValue, weights: FormulaValue, batch: Sequence[int]) -> Fo
 
 
 def _pair_by_pair(x: FormulaValue, weights: FormulaValue, batch: Sequence[int]) -> FormulaValue:
-    """``x[..., M, K] @ weights[..., N, K]^T`` for each batch on its own, as [B * M, N]."""
+    """Returns ``x[..., M, K] @ weights[..., N, K]^T``, one product a batch, as [B * M, N]."""
     count = math.prod(batch)
     x.op.require(
         count <= MAX_PRODUCTS,
@@ -201,8 +201,7 @@ def _pair_by_pair(x: FormulaValue, weights: FormulaValue, batch: Sequence[int]) 
 
 
 def _matrices(x: FormulaValue, batch: Sequence[int]) -> list[FormulaValue]:
-    """Returns the matrix of ``x[..., R, C]`` for each batch, in order; a shared one is cut out
-    once."""
+    """Returns the matrix of ``x[..., R, C]`` for each batch, in order; slices a shared one once."""
     *own, rows, columns = x.dims
     count = math.prod(own)
     flat = x.reshaped((count * rows, columns)).operand
@@ -218,9 +217,9 @@ def _matrices(x: FormulaValue, batch: Sequence[int]) -> list[FormulaValue]:
 def linear(op: Lowering) -> OperandId:
     """Lowers ``linear(x[..., in], w[out, in], b[out]) -> [..., out]``.
 
-    FULLY_CONNECTED has torch's weights, wants a bias, and always gives rank 2: other ranks are
-    flattened before where NNAPI would not (rank 1), and unflattened after. Weights
-    and bias may be computed by the model.
+    FULLY_CONNECTED has torch's weights, requires a bias, and always gives rank 2. Rank 1, which
+    NNAPI would not flatten, is flattened first, and results are unflattened. Weights and bias may
+    be computed by the model.
     """
     shape = op.type("weight").shape
     op.require(len(shape) == 2, f"weights of rank {len(shape)}, 2 is wanted")
@@ -253,15 +252,15 @@ def _bias(op: Lowering, n_out: int) -> OperandId:
 
 
 BETA = 1.0
-"""NNAPI computes softmax(beta * x)."""
+"""Factor in NNAPI's softmax(beta * x)."""
 
 
 @lowers(aten.softmax.int)
 def softmax(op: Lowering) -> OperandId:
     """Lowers ``softmax(x, dim)``.
 
-    An axis is an argument from level 3 on. Before, the last one is meant and the rank is 2 or 4:
-    the axis is brought to the end, and all others are flattened into one.
+    From level 3 on the axis is an argument. Below, it is always the last one and the rank is 2 or
+    4: the axis is moved to the end, and all others are flattened into one.
     """
     x, axis = _operand_and_axis(op)
     return softmax_of(x, axis).operand
@@ -269,10 +268,10 @@ def softmax(op: Lowering) -> OperandId:
 
 @lowers(aten._safe_softmax.default)
 def safe_softmax(op: Lowering) -> OperandId:
-    """Lowers the softmax of attention: zeros where a row is minus infinity throughout."""
+    """Lowers the softmax of attention, which gives zeros for a row that is all minus infinity."""
     x, axis = _operand_and_axis(op)
     op.require(op.arg("dtype") is None, f"dtype={op.arg('dtype')}, that of the input is wanted")
-    # The sum is at least 1 but in a row of minus infinities, where it is 0: over 1 that is zeros.
+    # The sum is at least 1, or 0 in a row of minus infinities; divided by 1, that row is zeros.
     highest = x.reduced(OperationCode.REDUCE_MAX, [axis]).binary(OperationCode.MAXIMUM, -LARGEST)
     powers = (x - highest).unary(OperationCode.EXP)
     return (powers / powers.summed([axis]).binary(OperationCode.MAXIMUM, 1.0)).operand
@@ -311,12 +310,11 @@ _NOT = OperationCode.LOGICAL_NOT
 
 @lowers(aten.scaled_dot_product_attention.default)
 def attention(op: Lowering) -> OperandId:
-    """Lowers ``softmax(q[..., L, E] @ k[..., S, E]^T * scale + mask) @ v[..., S, V] ->
-    [..., L, V]``.
+    """Lowers ``softmax(q[..., L, E] @ k[..., S, E]^T * scale + mask) @ v[..., S, V]``.
 
-    A mask is boolean (what is false is minus infinity) or added, constant or computed; is_causal
-    is the constant lower triangle. With enable_gqa several heads of ``q`` share one of ``k`` and
-    ``v``: they are rows of one product.
+    A mask is boolean (false means minus infinity) or added, constant or computed; is_causal is the
+    constant lower triangle. With enable_gqa several heads of ``q`` share one of ``k`` and ``v``:
+    they are rows of one product. The result is [..., L, V].
     """
     op.require(float(op.arg("dropout_p")) == 0, "dropout in attention, eval mode has none")
     shape_q, shape_k = op.type("query").shape, op.type("key").shape
@@ -338,11 +336,11 @@ def attention(op: Lowering) -> OperandId:
 
 
 def _weights(op: Lowering, scores: FormulaValue, shape: tuple[int, ...]) -> FormulaValue:
-    """Returns the softmax of the masked ``scores``, which are to have ``shape`` [..., L, S].
+    """Returns the softmax of the masked ``scores``, with the shape ``shape`` [..., L, S].
 
-    A row that a mask hides wholly is zeros in PyTorch. NNAPI's sums are finite on phones, where
-    minus infinity becomes the least number: the sum does not tell such a row. The mask does; the
-    row is left unmasked, and its weights are multiplied by 0.
+    PyTorch gives zeros for a row that is fully masked. The sum cannot identify such a row, because
+    NNAPI's sums are finite on phones: minus infinity becomes the lowest number. The mask is used
+    instead: the row stays unmasked, and its weights are multiplied by 0.
     """
     length, keys = shape[-2:]
     if op.arg("is_causal"):
@@ -360,7 +358,7 @@ def _weights(op: Lowering, scores: FormulaValue, shape: tuple[int, ...]) -> Form
     if mask.dtype == np.bool_:
         mask = np.where(mask, 0, -np.inf)
     summand = np.atleast_1d(mask).astype(np.float32)
-    if math.prod(summand.shape[:-2]) == 1:  # one mask for all: any rank will do
+    if math.prod(summand.shape[:-2]) == 1:  # one mask for all: it may have any rank
         shape, summand = (math.prod(shape[:-2]), length, keys), summand.reshape(summand.shape[-2:])
     hides = np.isneginf(summand).all(axis=-1, keepdims=True)
     masked = scores.reshaped(shape) + constant(op, np.where(hides, 0, summand))
@@ -369,8 +367,8 @@ def _weights(op: Lowering, scores: FormulaValue, shape: tuple[int, ...]) -> Form
 
 
 def _computed_mask(op: Lowering) -> tuple[FormulaValue, FormulaValue]:
-    """Converts a mask that the model computes: what it adds to the scores, and for each row 1 where
-    it shows something, 0 where it hides all."""
+    """Returns a computed mask as a summand of the scores, and for each row a factor: 0 if the mask
+    hides the whole row, else 1."""
     op.require_level(3, "a mask that the model computes (REDUCE_ALL, in case it hides a whole row)")
     mask = tensor(op, "attn_mask", PLAIN)
     truth = mask.dtype == "bool"

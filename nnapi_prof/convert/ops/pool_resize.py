@@ -30,10 +30,9 @@ HEIGHT, WIDTH = 1, 2
 def upsample_nearest2d(op: Lowering) -> OperandId:
     """Lowers ``upsample_nearest2d(x[N, C, H, W]) -> [N, C, H', W']`` and ``nearest-exact``.
 
-    NNAPI reads pixel ``floor(i * in / out)``, or with half_pixel_centers (level 4)
-    ``floor((i + 1 / 2) * in / out)``. Where torch's pixels are neither, as with a scale that is
-    not out / in, or at levels without the operation, rows and columns are taken one by one; whole
-    multiples are copies side by side, which every level has.
+    NNAPI reads pixel ``floor(i * in / out)``, or with half_pixel_centers (level 4) ``floor((i + 1 /
+    2) * in / out)``. Where torch reads others (a scale that is not out / in), or the level lacks
+    the operation, rows and columns are picked; whole multiples are copies at every level.
     """
     x = op.image("input")
     sizes, target_sizes = op.type("input").shape[2:], op.out.shape[2:]
@@ -53,10 +52,10 @@ def upsample_nearest2d(op: Lowering) -> OperandId:
 def upsample_bilinear2d(op: Lowering) -> OperandId:
     """Lowers ``upsample_bilinear2d(x[N, C, H, W]) -> [N, C, H', W']``.
 
-    align_corners=False is NNAPI's half_pixel_centers. Both flags came with level 4; before, pixel
-    ``i`` reads at ``i * in / out``, which is the same only for an axis that keeps its size, has
-    one pixel, or has one result and aligned corners. The others, and scales that are not out / in,
-    are matrix products.
+    align_corners=False is NNAPI's half_pixel_centers. Both flags came with level 4. Below, pixel
+    ``i`` reads at ``i * in / out``. This is the same only for an axis that keeps its size, has one
+    pixel, or has one result and aligned corners. All others, and scales that are not out / in, are
+    matrix products.
     """
     align = bool(op.arg("align_corners"))
     sizes, target_sizes = op.type("input").shape[2:], op.out.shape[2:]
@@ -79,8 +78,8 @@ def upsample_bilinear2d(op: Lowering) -> OperandId:
     aten._upsample_bicubic2d_aa.vec,
 )
 def upsample_smooth2d(op: Lowering) -> OperandId:
-    """Lowers ``upsample_bicubic2d(x[N, C, H, W]) -> [N, C, H', W']`` and the resizings with
-    antialiasing, of which NNAPI has none."""
+    """Lowers ``upsample_bicubic2d(x[N, C, H, W]) -> [N, C, H', W']`` and resizing with
+    antialiasing; NNAPI has neither."""
     op.require(
         op.target is aten.upsample_bicubic2d.vec or op.out.shape[3] > 1,
         "smoothed to a width of 1, which PyTorch itself (2.13) computes from the wrong rows",
@@ -89,12 +88,12 @@ def upsample_smooth2d(op: Lowering) -> OperandId:
 
 
 def _by_matrices(op: Lowering) -> OperandId:
-    """Resizing that is linear along each axis, by the two matrices that torch applies."""
+    """Lowers resizing that is linear along each axis, by the two matrices that torch applies."""
     return resample(op, "input", lambda image, size: _by_torch(op, image, size))
 
 
 def _by_torch(op: Lowering, image: Tensor, size: list[int]) -> Tensor:
-    """torch's own result for the node's arguments, of another image and size."""
+    """Returns torch's own result for the node's arguments, of another image and size."""
     scales = op.arg("scale_factors")
     names = {argument.name for argument in op.target._schema.arguments}
     corners = [op.arg("align_corners")] if "align_corners" in names else []
@@ -114,14 +113,14 @@ def _nearest_pixels(op: Lowering, axis: int) -> list[int]:
 
 
 def _nnapi_pixels(size: int, target_size: int, centre: float) -> list[int]:
-    """Returns the same for RESIZE_NEAREST_NEIGHBOR, in float32 as Android computes it."""
+    """Lists the pixels that RESIZE_NEAREST_NEIGHBOR reads, in float32 as Android computes them."""
     scale = np.float32(size) / np.float32(target_size)
     places = (np.arange(target_size, dtype=np.float32) + np.float32(centre)) * scale
     return [min(int(place), size - 1) for place in places]
 
 
 def _pick(op: Lowering, x: OperandId, axis: int, pixels: Sequence[int]) -> OperandId:
-    """Rows or columns ``pixels`` of an image [N, H, W, C]."""
+    """Returns the rows or columns ``pixels`` of an image [N, H, W, C]."""
     size = op.dims(x)[axis]
     copies, rest = divmod(len(pixels), size)
     doubled = rest == 0 and list(pixels) == [i // copies for i in range(len(pixels))]
@@ -135,8 +134,7 @@ def _pick(op: Lowering, x: OperandId, axis: int, pixels: Sequence[int]) -> Opera
 
 
 def _scales_by_sizes(op: Lowering) -> bool:
-    """Returns whether a scale that was given says out / in, the ratio by which NNAPI computes
-    positions."""
+    """Returns whether every given scale is out / in, the ratio that NNAPI computes with."""
     scales = op.arg("scale_factors") or [None, None]
     sizes, target_sizes = op.type("input").shape[2:], op.out.shape[2:]
     return all(
@@ -145,22 +143,21 @@ def _scales_by_sizes(op: Lowering) -> bool:
     )
 
 
-# Resizing that NNAPI's operations do not say: each axis multiplied by a constant matrix.
+# Resizing that NNAPI's operations cannot express: each axis is multiplied by a constant matrix.
 
 
 MAX_PRODUCTS = 2**29
-"""Multiplications at most, those of a large convolution: a few tenths of a second on one core."""
+"""Most multiplications, as in a large convolution: a few tenths of a second on one core."""
 
 Resize = Callable[[Tensor, list[int]], Tensor]
-"""What torch computes: image [1, C, h, w] -> [1, C, h', w'], the wanted size second. It must be
-linear and treat height and width on their own."""
+"""torch's resizing of an image [1, C, h, w] to a size, giving [1, C, h', w']. It must be linear and
+treat height and width separately."""
 
 
 def _axis_matrix(resize: Resize, size: int, out: int, axis: int) -> FloatArray:
-    """Returns the matrix [out, size] by which ``resize`` works along height (axis 0) or width (1):
-    its results for each unit vector.
+    """Returns the matrix [out, size] of ``resize`` along height (0) or width (1).
 
-    The other axis has two alike pixels: images of one column are resized wrongly by torch 2.13
+    The other axis has two equal pixels, because torch 2.13 resizes images of one column wrongly
     where it smooths (antialias=True).
     """
     unit = torch.eye(size).reshape(1, size, size, 1).repeat(1, 1, 1, 2)
@@ -173,14 +170,14 @@ def _axis_matrix(resize: Resize, size: int, out: int, axis: int) -> FloatArray:
 
 
 def resample(op: Lowering, name: str, resize: Resize) -> OperandId:
-    """``resize`` of the image argument ``name``, as ``out[n, c] = rows x[n, c] columns^T`` with
-    constants ``rows[H', H]`` and ``columns[W', W]``.
+    """Returns ``resize`` of the image argument ``name``, as ``out[n, c] = rows x[n, c] columns^T``
+    with constants ``rows[H', H]`` and ``columns[W', W]``.
 
-    A product along the axis behind the batch is a CONV_2D whose kernel covers that axis, on an
-    image of one channel; its result stands last. Two of them give [N, C, H', W'] from either dim
-    order: from [N, H, W, C] by way of [N, W, C, H'], from [N, C, H, W] with the channels as part
-    of the batch. Level 1 has no TRANSPOSE back: there the channels are multiplied by the identity
-    in the same way, which puts them last. (An infinity makes NaN of the zeros in its row.)
+    A product along the axis after the batch is a CONV_2D whose kernel covers that axis, on an image
+    of one channel; its result becomes the last axis. Two of them give [N, C, H', W'] from either
+    dim order: from [N, H, W, C] through [N, W, C, H'], from [N, C, H, W] with the channels as part
+    of the batch. Level 1 has no TRANSPOSE to move the channels last, so they are multiplied by the
+    identity in the same way. (An infinity turns the zeros of its row into NaN.)
     """
     type_ = op.type(name)
     op.require(type_.dtype != "float16", "a resampling of float16, float32 is wanted here")
@@ -211,7 +208,7 @@ def resample(op: Lowering, name: str, resize: Resize) -> OperandId:
 def _along_first(
     op: Lowering, x: OperandId, shape: tuple[int, int, int], matrix: FloatArray, fuse: int
 ) -> OperandId:
-    """``x[batch, size, rest] -> [batch, 1, rest, out]`` by ``matrix[out, size]``."""
+    """Returns ``x[batch, size, rest] -> [batch, 1, rest, out]`` by ``matrix[out, size]``."""
     batch, size, rest = shape
     out = matrix.shape[0]
     return op.emit(
@@ -233,16 +230,16 @@ _MODES = ("bilinear", "nearest", "bicubic")
 _PADDINGS = ("zeros", "border", "reflection")
 
 Tap = tuple[FormulaValue, FormulaValue | None]
-"""Pixels along one axis, as floats inside the image, and their weights; None for 1."""
+"""Pixels along one axis, as floats inside the image, with their weights; None for weights of 1."""
 
 
 @lowers(aten.grid_sampler.default, aten.grid_sampler_2d.default)
 def grid_sampler(op: Lowering) -> OperandId:
     """Lowers ``grid_sampler(image[N, C, H, W], grid[N, H', W', 2]) -> [N, C, H', W']``.
 
-    The pixels' channels are rows of a table. Each place reads one row (nearest) or the four around
-    it (bilinear) by GATHER; outside of the image their weights are 0 or the border is read. The
-    numbers of rows are computed as floats, which are exact as far as :data:`EXACT_FLOAT`.
+    Each pixel's channels are a row of a table. Each place reads one row (nearest) or the four
+    around it (bilinear) by GATHER; outside the image the weights are 0, or the border is read. Row
+    numbers are computed as floats, which are exact up to :data:`EXACT_FLOAT`.
     """
     op.require_level(3, "GATHER")
     shape, places = op.type("input").shape, op.type("grid").shape
@@ -273,7 +270,7 @@ def grid_sampler(op: Lowering) -> OperandId:
 
 
 def _gather_rows(op: Lowering, table: OperandId, index: FormulaValue) -> FormulaValue:
-    """Returns the rows ``index[P, 1]`` of ``table[R, C]``: ``[P, C]``."""
+    """Returns the rows ``index[P, 1]`` of ``table[R, C]`` as ``[P, C]``."""
     (count, _), (_, channels) = index.dims, op.dims(table)
     where = FormulaValue(op, op.reshape(index.operand, (count,))).cast("int32")
     inputs = [table, op.model.scalar(0), where.operand]
@@ -285,8 +282,7 @@ def _taps(
 ) -> list[Tap]:
     """Returns the pixels that a place between -1 and 1 on an axis of ``size`` pixels reads.
 
-    What lies far outside is first brought near: all weights are 0 there as well, and no number is
-    too large to be one of a row.
+    Places far outside are first moved near, where weights are 0 too and no row number is too large.
     """
     at = (place + 1) * ((size - 1) / 2) if align_corners else (place + 1) * (size / 2) - 0.5
     at = _between(at, 0, size - 1) if padding == "border" else _between(at, -2, size + 1)
@@ -312,15 +308,14 @@ def _between(x: FormulaValue, low: float, high: float) -> FormulaValue:
 
 
 MAX_SLICES = 32
-"""Slices at most, of both axes, in place of a dilated pooling."""
+"""Most slices of a dilated pooling, over both axes."""
 
 
 @lowers(aten.max_pool2d.default)
 def max_pool2d(op: Lowering) -> OperandId:
     """Lowers ``max_pool2d(x[N, C, H, W]) -> [N, C, H', W']``.
 
-    There is no dilation in NNAPI: with one, the maximum over each axis of the window is that of as
-    many slices.
+    NNAPI has no dilation. A dilated window is a maximum over as many slices along each axis.
     """
     x = op.image("self")
     padding, dilation = op.pair("padding"), op.pair("dilation")
@@ -353,8 +348,7 @@ def _pad_lowest(
     stride: tuple[int, int],
     dilation: tuple[int, int],
 ) -> OperandId:
-    """Returns the image padded by minus infinity, behind as far as the last window reaches
-    (ceil_mode)."""
+    """Returns the image padded by minus infinity, at the end up to the last window (ceil_mode)."""
     dims = op.dims(x)
     pads = [(0, 0) for _ in dims]
     for axis in (0, 1):
@@ -368,9 +362,9 @@ def _pad_lowest(
 def avg_pool2d(op: Lowering) -> OperandId:
     """Lowers ``avg_pool2d(x[N, C, H, W]) -> [N, C, H', W']``.
 
-    NNAPI leaves padding out of the divisor. Where torch counts it in, the padding is a PAD of its
-    own; below level 2, which has no PAD, and under a divisor_override, NNAPI's averages are
-    multiplied by (elements counted by NNAPI) / (torch's divisor), known for each position.
+    NNAPI does not count padding in the divisor. Where torch counts it, the padding is a separate
+    PAD. Below level 2, which has no PAD, and with a divisor_override, NNAPI's averages are
+    multiplied by (elements counted by NNAPI) / (torch's divisor), a constant for each position.
     """
     x = op.image("self")
     padding = op.pair("padding")
@@ -392,8 +386,8 @@ def avg_pool2d(op: Lowering) -> OperandId:
 
 @lowers(aten.adaptive_avg_pool2d.default)
 def adaptive_avg_pool2d(op: Lowering) -> OperandId:
-    """Lowers ``adaptive_avg_pool2d(x[N, C, H, W]) -> [N, C, H', W']``: one AVERAGE_POOL_2D where
-    all windows are alike, else a product with a matrix along each axis."""
+    """Lowers ``adaptive_avg_pool2d(x[N, C, H, W]) -> [N, C, H', W']``: one AVERAGE_POOL_2D if all
+    windows have the same size, else a product with a matrix along each axis."""
     _, _, h, w = op.type("self").shape
     _, _, out_h, out_w = op.out.shape
     rows, columns = equal_windows(h, out_h), equal_windows(w, out_w)
@@ -409,11 +403,10 @@ def _kernel_and_stride(op: Lowering) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _window(op: Lowering, padding: tuple[int, int], padded: bool = False) -> list[int]:
-    """Pads (left, right, top, bottom), strides and filter sizes (width first).
+    """Returns pads (left, right, top, bottom), strides and filter sizes (width first).
 
-    With ``padded`` the input carries ``padding`` already. ceil_mode is padding at the end, as far
-    as the last window reaches beyond: NNAPI counts it in neither the maximum nor the divisor, as
-    torch does.
+    ``padded`` means that the input already includes ``padding``. ceil_mode is padding at the end,
+    up to the last window, which neither NNAPI nor torch counts in the maximum or the divisor.
     """
     kernel, stride = _kernel_and_stride(op)
     pads = []
@@ -427,14 +420,14 @@ def _window(op: Lowering, padding: tuple[int, int], padded: bool = False) -> lis
 
 
 def _divisor_ratio(op: Lowering) -> FloatArray:
-    """(elements in the window) / (torch's divisor) as [1, H', W', 1]."""
+    """Returns (elements in the window) / (torch's divisor) as [1, H', W', 1]."""
     kernel, stride = _kernel_and_stride(op)
     padding = op.pair("padding")
     real, counted = [], []
     for axis in (0, 1):
         size = op.type("self").shape[2 + axis]
         start = np.arange(op.out.shape[2 + axis]) * stride[axis] - padding[axis]
-        # torch's divisor ends with the stated padding, also where ceil_mode lets a window go on
+        # torch's divisor ends with the stated padding, even if ceil_mode extends a window
         stop = np.minimum(start + kernel[axis], size + padding[axis])
         counted.append(stop - start)
         real.append(np.minimum(stop, size) - np.maximum(start, 0))

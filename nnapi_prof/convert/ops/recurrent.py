@@ -1,7 +1,7 @@
-"""Recurrent layers: LSTM, RNN and GRU.
+"""Lower recurrent layers: LSTM, RNN and GRU.
 
-NNAPI has whole sequences of LSTMs and of RNNs from level 3 on, and single steps of both at every
-level; of GRUs it has nothing. What no sequence operation does is unrolled, step by step.
+NNAPI has whole sequences of LSTM and RNN from level 3 on, and single steps of both at every level.
+It has no GRU. Layers without a sequence operation are unrolled step by step.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 aten = torch.ops.aten
 
 MAX_STEPS = 256
-"""How many steps a node may be unrolled to, over all its layers and directions: each is 1 to 16
-operations."""
+"""Most steps that a node may be unrolled to, over all layers and directions (1 to 16 operations
+each)."""
 MAX_STEPS_FOR_STOCK = 1024
-"""The same in a file for stock PyTorch, which is made once."""
+"""MAX_STEPS for a file for stock PyTorch, which is converted only once."""
 
 
 @lowers(aten.lstm.input)
 def lstm(op: Lowering) -> tuple[OperandId, ...]:
     """Lowers ``lstm(x[T, B, I], (h, c)) -> (outputs, h_n, c_n)``.
 
-    UNIDIRECTIONAL_ or BIDIRECTIONAL_SEQUENCE_LSTM for each layer from level 3 on; c_n, their
-    third output, came with level 4. Before, one LSTM for each step. All of these leave out
-    arguments; for stock PyTorch, which cannot, steps are made of elementary operations.
+    From level 3 on, each layer is a UNIDIRECTIONAL_ or BIDIRECTIONAL_SEQUENCE_LSTM; c_n, their
+    third output, came with level 4. Below, each step is an LSTM. All of these omit arguments, which
+    stock PyTorch cannot do; for it, steps are made of elementary operations.
     """
     if op.model.for_stock:
         return _layers(op, 4, unrolled(gate_steps))
@@ -46,16 +46,16 @@ def lstm(op: Lowering) -> tuple[OperandId, ...]:
 @lowers(aten.rnn_relu.input)
 def rnn_relu(op: Lowering) -> tuple[OperandId, ...]:
     """Lowers ``rnn_relu(x[T, B, I], h) -> (outputs, h_n)``: UNIDIRECTIONAL_ or
-    BIDIRECTIONAL_SEQUENCE_RNN from level 3 on, before one RNN for each step; so, too, for stock
-    PyTorch in both directions, whose operation leaves out arguments."""
+    BIDIRECTIONAL_SEQUENCE_RNN from level 3 on, one RNN for each step below. Stock PyTorch needs
+    steps for both directions too, because that operation omits arguments."""
     steps = op.level < 3 or (op.model.for_stock and op.arg("bidirectional"))
     return _layers(op, 1, unrolled(rnn_steps) if steps else _rnn_sequence)
 
 
 @lowers(aten.rnn_tanh.input)
 def rnn_tanh(op: Lowering) -> tuple[OperandId, ...]:
-    """Lowers ``rnn_tanh(x[T, B, I], h) -> (outputs, h_n)``, unrolled: the activation of NNAPI's
-    RNNs is a fuse code, and tanh is none."""
+    """Lowers ``rnn_tanh(x[T, B, I], h) -> (outputs, h_n)``, unrolled: NNAPI's RNN takes its
+    activation as a fuse code, and there is none for tanh."""
     return _layers(op, 1, unrolled(tanh_steps))
 
 
@@ -67,7 +67,7 @@ def gru(op: Lowering) -> tuple[OperandId, ...]:
 
 @lowers(aten.lstm_cell.default)
 def lstm_cell(op: Lowering) -> tuple[OperandId, ...]:
-    """Lowers ``lstm_cell(x[B, I], (h, c)) -> (h', c')``: one LSTM, or what it stands for."""
+    """Lowers ``lstm_cell(x[B, I], (h, c)) -> (h', c')``: one LSTM, or its elementary operations."""
     one = _cell_direction(op, op.arg("hx"))
     steps = gate_steps if op.model.for_stock else lstm_steps
     outputs, cells = steps(op, [op.tensor("input")], one)
@@ -76,7 +76,7 @@ def lstm_cell(op: Lowering) -> tuple[OperandId, ...]:
 
 @lowers(aten.gru_cell.default, aten.rnn_tanh_cell.default, aten.rnn_relu_cell.default)
 def cell(op: Lowering) -> OperandId:
-    """Lowers ``gru_cell(x[B, I], h) -> h'`` and its like: one step."""
+    """Lowers ``gru_cell(x[B, I], h) -> h'`` and the other cells: one step."""
     outputs, _ = CELLS[op.target](op, [op.tensor("input")], _cell_direction(op, [op.arg("hx")]))
     return outputs[0]
 
@@ -92,12 +92,12 @@ def _cell_direction(op: Lowering, states: Sequence[torch.fx.Node]) -> Direction:
 
 
 def _outputs_in_use(op: Lowering) -> set[object]:
-    """Returns the outputs of the node that another node reads."""
+    """Returns the outputs of the node that other nodes read."""
     return {reader.args[1] for reader in results_of(op.node)}
 
 
 def _layers(op: Lowering, gates: int, layer: Layer) -> tuple[OperandId, ...]:
-    """All layers of a node, one on top of the other, and its results."""
+    """Runs all layers of a node, each on the outputs of the one before, and returns its results."""
     op.require(not op.arg("train") or float(op.arg("dropout")) == 0, "dropout in training mode")
     x = op.tensor("input", DimOrder.CONTIGUOUS)
     time_major = not op.arg("batch_first")
@@ -119,13 +119,12 @@ def _layers(op: Lowering, gates: int, layer: Layer) -> tuple[OperandId, ...]:
         if index in _outputs_in_use(op):
             results.append(_stack(op, values))
         elif values:
-            results.append(x)  # nobody reads it
+            results.append(x)  # no node reads it
     return tuple(results)
 
 
 def _require_short(op: Lowering, length: int) -> None:
-    """Refuses what would become more than MAX_STEPS steps, for stock PyTorch more than
-    MAX_STEPS_FOR_STOCK."""
+    """Refuses more than MAX_STEPS steps, or MAX_STEPS_FOR_STOCK for stock PyTorch."""
     steps = length * int(op.arg("num_layers")) * (2 if op.arg("bidirectional") else 1)
     whole = (
         "stock PyTorch's runtime has whole sequences of RNN with relu in one direction alone"
@@ -138,7 +137,7 @@ def _require_short(op: Lowering, length: int) -> None:
 
 
 def _stack(op: Lowering, values: Sequence[OperandId]) -> OperandId:
-    """[B, N] each -> [count, B, N]."""
+    """Stacks tensors [B, N] to [count, B, N]."""
     dims = op.dims(values[0])
     rows = [op.reshape(value, (1, *dims)) for value in values]
     if len(rows) == 1:
@@ -147,7 +146,7 @@ def _stack(op: Lowering, values: Sequence[OperandId]) -> OperandId:
 
 
 def _directions(op: Lowering, layer: int, gates: int) -> list[Direction]:
-    """Returns the one or two directions of a layer, weights and first states."""
+    """Returns the one or two directions of a layer, with weights and initial states."""
     count = 2 if op.arg("bidirectional") else 1
     params = [op.array(node) for node in op.arg("params")]
     size = len(params) // (count * int(op.arg("num_layers")))
@@ -177,7 +176,7 @@ def _directions(op: Lowering, layer: int, gates: int) -> list[Direction]:
 
 
 def _initial(op: Lowering, node: torch.fx.Node, place: int) -> OperandId:
-    """One state [B, N] of ``node`` [places, B, N]."""
+    """Returns one state [B, N] of ``node`` [places, B, N]."""
     if node.op == "get_attr":
         return op.constant(op.array(node)[place])
     states = op.tensor(node, DimOrder.CONTIGUOUS)
@@ -192,8 +191,7 @@ def _initial(op: Lowering, node: torch.fx.Node, place: int) -> OperandId:
 def _last_states(
     op: Lowering, outputs: OperandId, directions: list[Direction], time_major: bool
 ) -> list[OperandId]:
-    """Returns the last output of each direction, cut out of all: backward it is that of the first
-    step."""
+    """Returns the last output of each direction, sliced; backward it is that of the first step."""
     dims = op.dims(outputs)
     time = 0 if time_major else 1
     states, column = [], 0
@@ -214,11 +212,11 @@ def _merged_shape(op: Lowering, x: OperandId, directions: list[Direction]) -> Te
 def _lstm_sequence(
     op: Lowering, x: OperandId, directions: list[Direction], time_major: bool
 ) -> Run:
-    """Returns a layer of LSTMs as one operation. Operands that are left out: peepholes, auxiliary
-    inputs and norms, which torch's LSTM has not.
+    """Returns a layer of LSTMs as one operation. Peepholes, auxiliary inputs and norms, which
+    torch's LSTM lacks, are omitted.
 
-    Android 10's BIDIRECTIONAL_SEQUENCE_LSTM writes its last states where it read the first ones:
-    at level 3 each first state is a value of the model, copied for every run, and nobody else's.
+    Android 10's BIDIRECTIONAL_SEQUENCE_LSTM overwrites the first states with the last ones. At
+    level 3 each first state is therefore a separate value of the model, copied for every run.
     """
     with_cells = 2 in _outputs_in_use(op)
     inputs: list[OperandId] = [x]
@@ -270,17 +268,17 @@ def _rnn_sequence(op: Lowering, x: OperandId, directions: list[Direction], time_
     return Run(outputs, states, [])
 
 
-# Recurrent layers step by step, for what no operation of NNAPI does as a whole sequence.
+# Recurrent layers step by step, where NNAPI has no operation for the whole sequence.
 
 
 TANH = 4
-"""The activation of an LSTM's cell: 0 none, 1 relu, 3 relu6, 4 tanh, 6 sigmoid."""
+"""Activation of an LSTM's cell: 0 none, 1 relu, 3 relu6, 4 tanh, 6 sigmoid."""
 NO_CLIP = 0.0
 
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of one layer: G gates of H units that see I inputs and P outputs."""
+    """One direction of one layer: G gates of H units with I inputs and P outputs."""
 
     w_input: FloatArray
     """[G * H, I]"""
@@ -293,31 +291,31 @@ class Direction:
     projection: FloatArray | None
     """[P, H]; None where P = H."""
     state: OperandId
-    """[B, P], the output before the first step."""
+    """[B, P]: the output before the first step."""
     cell: OperandId | None
-    """[B, H], an LSTM's memory before the first step."""
+    """[B, H]: an LSTM's memory before the first step."""
     backward: bool
 
     @property
     def width(self) -> int:
-        """P, the size of an output."""
+        """Size P of an output."""
         return int(self.w_hidden.shape[1])
 
     def gates(self, array: FloatArray, count: int) -> list[FloatArray]:
-        """Returns an array of the direction, cut into its gates."""
+        """Returns an array of the direction, split into its gates."""
         return list(np.split(array, count))
 
 
 @dataclass(frozen=True)
 class Run:
-    """The results of one direction or layer."""
+    """Results of one direction or layer."""
 
     outputs: OperandId
-    """[T, B, P] or [B, T, P]; of both directions [..., 2 P]."""
+    """[T, B, P] or [B, T, P]; for both directions [..., 2 P]."""
     states: list[OperandId]
     """[B, P] after the last step, one for each direction."""
     cells: list[OperandId]
-    """[B, H], an LSTM's."""
+    """[B, H] after the last step, for an LSTM."""
 
 
 Layer = Callable[[Lowering, OperandId, list[Direction], bool], Run]
@@ -327,8 +325,8 @@ Steps = Callable[[Lowering, list[OperandId], Direction], tuple[list[OperandId], 
 
 
 def lstm_weights(op: Lowering, one: Direction) -> list[OperandId]:
-    """Returns the 17 operands of a direction's weights: torch's gates stand in NNAPI's order,
-    input, forget, cell, output; its two biases are one."""
+    """Returns the 17 operands of a direction's weights. torch's gates are put in NNAPI's order
+    (input, forget, cell, output), and its two biases are added."""
     biases = (one.b_input.astype(np.float64) + one.b_hidden).astype(np.float32)
     matrices = [*one.gates(one.w_input, 4), *one.gates(one.w_hidden, 4)]
     projection = op.model.omitted(2) if one.projection is None else op.constant(one.projection)
@@ -368,7 +366,7 @@ def unrolled(steps: Steps) -> Layer:
 
 
 def _step_slices(op: Lowering, rows: OperandId, batch: int) -> list[OperandId]:
-    """[T * B, N] -> T times [B, N]."""
+    """Slices [T * B, N] into T times [B, N]."""
     count, width = op.dims(rows)
     return [
         strided_slice(op, rows, (start, 0), (start + batch, width))
@@ -377,14 +375,14 @@ def _step_slices(op: Lowering, rows: OperandId, batch: int) -> list[OperandId]:
 
 
 def _linear(x: FormulaValue, weights: FloatArray, bias: FloatArray) -> FormulaValue:
-    """``x[B, I] @ weights[N, I]^T + bias[N]``."""
+    """Returns ``x[B, I] @ weights[N, I]^T + bias[N]``."""
     return FormulaValue(x.op, fully_connected(x.op, x.operand, weights, bias))
 
 
 def lstm_steps(
     op: Lowering, inputs: list[OperandId], one: Direction
 ) -> tuple[list[OperandId], list[OperandId]]:
-    """One LSTM operation for each step; its first output is working memory."""
+    """Adds one LSTM operation for each step; its first output is working memory."""
     assert one.cell is not None
     state, cell, outputs = one.state, one.cell, []
     weights = lstm_weights(op, one)
@@ -404,9 +402,9 @@ def lstm_steps(
 def gate_steps(
     op: Lowering, inputs: list[OperandId], one: Direction
 ) -> tuple[list[OperandId], list[OperandId]]:
-    """Returns an LSTM's steps in elementary operations, for stock PyTorch, whose runtime cannot
-    leave out the optional arguments of LSTM: ``c' = f * c + i * g``, ``h' = o * tanh(c')``, where
-    i, f and o are sigmoids and g is a tanh of the sum of both sides."""
+    """Adds an LSTM's steps in elementary operations, because the runtime of stock PyTorch cannot
+    omit the optional arguments of LSTM: ``c' = f * c + i * g``, ``h' = o * tanh(c')``. i, f and o
+    are sigmoids, g is a tanh, each of the sum of both sides."""
     assert one.cell is not None
     state, cell, outputs = FormulaValue(op, one.state), FormulaValue(op, one.cell), []
     batch, units = cell.dims
@@ -433,7 +431,7 @@ def gate_steps(
 
 
 def _sigmoids_first(array: FloatArray) -> FloatArray:
-    """torch's gates i, f, g, o as i, f, o, g."""
+    """Reorders torch's gates i, f, g, o to i, f, o, g."""
     i, f, g, o = np.split(array, 4)
     return np.concatenate([i, f, o, g])
 
@@ -441,7 +439,7 @@ def _sigmoids_first(array: FloatArray) -> FloatArray:
 def rnn_steps(
     op: Lowering, inputs: list[OperandId], one: Direction
 ) -> tuple[list[OperandId], list[OperandId]]:
-    """One RNN operation with RELU for each step."""
+    """Adds one RNN operation with RELU for each step."""
     state, outputs = one.state, []
     type_ = TensorType(op.dims(state))
     for x in inputs:
@@ -458,7 +456,7 @@ def rnn_steps(
 def tanh_steps(
     op: Lowering, inputs: list[OperandId], one: Direction
 ) -> tuple[list[OperandId], list[OperandId]]:
-    """``h' = tanh(W x + b + R h + c)`` for each step."""
+    """Adds ``h' = tanh(W x + b + R h + c)`` for each step."""
     state, outputs = FormulaValue(op, one.state), []
     for x in inputs:
         from_input = _linear(FormulaValue(op, x), one.w_input, one.b_input)
@@ -471,7 +469,7 @@ def tanh_steps(
 def gru_steps(
     op: Lowering, inputs: list[OperandId], one: Direction
 ) -> tuple[list[OperandId], list[OperandId]]:
-    """``h' = n + z * (h - n)`` for each step, with the gates ``r`` and ``z`` (sigmoids of both
+    """Adds ``h' = n + z * (h - n)`` for each step, with the gates ``r`` and ``z`` (sigmoids of both
     sides' sums) and ``n = tanh(seen + r * hidden)``."""
     state, outputs = FormulaValue(op, one.state), []
     w_input, w_hidden, b_input, b_hidden = (

@@ -1,4 +1,4 @@
-"""Reductions, sums that run along an axis, and triangles."""
+"""Lower reductions, cumulative sums and products, and triangles."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ REDUCTIONS = {
     aten.all.dim: OperationCode.REDUCE_ALL,
     aten.all.dims: OperationCode.REDUCE_ALL,
 }
-"""Reductions that take whether to keep the axes as a BOOL; MEAN alone takes an INT32."""
+"""Reductions that take a BOOL to keep the axes; MEAN takes an INT32."""
 
 
 @lowers(aten.mean.dim, aten.mean.default)
@@ -80,8 +80,8 @@ def reduction(op: Lowering) -> OperandId:
 @lowers(aten.sum.default, aten.sum.dim_IntList)
 @moves_elements
 def total(op: Lowering) -> OperandId:
-    """Lowers sums over any axes; below level 3, which has REDUCE_SUM, by MEAN or
-    FULLY_CONNECTED."""
+    """Lowers sums over any axes; below level 3, which has REDUCE_SUM, by
+    :meth:`~nnapi_prof.convert.ops.formula.FormulaValue.summed`."""
     if op.level < 3 and op.out.dtype == "float32":
         x, axes = _source(op)
         return _give(x.summed(axes))
@@ -96,7 +96,7 @@ def variance(op: Lowering) -> OperandId:
 
 @lowers(aten.std.default, aten.std.dim, aten.std.correction)
 def deviation(op: Lowering) -> OperandId:
-    """Lowers ``std``, the root of ``var``; roots came with level 3."""
+    """Lowers ``std``, the square root of ``var``; SQRT came with level 3."""
     return _give(_root(_variance(op)[0]))
 
 
@@ -105,7 +105,8 @@ def deviation(op: Lowering) -> OperandId:
     *(aten.std_mean.default, aten.std_mean.dim, aten.std_mean.correction),
 )
 def spread_and_mean(op: Lowering) -> tuple[OperandId, ...]:
-    """Lowers ``var_mean(x) -> (variance, mean)``, and ``std_mean`` with the variance's root."""
+    """Lowers ``var_mean(x) -> (variance, mean)``, and ``std_mean`` with the root of the
+    variance."""
     spread, average = _variance(op)
     if op.target in (aten.std_mean.default, aten.std_mean.dim, aten.std_mean.correction):
         spread = _root(spread)
@@ -121,7 +122,7 @@ def extremes(op: Lowering) -> tuple[OperandId, ...]:
 
 
 def _variance(op: Lowering) -> tuple[FormulaValue, FormulaValue]:
-    """Variance and mean over axes in memory, which stay with size 1."""
+    """Returns the variance and the mean over axes in memory, which stay with size 1."""
     x, axes = _source(op)
     count = math.prod(x.dims[axis] for axis in axes)
     correction = _correction(op)
@@ -143,8 +144,8 @@ def _root(x: FormulaValue) -> FormulaValue:
 def logsumexp(op: Lowering) -> OperandId:
     """Lowers ``log(sum(exp(x)))`` as ``m + log(sum(exp(x - m)))`` with ``m`` the maximum.
 
-    ``m`` is kept finite. Where the true one is not, the logarithm alone is infinite; it is chosen
-    then, for on phones no sum of NNAPI's is.
+    ``m`` is kept finite. If the true maximum is infinite, so is the logarithm alone. It is then the
+    result, because NNAPI's sums are finite on phones.
     """
     x, axes = _source(op)
     highest = x.reduced(OperationCode.REDUCE_MAX, axes)
@@ -161,8 +162,8 @@ def logsumexp(op: Lowering) -> OperandId:
     *(aten.norm.Scalar, aten.norm.ScalarOpt_dim),
 )
 def vector_norm(op: Lowering) -> OperandId:
-    """Lowers ``(sum |x|^p)^(1/p)`` over any axes: p = 1, 2, +-infinity without powers, 0 (the
-    number of elements that are not zero) refused, others by POW."""
+    """Lowers ``(sum |x|^p)^(1/p)`` over any axes. p = 1, 2 and +-infinity need no powers, others
+    use POW; 0 (the number of elements that are not zero) is refused."""
     argument = op.arg("ord" if op.target is aten.linalg_vector_norm.default else "p")
     order = 2.0 if argument is None else float(argument)
     op.require(order != 0, "the norm of order 0 counts elements, 1, 2, inf or another p is wanted")
@@ -180,7 +181,7 @@ def vector_norm(op: Lowering) -> OperandId:
 
 
 def _correction(op: Lowering) -> float:
-    """Returns the correction that is subtracted from the number of elements: 1 by default."""
+    """Returns the number to subtract from the count of elements: 1 by default."""
     if "correction" in {argument.name for argument in op.target._schema.arguments}:
         correction = op.arg("correction")
         return 1.0 if correction is None else float(correction)
@@ -188,13 +189,13 @@ def _correction(op: Lowering) -> float:
 
 
 def _argument(op: Lowering, name: str) -> object:
-    """Returns an argument that the operator's overload may not have."""
+    """Returns an argument; None where the operator's overload lacks it."""
     names = {argument.name for argument in op.target._schema.arguments}
     return op.arg(name) if name in names else None
 
 
 def _axes(op: Lowering) -> list[int]:
-    """Returns the logical axes to reduce, ascending; none stated means all."""
+    """Returns the logical axes to reduce, ascending; all if the node states none."""
     rank = len(op.type("self").shape)
     argument = _argument(op, "dim")
     dims = [argument] if isinstance(argument, int) else argument
@@ -203,16 +204,14 @@ def _axes(op: Lowering) -> list[int]:
 
 
 def _source(op: Lowering) -> tuple[FormulaValue, list[int]]:
-    """Returns the value to reduce, and the axes by their place in memory; a tensor of rank 0 has
-    one there."""
+    """Returns the value to reduce, and its axes in memory; a tensor of rank 0 has one there."""
     order = op.type("self").dim_order
     axes = sorted(memory_axis(order, axis) for axis in _axes(op)) or [0]
     return tensor(op, "self"), axes
 
 
 def _kept_type(op: Lowering) -> TensorType:
-    """Returns the type of the reduction that keeps its axes with size 1, in the input's dim
-    order."""
+    """Returns the type of the reduction that keeps its axes, in the input's dim order."""
     source = op.type("self")
     shape = tuple(with_ones(source.shape, _axes(op)))
     return TensorType(shape, source.dtype, source.dim_order)
@@ -224,8 +223,8 @@ def _give(x: FormulaValue) -> OperandId:
 
 
 def _reduce(op: Lowering, code: OperationCode) -> OperandId:
-    """NNAPI drops axes as they lie in memory; where that is not PyTorch's order, the axes stay
-    until the result is back in it."""
+    """Reduces in memory. Where NNAPI's order of the remaining axes is not PyTorch's, the axes stay
+    until the result is back in its order."""
     x, axes = _source(op)
     op.require(
         op.type("self").dtype == op.out.dtype,
@@ -239,17 +238,17 @@ def _reduce(op: Lowering, code: OperationCode) -> OperandId:
 
 
 LONGEST = 2048
-"""cumsum multiplies by a square of ones: 16 MiB of float32 here."""
+"""Longest axis of cumsum, which multiplies by a square of ones: 16 MiB of float32 at this size."""
 
 
 @lowers(aten.cumsum.default)
 @moves_elements
 def cumsum(op: Lowering) -> OperandId:
-    """Lowers ``cumsum(x[..., n, ...], dim)`` as a product with a triangle of ones [n, n]: the axis
-    is moved to the end, FULLY_CONNECTED sums, and the axis goes back.
+    """Lowers ``cumsum(x[..., n, ...], dim)`` as a product with a triangle of ones [n, n], by
+    FULLY_CONNECTED with the axis moved to the end.
 
     Bools are counted as floats, which is exact. FULLY_CONNECTED takes no integers: from level 4 on
-    they come in parts as floats (see integer_moves.py), sums of which are exact up to LONGEST.
+    they are split into parts as floats (element_types.py), whose sums are exact up to LONGEST.
     """
     device_dtype(op, op.type("self").dtype)
     order = op.out.dim_order
@@ -277,10 +276,10 @@ def cumsum(op: Lowering) -> OperandId:
 
 @lowers(aten.cumprod.default)
 def cumprod(op: Lowering) -> OperandId:
-    """Lowers ``cumprod(x[..., n, ...], dim)`` in log2(n) turns.
+    """Lowers ``cumprod(x[..., n, ...], dim)`` in log2(n) steps.
 
-    Each multiplies by the products that end 1, 2, 4, ... elements before (Hillis and Steele, 1986),
-    with ones in front.
+    Each step multiplies by the products that end 1, 2, 4, ... elements before, or by ones at the
+    front (Hillis and Steele, 1986).
     """
     order = op.out.dim_order
     x = floats(op, "self", "a cumulative product", order)
@@ -302,8 +301,7 @@ def cumprod(op: Lowering) -> OperandId:
 
 @lowers(aten.tril.default, aten.triu.default)
 def triangle(op: Lowering) -> OperandId:
-    """Lowers ``tril(x[..., h, w], diagonal)`` and ``triu``: x where a constant mask holds, else
-    0."""
+    """Lowers ``tril(x[..., h, w], diagonal)`` and ``triu``: x where a constant mask holds, or 0."""
     h, w = op.out.shape[-2:]
     cut = np.tril if op.target is aten.tril.default else np.triu
     mask = constant(op, cut(np.ones((h, w), bool), op.arg("diagonal")))

@@ -1,4 +1,4 @@
-"""Changes of shape and of dim order."""
+"""Lower changes of shape and of dim order."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ aten = torch.ops.aten
 def view(op: Lowering) -> OperandId:
     """Lowers ``view(x, size)``: elements in logical order under a new shape.
 
-    torch's two spellings differ in whether they may copy, which is nothing to NNAPI. RESHAPE takes
-    integers from level 6 on only: before, new axes of size 1 come by EXPAND_DIMS.
+    torch's two spellings differ in whether they may copy, which does not matter to NNAPI. RESHAPE
+    takes integers only from level 6 on; below, EXPAND_DIMS adds new axes of size 1.
     """
     rank = max(len(op.out.shape), len(op.type("self").shape))
     if op.out.device_dtype == "int32" and op.level < 6 and rank <= MAX_RANK:
@@ -35,8 +35,7 @@ def view(op: Lowering) -> OperandId:
 
 
 def _new_axes(shape: tuple[int, ...], target: tuple[int, ...]) -> list[int] | None:
-    """Lists the axes of size 1 that turn ``shape`` into ``wanted``, ascending; None where more
-    changes."""
+    """Lists the axes of size 1 that turn ``shape`` into ``target``, ascending; None if none do."""
     places, at = [], 0
     for axis, size in enumerate(target):
         if at < len(shape) and shape[at] == size:
@@ -75,11 +74,11 @@ def clone(op: Lowering) -> OperandId:
     return op.tensor("self", op.out.dim_order)
 
 
-# The same elements several times: expand, repeat, repeat_interleave.
+# Repeated elements: expand, repeat, repeat_interleave.
 
 
 MAX_COPIES = 64
-"""Copies that a CONCATENATION puts side by side where there is no TILE (before level 3)."""
+"""Most copies that a CONCATENATION joins where there is no TILE (below level 3)."""
 
 
 def raised(op: Lowering) -> OperandId:
@@ -92,7 +91,7 @@ def raised(op: Lowering) -> OperandId:
         return op.reorder(x, type_.shape, type_.dim_order, order)
     x = op.reorder(x, type_.shape, type_.dim_order, DimOrder.CONTIGUOUS)
     shape = (1,) * missing + type_.shape
-    if op.operand(x).type is OperandCode.TENSOR_INT32:  # RESHAPE takes none before level 6
+    if op.operand(x).type is OperandCode.TENSOR_INT32:  # RESHAPE takes no integers below level 6
         while len(op.dims(x)) < len(shape):
             x = op.emit(OperationCode.EXPAND_DIMS, [x], [0], dims=(1, *op.dims(x)))
     else:
@@ -101,8 +100,8 @@ def raised(op: Lowering) -> OperandId:
 
 
 def tile(op: Lowering, x: OperandId, copies: Sequence[int]) -> OperandId:
-    """``x`` repeated on every axis in memory: TILE, or before level 3 one CONCATENATION of ``x``
-    with itself for each axis."""
+    """Returns ``x`` repeated on every axis in memory, by TILE, or below level 3 by one
+    CONCATENATION of ``x`` with itself for each axis."""
     if all(n == 1 for n in copies):
         return x
     op.require(0 not in copies, "no copy gives an empty tensor, NNAPI has none")
@@ -121,7 +120,7 @@ def tile(op: Lowering, x: OperandId, copies: Sequence[int]) -> OperandId:
 @lowers(aten.expand.default)
 @moves_bools
 def expand(op: Lowering) -> OperandId:
-    """Lowers ``expand(x, size)``: axes of size 1 repeated, new ones in front."""
+    """Lowers ``expand(x, size)``: repeats axes of size 1 and adds new ones in front."""
     x = raised(op)
     copies = [want // have for want, have in zip(op.out.memory_shape, op.dims(x), strict=True)]
     return tile(op, x, copies)
@@ -130,7 +129,7 @@ def expand(op: Lowering) -> OperandId:
 @lowers(aten.repeat.default)
 @moves_bools
 def repeat(op: Lowering) -> OperandId:
-    """Lowers ``repeat(x, repeats)``: every axis as often as it says, new axes in front."""
+    """Lowers ``repeat(x, repeats)``: repeats each axis, and adds new ones in front."""
     repeats = [int(n) for n in op.arg("repeats")]
     axes = logical_axes(op.out.dim_order, len(repeats))
     return tile(op, raised(op), [repeats[axis] for axis in axes])
@@ -138,7 +137,7 @@ def repeat(op: Lowering) -> OperandId:
 
 @lowers(aten.repeat_interleave.self_int)
 def repeat_interleave(op: Lowering) -> OperandId:
-    """Lowers ``repeat_interleave(x, n, dim)``: each element n times, side by side."""
+    """Lowers ``repeat_interleave(x, n, dim)``: each element n times in a row."""
     order, copies = op.out.dim_order, op.arg("repeats")
     shape = op.type("self").shape
     if op.arg("dim") is None:
@@ -149,15 +148,15 @@ def repeat_interleave(op: Lowering) -> OperandId:
     return take(op, op.tensor("self", order), memory_axis(order, axis), indices)
 
 
-# The same elements in another order: pixel and channel shuffles, flips, rolls.
+# Reordered elements: pixel and channel shuffles, flips, rolls.
 
 
 PLAIN = DimOrder.CONTIGUOUS
 
 
 def interleave(op: Lowering, x: OperandId, axis: int, groups: int) -> OperandId:
-    """``out[k * groups + g] = x[g * size + k]`` along an axis in memory, where ``size`` is the
-    axis's over ``groups``: CHANNEL_SHUFFLE, or before level 3 the transposition that it is."""
+    """Returns ``out[k * groups + g] = x[g * size + k]`` along an axis in memory, where ``size`` is
+    the axis's size over ``groups``: CHANNEL_SHUFFLE, or below level 3 a transposition."""
     dims = op.dims(x)
     size = dims[axis] // groups
     if groups == 1 or size == 1:
@@ -180,8 +179,8 @@ def channel_shuffle(op: Lowering) -> OperandId:
 def pixel_shuffle(op: Lowering) -> OperandId:
     """Lowers ``pixel_shuffle(x[N, C * r * r, H, W]) -> [N, C, H * r, W * r]``.
 
-    torch's input channel is (c, i, j), that of DEPTH_TO_SPACE (i, j, c): the channels are shuffled
-    before, unless C is 1.
+    torch orders input channels as (c, i, j), DEPTH_TO_SPACE as (i, j, c). Unless C is 1, the
+    channels are shuffled first.
     """
     x, factor = op.image("self"), op.arg("upscale_factor")
     if factor == 1:
@@ -192,8 +191,8 @@ def pixel_shuffle(op: Lowering) -> OperandId:
 
 @lowers(aten.pixel_unshuffle.default)
 def pixel_unshuffle(op: Lowering) -> OperandId:
-    """Lowers ``pixel_unshuffle(x[N, C, H * r, W * r]) -> [N, C * r * r, H, W]``, the inverse:
-    SPACE_TO_DEPTH gives the channels as (i, j, c), torch as (c, i, j)."""
+    """Lowers ``pixel_unshuffle(x[N, C, H * r, W * r]) -> [N, C * r * r, H, W]``, the inverse.
+    SPACE_TO_DEPTH orders the channels as (i, j, c), torch as (c, i, j)."""
     x, factor = op.image("self"), op.arg("downscale_factor")
     if factor == 1:
         return x
@@ -204,8 +203,7 @@ def pixel_unshuffle(op: Lowering) -> OperandId:
 @lowers(aten.flip.default)
 @moves_bools
 def flip(op: Lowering) -> OperandId:
-    """Lowers ``flip(x, dims)``: REVERSE, one axis at a time, or before level 7 what
-    :func:`take` finds."""
+    """Lowers ``flip(x, dims)``: REVERSE, one axis at a time, or below level 7 :func:`take`."""
     order = op.out.dim_order
     x = op.tensor("self", order)
     rank = len(op.out.shape)
@@ -224,8 +222,8 @@ def flip(op: Lowering) -> OperandId:
 @lowers(aten.roll.default)
 @moves_elements
 def roll(op: Lowering) -> OperandId:
-    """Lowers ``roll(x, shifts, dims)``: two slices swapped on each axis; without dims the
-    elements roll as one row."""
+    """Lowers ``roll(x, shifts, dims)``: swaps two slices on each axis, or rolls the elements as one
+    row."""
     order = op.out.dim_order
     x = op.tensor("self", order)
     dims = list(op.arg("dims"))

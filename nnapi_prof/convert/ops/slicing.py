@@ -1,4 +1,4 @@
-"""Cutting, padding and joining."""
+"""Lower slices, pads and concatenations."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ aten = torch.ops.aten
 
 _INTEGER = OperandCode.TENSOR_INT32
 MAX_RANK = 4
-"""The highest rank that most operations of NNAPI take."""
+"""Highest rank that most operations of NNAPI take."""
 MAX_CONSTANTS = 2**20
-"""Elements that a pad at the edge of one axis may have as a constant."""
+"""Most elements that a pad at the edge of one axis may have as a constant."""
 
 
 def strided_slice(
@@ -29,11 +29,11 @@ def strided_slice(
     end: Sequence[int],
     strides: Sequence[int] | None = None,
 ) -> OperandId:
-    """``x[begin:end:strides]`` on every axis in memory; positions lie within the tensor, strides
-    are not 0. Where one is negative, ``end`` may be -1: the slice runs through to position 0.
+    """Returns ``x[begin:end:strides]`` on every axis in memory. Positions are inside the tensor;
+    strides are not 0. With a negative stride, ``end`` may be -1: the slice runs to position 0.
 
-    STRIDED_SLICE; SLICE for what that does not take, integers and ranks above 4; the operand
-    itself where nothing is cut.
+    It is a STRIDED_SLICE, or a SLICE for integers and ranks above 4, or the operand itself where it
+    suffices.
     """
     steps = [1] * len(begin) if strides is None else list(strides)
     dims = [
@@ -45,7 +45,7 @@ def strided_slice(
     if (is_integer or len(dims) > MAX_RANK) and set(steps) == {1}:
         bounds = [np.array(positions, np.int32) for positions in (begin, dims)]
         return op.emit(OperationCode.SLICE, [x, *bounds], dims=dims)
-    # A negative end counts from the back, so that -1 itself has to be said by a mask.
+    # A negative end counts from the back; a mask therefore has to express -1 itself.
     through = sum(1 << axis for axis, last in enumerate(end) if last < 0)
     bounds = [np.array(positions, np.int32) for positions in (begin, end, steps)]
     return op.emit(OperationCode.STRIDED_SLICE, [x, *bounds], [0, through, 0], dims=dims)
@@ -54,7 +54,7 @@ def strided_slice(
 def slice_axis(
     op: Lowering, x: OperandId, axis: int, first: int, last: int, step: int = 1
 ) -> OperandId:
-    """:func:`strided_slice` along one axis in memory."""
+    """Slices one axis in memory, like :func:`strided_slice`."""
     begin, end, strides = [0] * len(op.dims(x)), list(op.dims(x)), [1] * len(op.dims(x))
     begin[axis], end[axis], strides[axis] = first, last, step
     return strided_slice(op, x, begin, end, strides)
@@ -63,12 +63,12 @@ def slice_axis(
 def pad_constant(
     op: Lowering, x: OperandId, pads: Sequence[tuple[int, int]], value: float = 0.0
 ) -> OperandId:
-    """``x`` with (before, after) elements ``value`` on every axis in memory; what is negative is
-    cut off.
+    """Pads ``x`` by (before, after) elements ``value`` on every axis in memory; negative counts
+    cut.
 
-    PAD for zeros, PAD_V2 for other values; at levels without them (below 2 and 3) a CONCATENATION
-    with constants along each axis. Android 9's PAD fails on fewer than four dimensions, so that at
-    level 2 there are always four.
+    Zeros use PAD, other values PAD_V2. Levels without them (below 2 and 3) use a CONCATENATION with
+    constants along each axis. Android 9's PAD fails on fewer than four dimensions, so level 2 pads
+    four.
     """
     cut = [(max(0, -before), max(0, -after)) for before, after in pads]
     last = [size - after for size, (_, after) in zip(op.dims(x), cut, strict=True)]
@@ -101,7 +101,7 @@ def pad_constant(
 def _surround(
     op: Lowering, x: OperandId, axis: int, pads: tuple[int, int], value: float
 ) -> OperandId:
-    """Constants before and after ``x`` along one axis."""
+    """Adds constants before and after ``x`` along one axis."""
     parts = [x]
     for place, size in enumerate(pads):
         shape = list(op.dims(x))
@@ -117,7 +117,7 @@ def _surround(
 
 
 def concatenate(op: Lowering, parts: Sequence[OperandId], axis: int) -> OperandId:
-    """CONCATENATION along an axis in memory, or the one part there is."""
+    """Returns a CONCATENATION along an axis in memory, or the only part."""
     if len(parts) == 1:
         return parts[0]
     dims = list(op.dims(parts[0]))
@@ -159,26 +159,26 @@ def constant_pad_nd(op: Lowering) -> OperandId:
 def cat(op: Lowering) -> OperandId:
     """Lowers ``cat(tensors, dim)``."""
     order = op.out.dim_order
-    # torch lets empty tensors of rank 1 through, whatever the others' shape
+    # torch ignores empty tensors of rank 1, whatever the shape of the others
     tensors = [node for node in op.arg("tensors") if op.type(node).shape != (0,)]
     axis = memory_axis(order, op.arg("dim") % len(op.out.shape))
     inputs = [op.tensor(node, order) for node in tensors]
     return op.emit(OperationCode.CONCATENATION, inputs, [axis])
 
 
-# Elements along one axis in any constant order: what flips, rolls, pads and indices come to.
+# Elements along one axis in any constant order, for flips, rolls, pads and indices.
 
 
 FEW_PIECES = 4
-"""Up to here slices and a concatenation stand for a GATHER: more drivers take them."""
+"""Most slices with a concatenation that replace a GATHER: more drivers take them."""
 MAX_PIECES = 64
-"""Slices at most where there is no GATHER (level 2)."""
+"""Most slices where there is no GATHER (level 2)."""
 
 
 def take(op: Lowering, x: OperandId, axis: int, indices: Sequence[int]) -> OperandId:
-    """``x`` with the elements ``indices`` (each inside) of an axis in memory, in that order.
+    """Returns ``x`` with the elements ``indices`` (all inside) of an axis in memory, in that order.
 
-    One slice, a few slices and a concatenation, a GATHER (from level 3 on), or many slices.
+    It is one slice, a few slices and a concatenation, a GATHER (from level 3 on), or many slices.
     """
     size = op.dims(x)[axis]
     positions = [int(index) for index in indices]
@@ -204,7 +204,7 @@ def take(op: Lowering, x: OperandId, axis: int, indices: Sequence[int]) -> Opera
 
 
 def _runs(indices: Sequence[int]) -> list[range]:
-    """Few arithmetic progressions, found from the front, that give the indices in order."""
+    """Returns few arithmetic progressions, found from the front, that give the indices in order."""
     runs: list[range] = []
     start = 0
     while start < len(indices):
@@ -214,7 +214,7 @@ def _runs(indices: Sequence[int]) -> list[range]:
             while stop < len(indices) and indices[stop] - indices[stop - 1] == step:
                 stop += 1
             if stop == start + 2 < len(indices) and step != 1:
-                stop, step = start + 1, 1  # two at any distance: the second begins another run
+                stop, step = start + 1, 1  # any two form a run: the second begins a new one
         runs.append(range(indices[start], indices[stop - 1] + (1 if step > 0 else -1), step))
         start = stop
     return runs
@@ -225,7 +225,7 @@ def _pieces(op: Lowering, x: OperandId, axis: int, runs: Sequence[range]) -> Ope
     return concatenate(op, parts, axis)
 
 
-# Pads that repeat what is inside: reflected, replicated, circular.
+# Pads that repeat elements: reflected, replicated, circular.
 
 
 CIRCULAR = aten._pad_circular.default
@@ -237,14 +237,14 @@ MODES = {
     CIRCULAR: "circular",
 }
 REFLECT = 0
-"""MIRROR_PAD's mode that leaves the edge itself out."""
+"""Mode of MIRROR_PAD that does not repeat the edge itself."""
 
 
 @lowers(aten.pad.default, *MODES)
 def pad(op: Lowering) -> OperandId:
     """Lowers ``pad(x, pad, mode)`` for the modes reflect, replicate and circular.
 
-    MIRROR_PAD (level 7) reflects; else each axis is taken apart and joined: slices and a
+    MIRROR_PAD (level 7) reflects. Otherwise each axis is split and joined: by slices and a
     concatenation, or a GATHER. Negative pads cut.
     """
     mode = MODES.get(op.target) or op.arg("mode")
@@ -266,7 +266,7 @@ def pad(op: Lowering) -> OperandId:
 def _positions(mode: str, size: int, pair: Sequence[int]) -> list[int]:
     """Lists the source element for each place of the padded axis."""
     places = np.arange(-pair[0], size + pair[1])
-    if mode == "circular":  # torch repeats what its negative pads leave
+    if mode == "circular":  # torch repeats the elements that its negative pads leave
         first = max(0, -pair[0])
         left = size + min(0, pair[1]) - first
         return [int(i) for i in first + (places - first) % left]
