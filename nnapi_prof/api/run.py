@@ -457,7 +457,7 @@ def keep_result(bundle: Path, report: RunReport) -> Path:
 
 
 def mismatch(report: RunReport) -> MismatchError | None:
-    """Returns an error for the output that exceeds its tolerance the most; None where all agree."""
+    """Returns an error for the worst output beyond its tolerance; None where all agree."""
     wrong = [check for check in report.checks if not check.ok]
     if not wrong:
         return None

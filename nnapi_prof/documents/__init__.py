@@ -1,9 +1,9 @@
-"""Define the JSON documents of ``--json``: what makes them, and the JSON Schema of each.
+"""Define the JSON documents of ``--json``, and the JSON Schema of each.
 
 Every document is an object whose first property ``schema`` is ``nnapi-prof/NAME/VERSION``. A later
-release may add properties to a document without a new version, and takes none away. Times are in ns
-(``..._ns``), dates in ISO 8601 and UTC; whatever has a latency says whether it is ``simulated`` or
-``estimated``. Here are the schemas by name, and the words they are written with.
+release may add properties to a document without a new version, but removes none. Times are in ns
+(``..._ns``), dates in ISO 8601 and UTC; objects with a latency say whether it is ``simulated`` or
+``estimated``. This module has the schemas by name, and the functions to write them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _schemas: dict[str, Schema] = {}
 
 
 def described(schema: Schema, words: str) -> Schema:
-    """A copy of a schema that says what the value means."""
+    """Return a copy of a schema with a description of the value."""
     return {**schema, "description": words}
 
 
@@ -45,17 +45,17 @@ def array(items: Schema) -> Schema:
 
 
 def mapping(values: Schema) -> Schema:
-    """An object with names of its own."""
+    """Return the schema of an object with arbitrary property names."""
     return {"type": "object", "additionalProperties": values}
 
 
 def obj(**properties: Schema) -> Schema:
-    """An object that has all of these properties, and perhaps more in a later release."""
+    """Return the schema of an object that has these properties; a later release may add more."""
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def extended(schema: Schema, **properties: Schema) -> Schema:
-    """An object of :func:`obj` with more properties."""
+    """Return a schema of :func:`obj` with more properties."""
     return obj(**schema["properties"], **properties)
 
 
@@ -64,7 +64,7 @@ def nullable(schema: Schema) -> Schema:
 
 
 def finite(number: float) -> float | None:
-    """JSON has neither infinity nor NaN."""
+    """Return a number, or None for infinity and NaN, which JSON lacks."""
     return number if math.isfinite(number) else None
 
 
@@ -73,11 +73,11 @@ def choice(*values: str) -> Schema:
 
 
 def properties(schema: Schema | str, source: object, **computed: Any) -> Document:
-    """Fills the members of an object's schema, or of the document of that name: computed values
-    first, else the attribute of ``source`` with that name, in JSON's types.
+    """Return the properties of an object's schema, or of the document of that name: computed
+    values first, else attributes of ``source`` with the same names, in JSON's types.
 
-    An enumeration becomes its value, a target or a path text, a number that is not finite null; a
-    data class where the schema has an object becomes that object's properties.
+    An enumeration becomes its value, a target or a path becomes text, a number that is not finite
+    becomes null; a data class becomes its properties where the schema has an object.
     """
     if isinstance(schema, str):
         schema = _schemas[schema]
@@ -89,11 +89,11 @@ def properties(schema: Schema | str, source: object, **computed: Any) -> Documen
 
 
 def _json_value(value: Any, schema: Schema) -> Any:
-    schema = schema.get("anyOf", [schema])[0]  # of what may be null
+    schema = schema.get("anyOf", [schema])[0]  # the type of a nullable value
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        if "properties" in schema:  # a document already
+        if "properties" in schema:  # already a document
             return value
         values = schema["additionalProperties"]
         return {name: _json_value(each, values) for name, each in value.items()}
@@ -107,9 +107,9 @@ def _json_value(value: Any, schema: Schema) -> Any:
 
 
 def document(name: str, version: int, title: str, /, **properties: Schema) -> Callable[[F], F]:
-    """Registers the schema of the documents that the decorated function makes.
+    """Register the schema of the documents that the decorated function makes.
 
-    The function returns the properties; what callers get has ``schema`` in front of them. Raises
+    The function returns the properties; callers get them with ``schema`` in front. Raises
     ValueError for a name that is registered already.
     """
     if name in _schemas:
@@ -133,13 +133,13 @@ def document(name: str, version: int, title: str, /, **properties: Schema) -> Ca
 
 
 def embedded(name: str) -> Schema:
-    """The schema of a document, as a part of another one's."""
+    """Return the schema of a document, for use within another one's."""
     return {key: part for key, part in _schemas[name].items() if not key.startswith("$")}
 
 
 def registered() -> Mapping[str, Schema]:
-    """Name -> JSON Schema, of the modules that were imported; :func:`nnapi_prof.documents.schemas`
-    imports all."""
+    """Return name -> JSON Schema of the documents in imported modules;
+    :func:`nnapi_prof.documents.schemas` imports all modules."""
     return dict(sorted(_schemas.items()))
 
 
@@ -154,24 +154,24 @@ def registered() -> Mapping[str, Schema]:
     ),
 )
 def error_document(kind: str, message: str, exit_code: int) -> Document:
-    """``kind`` is the name of a class in :mod:`nnapi_prof.errors`, OSError, Interrupted, or
-    InternalError for a mistake of ours."""
+    """Return the document of an error. ``kind`` is the name of a class in
+    :mod:`nnapi_prof.errors`, OSError, Interrupted, or InternalError for a bug of nnapi-prof."""
     return {"kind": kind, "message": message, "exit_code": exit_code}
 
 
 COMMANDS = "nnapi_prof.commands"
-"""The group of entry points by which installed packages add commands and their documents."""
+"""The group of entry points for commands, and their documents, from installed packages."""
 FORMATS = "nnapi_prof.formats"
-"""The same of file formats: :class:`nnapi_prof.cli.command.FileFormat`."""
+"""The group of entry points for file formats: :class:`nnapi_prof.cli.command.FileFormat`."""
 
 
 @functools.cache
 def plugins(group: str) -> Mapping[str, str]:
-    """Return the modules outside the core that define commands or formats, by the names of these:
-    entry points of installed packages.
+    """Return the modules outside the core that define commands or formats, by the names of these,
+    from entry points of installed packages.
 
-    Their files are read here, since importing :mod:`importlib.metadata` alone takes half as long
-    as ``--help``.
+    This reads the entry points' files itself, because importing :mod:`importlib.metadata` alone
+    takes half as long as ``--help``.
     """
     modules: dict[str, str] = {}
     for folder in sys.path:
@@ -185,7 +185,7 @@ def plugins(group: str) -> Mapping[str, str]:
 
 
 def schemas() -> Mapping[str, Schema]:
-    """Name -> JSON Schema (2020-12) of every document, in the order of their names."""
+    """Return name -> JSON Schema (2020-12) of every document, sorted by name."""
     modules = [f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)]
     for name in [*modules, *plugins(COMMANDS).values(), *plugins(FORMATS).values()]:
         importlib.import_module(name)

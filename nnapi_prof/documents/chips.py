@@ -63,7 +63,7 @@ _CHIP = s.obj(
     chips=s.array(_CHIP),
 )
 def of_chips(estimates: ChipEstimates) -> Document:
-    """One entry for each chip, in the order of the request."""
+    """Return a document with one entry for each chip, in the order of the request."""
     return {
         "model": estimates.model,
         "precision": estimates.precision.value,
@@ -94,7 +94,7 @@ def of_chips(estimates: ChipEstimates) -> Document:
     channels_last=s.described(s.array(s.TEXT), "inputs that are images, now [N, H, W, C]"),
 )
 def of_chip_files(files: ChipFiles) -> Document:
-    """Paths as they were asked for."""
+    """Return a document with the paths as the user gave them."""
     return properties("chip-files", files)
 
 
@@ -129,7 +129,7 @@ _LABELLED = s.mapping(s.array(DOUBT))
     failures=s.described(s.mapping(s.TEXT), "label -> why there is no estimate"),
 )
 def of_chip_plan(result: ChipResult) -> Document:
-    """All of it in the order of the units: the same bytes each time."""
+    """Return a document in the order of the units, which is the same every time."""
     costs = result.profile.costs
 
     def of_unit(unit: Unit) -> Document:

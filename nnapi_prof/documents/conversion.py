@@ -35,12 +35,12 @@ COMPARED = s.obj(
     chosen=s.described(s.TEXT, "the name of the file that was written"),
     files=s.described(s.array(COMPARED_FILE), "the fastest first; those that do not run last"),
 )
-"""Of a plan's file and those of its baselines."""
+"""Schema of a comparison of a plan's file with those of its baselines."""
 
 
 @dataclass(frozen=True)
 class UnitReason:
-    """A unit, and why it does not run as it might."""
+    """A unit, and the reason why it does not run on NNAPI, or not as quantised."""
 
     name: str
     label: str
@@ -49,25 +49,25 @@ class UnitReason:
 
 @dataclass
 class ConversionFiles:
-    """The files of one conversion, and what is to be known of them."""
+    """The files of one conversion, and facts about them."""
 
     source: Path
     files: list[tuple[Path, str]] = field(default_factory=list)
-    """Each with its format."""
+    """Paths with their formats."""
     regions: list[int] = field(default_factory=list)
-    """NNAPI operations of each model in them."""
+    """Number of NNAPI operations of each model in them."""
     cpu_units: int = 0
-    """Units that stay on the CPU."""
+    """Number of units that stay on the CPU."""
     kept: list[UnitReason] = field(default_factory=list)
-    """Those of them that NNAPI cannot run."""
+    """Units that NNAPI cannot run."""
     in_floats: list[UnitReason] = field(default_factory=list)
     """Quantised units that NNAPI computes in float32."""
     precision: Sequence[OutputCheck] = ()
-    """What less precision costs, where that was asked for and is known."""
+    """Changes of the outputs by less precision; empty if not requested or unknown."""
     open_sizes: Sequence[OpenSize] = ()
     notes: list[str] = field(default_factory=list)
     executorch: Document | None = None
-    """What a file for ExecuTorch was chosen among: :data:`COMPARED`."""
+    """The comparison that a file for ExecuTorch was chosen by: :data:`COMPARED`."""
 
 
 _REASON = s.obj(name=s.TEXT, label=s.TEXT, reason=s.TEXT)

@@ -1,6 +1,6 @@
 """Build the documents of ``costs``, ``profile``, ``estimate`` and ``calibrate`` with ``--json``.
 
-Times are whole ns where they were measured and numbers of ns where they are statistics.
+Measured times are whole numbers of ns, statistics are fractional.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ _MEASUREMENT = s.obj(
 def of_measurements(
     costs: str, rows: Iterable[Measurement], names: Mapping[str, str], n_fitting: int | None
 ) -> Document:
-    """``names``: fingerprint -> the device's name."""
+    """Return the document; ``names`` is fingerprint -> the device's name."""
     shown = [_measurement(m, names.get(m.fingerprint, "unknown")) for m in rows]
     return {"costs": costs, "n_fitting": n_fitting, "measurements": shown}
 
@@ -231,7 +231,8 @@ def of_profile(
     outcome: ProfileOutcome,
     trial: ThreadTrial | None = None,
 ) -> Document:
-    """``device``: for people; ``costs``: the cost table, without a password."""
+    """Return the document; ``device`` is a name for people, ``costs`` the cost table without a
+    password."""
     fitted = outcome.costs
 
     def of_unit(unit: Unit) -> Document:
@@ -305,7 +306,7 @@ _SHARES = s.described(
 def of_estimate(
     model: str, phone: str, origin: str, costs: EstimatedCosts, plans: Sequence[Plan]
 ) -> Document:
-    """``plans``: the best one, then its baselines."""
+    """Return the document; ``plans`` are the best one, then its baselines."""
 
     def of_unit(unit: Unit) -> Document:
         estimates = {

@@ -87,7 +87,7 @@ def of_plans(plans: Iterable[Plan]) -> list[Document]:
 
 
 def of_units(graph: UnitGraph, more: Callable[[Unit], Document] = lambda _: {}) -> list[Document]:
-    """``more`` gives what a document says of a unit besides."""
+    """Return the documents of units, each with the further properties that ``more`` returns."""
     return [{**properties(UNIT, unit), **more(unit)} for unit in graph.units]
 
 
@@ -243,7 +243,7 @@ def of_checks(checks: Iterable[OutputCheck]) -> list[Document]:
     return [properties(OUTPUT, check) for check in checks]
 
 
-# Builds the document of ``pareto --json``: plans by latency and error, baselines beside them.
+# Builds the document of ``pareto --json``: plans by latency and error, with baselines.
 
 POINT = s.obj(
     name=s.TEXT,

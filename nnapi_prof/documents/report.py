@@ -1,6 +1,6 @@
 """Build the documents of ``report``, ``compare``, ``go`` and ``advise`` with ``--json``.
 
-A report's document is a bundle as numbers, with the advice that is kept in it.
+A report's document has the numbers of a bundle, with the advice that is stored in it.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def _fit_rows(data: ReportData) -> list[Document]:
 
 
 def _finite_or_none(value: Any, scale: float = 1.0) -> float | None:
-    """A cell of a frame as JSON has it: null for NaN."""
+    """Return a cell of a frame for JSON, with None for NaN."""
     if value is None or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value) * scale
@@ -398,7 +398,7 @@ def of_go(result: PipelineResult) -> Document:
 
 
 def _notes_of(result: PipelineResult) -> list[str]:
-    """The model's notes, then those of the bundle about the plan's regions."""
+    """Return the model's notes, then those of the bundle about the plan's regions."""
     bundle = None if result.planned is None else result.planned.converted
     of_bundle = () if bundle is None else bundle.notes
     return list(dict.fromkeys((*result.model.notes, *of_bundle)))

@@ -1,4 +1,4 @@
-"""Frames per second in documents: what ``partition`` predicts, and what ``run`` measured."""
+"""Frames per second in documents: predictions of ``partition``, and measurements of ``run``."""
 
 from __future__ import annotations
 

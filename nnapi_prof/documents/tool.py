@@ -131,7 +131,7 @@ _AGENT_PATH = s.described(s.TEXT, "of the agent on the device")
     agents=s.array(s.obj(abi=s.TEXT, n_bytes=s.COUNT, file=s.TEXT)),
 )
 def of_build(built: Sequence[tuple[str, Path]]) -> Document:
-    """``built``: the ABI and file of each."""
+    """Return the document of ``built`` agents, each an ABI and a file."""
     return {
         "agents": [
             {"abi": abi, "n_bytes": path.stat().st_size, "file": str(path)} for abi, path in built

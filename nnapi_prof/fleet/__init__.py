@@ -1,6 +1,6 @@
-"""Choose few plans of a model that are good on many phones: a folder of its own.
+"""Choose few plans of a model that are good on many phones, as a package outside the core.
 
-The core does not import it: the command comes by an entry point, the function by its public name.
+The core does not import it: an entry point adds the command, its public name loads the function.
 """
 
 from __future__ import annotations

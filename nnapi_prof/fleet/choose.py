@@ -1,4 +1,4 @@
-"""Few plans for many phones: chosen by regret, in one bundle that knows which phone runs which."""
+"""Few plans for many phones, chosen by regret, in one bundle that picks a phone's plan."""
 
 from __future__ import annotations
 
@@ -60,16 +60,15 @@ def fleet(
 ) -> Fleet:
     """Chooses at most ``k`` plans of a model that are good on many phones.
 
-    ``costs`` are the model's on each phone, in one precision and, but for the number of threads,
-    under the same conditions: :func:`nnapi_prof.profile`, :func:`nnapi_prof.read_costs` or
-    :func:`nnapi_prof.estimate` give them; a mapping names the phones. The regret of a plan on a
-    phone is its latency over the least one known there, less one; ``objective`` says whether its
-    mean is made least or its worst.
-    ``weights`` are of the phones (None: all alike), in order or by name, in any unit. The search
-    may take ``seconds`` (None: 120); Ctrl-C ends it with the best choice until then. ``progress``
-    and ``listener`` are those of :func:`nnapi_prof.profile`.
+    ``costs`` are the model's on each phone, in one precision and under the same conditions, except
+    for the number of threads, from :func:`nnapi_prof.profile`, :func:`nnapi_prof.read_costs` or
+    :func:`nnapi_prof.estimate`; a mapping names the phones. The regret of a plan on a phone is its
+    latency divided by the lowest one known there, minus one; ``objective`` minimises the mean or
+    the worst regret. ``weights`` are those of the phones (None: all equal), in order or by name, in
+    any unit. The search may take ``seconds`` (None: 120); Ctrl-C ends it with the best choice so
+    far. ``progress`` and ``listener`` are those of :func:`nnapi_prof.profile`.
 
-    Raises UsageError where an argument is none, PartitionError where no ``k`` plans serve all.
+    Raises UsageError for an invalid argument, PartitionError where no ``k`` plans serve all phones.
     """
     listener = listener or to_log(progress)
     chosen = as_model(model)
@@ -119,7 +118,7 @@ def _fleet(
     search: FleetSearch,
     n_unfit: int,
 ) -> Fleet:
-    """Presents the result of the search to people."""
+    """Makes a fleet of the result of the search."""
     choice, every = search.choices[-1], list(named.values())
     rank = {plan: number for number, plan in enumerate(choice.plans)}
     plan_of = [rank[plan] for plan in choice.plan_of]
@@ -158,7 +157,7 @@ def _fleet(
 
 
 def _plan_for_phone(segments: FleetPlan, problem: Problem, costs: Costs, number: int) -> Plan:
-    """One of the plans, with the latencies of one phone."""
+    """Returns one of the plans, with the latencies of one phone."""
     placements = [(units, problem.target_index(target)) for units, target in segments]
     plan = plan_of_placements(problem, placements, name=f"plan-{number + 1}")
     if is_cpu(plan):
@@ -168,7 +167,7 @@ def _plan_for_phone(segments: FleetPlan, problem: Problem, costs: Costs, number:
 
 
 def _name_costs(costs: Sequence[Costs] | Mapping[str, Costs]) -> dict[str, Costs]:
-    """The costs with names of which no two are alike."""
+    """Returns the costs with unique names."""
     if isinstance(costs, Mapping):
         return dict(costs)
     named: dict[str, Costs] = {}
@@ -227,12 +226,12 @@ def costs_of_phones(
     conditions: ConditionOptions,
     listener: Listener,
 ) -> dict[str, Costs]:
-    """The costs on each phone that a pattern names, by names of which no two are alike.
+    """Reads the costs on each phone that matches a pattern, by unique names.
 
-    Patterns are those of :func:`nnapi_prof.costs.store.find`; none stands for all. Phones
+    Patterns are those of :func:`nnapi_prof.costs.store.find`; without any, all phones match. Phones
     on which the model was not measured under these ``conditions`` are left out with a note.
 
-    Raises UsageError where a pattern fits no phone, CostError where none is left.
+    Raises UsageError where a pattern matches no phone, CostError where no phone is left.
     """
     there = measured(store)
     phones = {
@@ -261,13 +260,13 @@ def costs_of_phones(
 
 
 def _phone_name(phone: Measured, others: Mapping[str, Costs]) -> str:
-    """Its name, with its fingerprint where another is called the same."""
+    """Returns a phone's name, with its fingerprint where another phone has the same name."""
     return f"{phone.name} {phone.fingerprint}" if phone.name in others else phone.name
 
 
 def weights_of(costs: Mapping[str, Costs], stated: Sequence[str]) -> list[float] | None:
-    """The weight of each phone from ``PATTERN=NUMBER``; 1 of those that none is for. None where
-    none is stated. Raises UsageError."""
+    """Returns the weight of each phone from ``PATTERN=NUMBER``, 1 where no pattern matches; None
+    where no weight is stated. Raises UsageError."""
     if not stated:
         return None
     weights = dict.fromkeys(costs, 1.0)

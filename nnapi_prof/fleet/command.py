@@ -88,7 +88,7 @@ def of_fleet(path: Path, fleet: Fleet) -> Document:
 
 
 MOST_ROWS = 20
-"""A table has the phones of the largest regret of more."""
+"""Maximum number of phones in a table, those with the largest regret."""
 
 
 @define(
@@ -162,7 +162,7 @@ def command(
 
 
 def show_fleet(fleet: Fleet) -> None:
-    """Plans, the phones that fare worst, and what more plans would bring."""
+    """Prints the plans, the phones with the largest regret, and the regret by number of plans."""
     console, unit = stdout(), unit_of(fleet.simulated)
     plans = boxed("Plans", ["plan"], ["segments", "phones", "share"], "targets")
     for number, plan in enumerate(fleet.plans):

@@ -1,4 +1,4 @@
-"""Make a bundle's plans of a choice for many phones: names, feature levels, the result."""
+"""A choice of plans for many phones as a bundle: names, feature levels, the result."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def info_of(costs: Costs) -> AgentInfo | None:
 
 
 def useful_targets(costs: Sequence[Costs], problems: Sequence[Problem]) -> list[Problem]:
-    """The problems without targets that bring nothing on any of the phones."""
+    """Returns the problems without targets that are useless on all of the phones."""
     useful: set[Target] = set()
     for each, problem in zip(costs, problems, strict=True):
         if each.measured is not None:
@@ -58,8 +58,8 @@ def useful_targets(costs: Sequence[Costs], problems: Sequence[Problem]) -> list[
 
 
 def _undominated(problem: Problem) -> list[Target]:
-    """Lists targets of a problem without measured regions, but for those that another preference of
-    the same accelerator beats everywhere."""
+    """Lists the targets of a problem without measured regions, except those that another preference
+    of the same accelerator beats everywhere."""
     order = sorted(range(len(problem.targets)), key=lambda k: float(problem.unit_ns[:, k].min()))
     alive: list[int] = []
     for k in order:
@@ -102,7 +102,7 @@ def _only(problem: Problem, targets: set[Target]) -> Problem:
 
 
 def fleet_levels(infos: Sequence[AgentInfo | None]) -> dict[str, int]:
-    """Key of each target -> the feature level that all phones which have it know."""
+    """Returns key of each target -> the feature level that all phones with that target support."""
     levels: dict[str, int] = {}
     for info in infos:
         if info is not None:
@@ -117,8 +117,8 @@ def cannot_convert(
     levels: Mapping[str, int],
     infos: Sequence[AgentInfo | None],
 ) -> bool:
-    """Whether some region of a plan, which each phone takes at its own feature level, cannot be had
-    at the one that they share. Asked only where these differ."""
+    """Returns whether some region of a plan cannot be converted at the phones' common feature
+    level. Only checked where this is below a phone's own level, at which it can be converted."""
     own = [levels_of(info) for info in infos if info is not None]
     for units, target in plan:
         key = target.base.key
@@ -133,7 +133,8 @@ def cannot_convert(
 
 
 def half_ns(costs: Costs, problem: Problem, plan: FleetPlan) -> float:
-    """How far a plan's predicted latency may be off on a phone, 95 %; nan where nobody knows."""
+    """Returns half of the 95 % interval of a plan's predicted latency on a phone, in ns; nan where
+    it is unknown."""
     if costs.measured is None or any(target not in problem.targets for _, target in plan):
         return float("nan")
     segments = [
@@ -160,13 +161,13 @@ def plan_set_of(
     others: int,
     threads: Sequence[int],
 ) -> PlanSet:
-    """The set by which a bundle with these plans chooses.
+    """Returns the set by which a bundle with these plans chooses one for a phone.
 
-    ``regret`` is [plans, phones], ``share`` the phones' weights. A name that several phones have
-    gets the plan that is the best on these together; all other phones run ``others``.
-    ``made_for`` are each plan's device, for people and in cost tables, and what the CPU alone takes
-    there in ns. ``threads`` are those of the CPU on each
-    phone; a name that several have gets those of the heaviest.
+    ``regret`` is [plans, phones], ``share`` the phones' weights. A name that several phones share
+    gets the plan that is the best on these together; all other phones run ``others``. ``made_for``
+    has each plan's device, for people and in cost tables, and the latency of the CPU alone there in
+    ns. ``threads`` is that of the CPU on each phone; a name that several phones share gets that of
+    the phone with most weight.
     """
     holders: dict[str, list[int]] = {}
     for number, phone in enumerate(phones):
@@ -205,48 +206,47 @@ def plan_set_of(
 
 @dataclass(frozen=True)
 class FleetPhone:
-    """One phone of a fleet, and what it gets."""
+    """One phone of a fleet, its plan and its regret."""
 
     name: str
-    """For people; unlike all others."""
+    """Unique name, for people."""
     device: str
-    """As :attr:`Costs.device`."""
+    """The phone's name, as :attr:`Costs.device`."""
     fingerprint: str
-    """In cost tables; empty where it is in none."""
+    """The phone's key in cost tables; empty where it is in none."""
     weight: float
-    """Its share of the fleet, 1 in all."""
+    """Its share of the fleet; the sum is 1."""
     plan: int
-    """The one of :attr:`Fleet.plans` that is the fastest there."""
+    """Index in :attr:`Fleet.plans` of the fastest plan there."""
     predicted_ns: float
     half_ns: float
-    """The latency lies within so much of the predicted one, nineteen times out of twenty; nan where
-    it rests on estimates."""
+    """Half of the 95 % interval of the predicted latency; nan where it rests on estimates."""
     least_ns: float
-    """Of the best plan known for this phone alone."""
+    """Latency of the best plan known for this phone alone."""
     all_cpu_ns: float
     names: PhoneTraits
-    """By which a bundle knows it."""
+    """The traits by which a bundle recognises it."""
     simulated: bool
     estimated: bool
 
     @property
     def regret(self) -> float:
-        """How much longer than with the best plan known for it alone: 0.1 is 10 %."""
+        """Relative slow-down against the best plan known for it alone: 0.1 is 10 %."""
         return self.predicted_ns / self.least_ns - 1
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """Few plans of a model, and which of them each phone uses; :func:`nnapi_prof.fleet` makes one.
+    """Few plans of a model, and the plan of each phone; :func:`nnapi_prof.fleet` makes one.
 
-    :meth:`save` writes the bundle that ``nnapi-prof run`` and the library for apps take.
+    :meth:`save` writes the bundle for ``nnapi-prof run`` and the library for apps.
     """
 
     model: Model
     phones: tuple[FleetPhone, ...]
     plans: tuple[Plan, ...] = field(repr=False)
-    """Those of the most weight first; each predicts the latencies of one phone that uses it, which
-    its notes name."""
+    """The plans, those with most weight first; each has predictions for one phone that uses it,
+    which its notes name."""
     objective: FleetObjective
     search: FleetSearch = field(repr=False)
     costs: tuple[Costs, ...] = field(repr=False)
@@ -254,7 +254,7 @@ class Fleet:
 
     @property
     def choice(self) -> FleetChoice:
-        """The choice that the plans are of."""
+        """The choice of the search that has the plans."""
         return self.search.choices[-1]
 
     @property
@@ -269,25 +269,25 @@ class Fleet:
 
     @property
     def mean_half(self) -> float:
-        """The mean regret lies within so much of :attr:`mean_regret`, nineteen times out of twenty,
-        where phones err independently; nan where it rests on estimates."""
+        """Half of the 95 % interval of :attr:`mean_regret`, if the errors of phones are
+        independent; nan where it rests on estimates."""
         parts = [phone.weight * phone.half_ns / phone.least_ns for phone in self.phones]
         return float(np.sqrt(np.square(parts).sum()))
 
     @property
     def simulated(self) -> bool:
-        """Some of its latencies are those of simulated phones."""
+        """Whether some of its latencies are those of simulated phones."""
         return any(phone.simulated for phone in self.phones)
 
     @property
     def estimated(self) -> bool:
-        """Some of its latencies are estimates."""
+        """Whether some of its latencies are estimates."""
         return any(phone.estimated for phone in self.phones)
 
     def frame(self) -> pd.DataFrame:
-        """One row for each phone: ``phone``, ``weight``, ``plan``, ``predicted_ms``, ``low_ms``,
-        ``high_ms`` (95 % interval, NaN where it is estimated), ``least_ms`` (of its own best plan),
-        ``all_cpu_ms``, ``regret``, ``simulated``, ``estimated``."""
+        """Returns one row for each phone: ``phone``, ``weight``, ``plan``, ``predicted_ms``,
+        ``low_ms``, ``high_ms`` (95 % interval, NaN where it is estimated), ``least_ms`` (of its own
+        best plan), ``all_cpu_ms``, ``regret``, ``simulated``, ``estimated``."""
         import pandas as pd
 
         rows = [
@@ -311,9 +311,9 @@ class Fleet:
         return pd.DataFrame(rows)
 
     def curve(self) -> pd.DataFrame:
-        """Returns a frame with a row for each number of plans: ``k``, ``plans`` (how many of them
-        are used), ``mean`` and ``worst`` regret, ``bound`` (no k of the candidates have a smaller
-        objective)."""
+        """Returns one row for each number of plans: ``k``, ``plans`` (how many of them are used),
+        ``mean`` and ``worst`` regret, ``bound`` (lower bound of the objective for any ``k`` of the
+        candidates)."""
         import pandas as pd
 
         rows = [
@@ -329,17 +329,17 @@ class Fleet:
         return pd.DataFrame(rows)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the plans, their regions and the model to a folder; returns its path. A bundle
-        that stands there is replaced. Raises UsageError where it cannot be written."""
+        """Writes the plans, their regions and the model to a folder, and returns its path. An
+        existing bundle is replaced. Raises UsageError where it cannot be written."""
         folder = Path(path)
         save_bundle(folder, self.bundle, self.model.path)
         return folder
 
     @cached_property
     def bundle(self) -> Bundle:
-        """The plans with their regions, at feature levels that all phones which use them have.
+        """The plans with their regions, at feature levels that all phones which use them support.
 
-        Raises UsageError where nothing but its latencies is known of a phone.
+        Raises UsageError for a phone of which only latencies are known.
         """
         infos = [info_of(costs) for costs in self.costs]
         places = [self._representative(number) for number in range(len(self.plans))]
@@ -389,8 +389,8 @@ class Fleet:
 
     @property
     def _forms(self) -> Forms:
-        """The forms of products on accelerators whose phones agree on them: a bundle has one model
-        for all accelerators of one name. Elsewhere products keep the usual form."""
+        """The forms of products on accelerators for which all phones have the same: a bundle has
+        one model for all accelerators of one name. Elsewhere products keep the usual form."""
         own: dict[str, list[Mapping[int, ProductForm]]] = {}
         for costs in self.costs:
             for place in {place_of(target) for target in costs.table.targets}:
@@ -408,7 +408,7 @@ class Fleet:
         return [latency_of(make_problem(self.model.graph, c.table), plan) for c in self.costs]
 
     def _representative(self, plan: int) -> int:
-        """The phone that a plan's latencies are those of."""
+        """Returns the phone for which a plan has predictions."""
         return representative([p.plan for p in self.phones], [p.weight for p in self.phones], plan)
 
     def _made_for(self, number: int) -> tuple[str, str, float]:
@@ -454,16 +454,16 @@ class Fleet:
 
 
 def _targets(plan: Plan) -> set[Target]:
-    """Those that regions are converted for."""
+    """Returns the targets that regions are converted for."""
     return {s.target for s in plan.segments if s.target.engine is not Engine.HOST}
 
 
 def is_cpu(plan: Plan) -> bool:
-    """Whether it asks for no accelerator."""
+    """Returns whether a plan uses no accelerator."""
     return all(segment.target.engine is not Engine.NNAPI for segment in plan.segments)
 
 
 def representative(plan_of: Sequence[int], share: Sequence[float], plan: int) -> int:
-    """The phone of the most weight of those that use a plan."""
+    """Returns the phone with most weight among those that use a plan."""
     users = [number for number, own in enumerate(plan_of) if own == plan]
     return max(users, key=lambda number: share[number])

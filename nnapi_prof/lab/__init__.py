@@ -1,6 +1,6 @@
 """Measure the phones of many hosts (labs) side by side through Dask into one cost table.
 
-Here are the phones of a shelf: what they say of themselves, and which of them a selector means.
+This module has the phones of a host, selectors of phones, and locks on phones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nnapi_prof.progress import Notify
 from nnapi_prof.toolchain import cache_dir
 
 FIELDS = ("fingerprint", "name", "soc", "android", "abi", "host", "serial")
-"""Of a phone, what a selector may ask for."""
+"""Fields of a phone that a selector may name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +36,20 @@ class LabPhone:
     """A phone that a host offers. Phones of one build share a fingerprint, and so their rows."""
 
     serial: str
-    """What ``--device`` takes on its host."""
+    """Its name for ``--device`` on its host."""
     host: str
     fingerprint: str
     name: str
     soc: str
-    """``ro.soc.model``, before Android 12 ``ro.board.platform``; empty where it does not tell."""
+    """``ro.soc.model``, before Android 12 ``ro.board.platform``; empty where both are missing."""
     android: str
-    """Its release; empty on a machine that is none."""
+    """Its Android release; empty on a machine that is not a phone."""
     abi: str
     simulated: bool
 
     @property
     def label(self) -> str:
-        """For people: several phones may have one name."""
+        """Its name and serial, for people, as several phones may have the same name."""
         return f"{self.name} ({self.serial})"
 
     def to_json(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class LabPhone:
 
 
 def phone_of(serial: str, info: AgentInfo) -> LabPhone:
-    """The phone that answered so, on this host."""
+    """Returns the phone of this host with this agent's answer."""
     properties = info.properties
     parts = (properties.get("ro.product.manufacturer"), properties.get("ro.product.model"))
     return LabPhone(
@@ -73,11 +73,11 @@ def phone_of(serial: str, info: AgentInfo) -> LabPhone:
 
 
 def serials_of(selector: str) -> list[str]:
-    """Lists the ``--device`` value of each device of this host that a selector means.
+    """Lists the ``--device`` value of each device of this host that a selector matches.
 
-    A folder, or a pattern of paths, means the descriptions of simulated phones there
-    (``FOLDER/*.json``); another pattern the devices that ``nnapi-prof devices`` lists by a serial
-    that fits (``sim:*``); anything else is one device. Raises DeviceNotFound where nothing fits.
+    A folder, or a pattern of paths, matches descriptions of simulated phones (``FOLDER/*.json``);
+    any other pattern matches serials that ``nnapi-prof devices`` lists (``sim:*``); anything else
+    is one device. Raises DeviceNotFound where nothing matches.
     """
     path = selector.removeprefix(SIMULATED)
     pattern = f"{glob.escape(path)}/*.json" if Path(path).is_dir() else path
@@ -101,8 +101,8 @@ def serials_of(selector: str) -> list[str]:
 def shelf(
     selectors: Sequence[str] = (), progress: Notify | None = None
 ) -> tuple[list[LabPhone], list[tuple[str, str]]]:
-    """The phones that selectors mean (see :func:`serials_of`; none: all that are connected to this
-    host), and those that do not answer, each with the reason."""
+    """Returns the phones that selectors match (see :func:`serials_of`; without any, all that are
+    connected to this host), and those that do not answer, each with the reason."""
     phones: list[LabPhone] = []
     silent: list[tuple[str, str]] = []
     serials = [serial for selector in selectors for serial in serials_of(selector)]
@@ -118,21 +118,22 @@ def shelf(
 
 
 def named(text: str) -> list[LabPhone]:
-    """Phones as :func:`listed` wrote them."""
+    """Returns the phones in a text of :func:`listed`."""
     return [LabPhone(**each) for each in json.loads(text)]
 
 
 def listed(phones: Iterable[LabPhone]) -> str:
-    """Phones as JSON, for a worker's environment."""
+    """Returns phones as JSON, for a worker's environment."""
     return json.dumps([phone.to_json() for phone in phones])
 
 
 def select(phones: Sequence[LabPhone], selectors: Sequence[str]) -> list[LabPhone]:
-    """Those that fit one of the selectors; all without one.
+    """Returns the phones that match at least one selector; all without selectors.
 
-    A selector is terms joined by commas, all of which hold: a pattern of the name, the fingerprint
-    or the serial (``pixel*``), or ``soc=PATTERN``, ``android=``, ``abi=``, ``host=`` and so on.
-    Raises UsageError where one asks for what no phone has, DeviceNotFound where none fits it.
+    A selector is a list of terms, separated by commas, that must all match: a pattern of the name,
+    the fingerprint or the serial (``pixel*``), or ``soc=PATTERN``, ``android=``, ``abi=``,
+    ``host=`` and so on. Raises UsageError for an unknown field, DeviceNotFound for a selector that
+    matches no phone.
     """
     chosen: dict[tuple[str, str], LabPhone] = {}
     for selector in selectors or ["*"]:
@@ -166,15 +167,16 @@ def _like(text: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(text.lower(), pattern.lower())
 
 
-# One user of a phone at a time: on this host by a lock of the kernel's, against others by a folder
-# on the phone.
+# Locks for one user of a phone at a time: a file lock against other processes of this host, and a
+# folder on the phone against other hosts.
 #
-# The kernel's lock ends with its process. The folder is made by one host (``mkdir`` makes it once)
-# and says which; a host that finds its own name there, and has the kernel's lock, had died. Another
-# host's stands for :data:`LEASE_MIN` minutes by the phone's own clock, longer than a model takes.
+# The file lock ends with its process. Only one host can create the folder (``mkdir`` fails if it
+# exists), and writes its name there; a host that finds its own name, and holds the file lock, left
+# it in a crash. Another host's folder is valid for :data:`LEASE_MIN` minutes by the phone's own
+# clock, longer than a model takes.
 
 LEASE_MIN = 120
-# $0 the folder of the lock, $1 who wants it, $2 minutes. Says who has it.
+# $0: the folder of the lock, $1: the host that wants it, $2: minutes. Prints the holder.
 _TAKE = (
     'find "$0" -maxdepth 0 -mmin +"$2" -exec rm -rf {} + 2>/dev/null; '
     '[ "$(cat "$0/host" 2>/dev/null)" = "$1" ] && rm -rf "$0"; '
@@ -184,7 +186,7 @@ _TAKE = (
 
 
 class PhoneBusy(DeviceError):
-    """Somebody else measures on the phone; ``holder`` says who."""
+    """The phone is in use by another process or host; ``holder`` names it."""
 
     def __init__(self, serial: str, holder: str) -> None:
         super().__init__(f"{serial} is in use by {holder}", serial=serial)
@@ -193,7 +195,7 @@ class PhoneBusy(DeviceError):
 
 @contextmanager
 def held_here(serial: str) -> Iterator[None]:
-    """Keeps other processes of this host from the phone while a block runs. Raises PhoneBusy."""
+    """Locks a phone against other processes of this host during a block. Raises PhoneBusy."""
     folder = cache_dir() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / hashlib.sha256(serial.encode()).hexdigest()[:32]
@@ -207,8 +209,8 @@ def held_here(serial: str) -> Iterator[None]:
 
 @contextmanager
 def held_there(transport: Transport, folder: str, host: str | None = None) -> Iterator[None]:
-    """Keeps other hosts from the phone while a block runs; its own processes are kept from it by
-    :func:`held_here`. What runs on this host alone needs nothing. Raises PhoneBusy."""
+    """Locks a phone against other hosts during a block; :func:`held_here` locks it against other
+    processes of this host. Devices on this host itself need no lock. Raises PhoneBusy."""
     if host is None and isinstance(transport, LocalTransport):
         yield
         return
@@ -221,12 +223,12 @@ def held_there(transport: Transport, folder: str, host: str | None = None) -> It
     try:
         yield
     finally:
-        # A phone that is gone keeps it, until this host comes back or the lease ends.
+        # A disconnected phone keeps the lock until this host comes back or the lease ends.
         with contextlib.suppress(DeviceError):
             transport.shell(["rm", "-rf", lock])
 
 
 def _machine_id() -> str:
-    """Tells hosts of one name apart."""
+    """Returns an id that distinguishes hosts of the same name; empty where there is none."""
     path = Path("/etc/machine-id")
     return path.read_text(encoding="ascii").strip()[:12] if path.is_file() else ""

@@ -1,9 +1,9 @@
 """Run tasks on a lab's Dask cluster: workers that offer phones, and profiles of models on them.
 
-A worker has the resource ``phone-FINGERPRINT`` once for each of its phones, and a task asks for one
-of it, so Dask itself never gives a phone two tasks. A worker's phones stand in its environment.
-Tasks are called ``nnapi-prof/RUN/...``, by which a scheduler knows them. Each profiles one model on
-one phone, by :func:`nnapi_prof.profile`.
+A worker has one resource ``phone-FINGERPRINT`` for each of its phones, and a task requires one, so
+that Dask never gives a phone two tasks. A worker's phones are in its environment. The names of
+tasks are ``nnapi-prof/RUN/...``, so that a scheduler can find them. Each task profiles one model on
+one phone with :func:`nnapi_prof.profile`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from nnapi_prof.errors import DeviceError, ModelFileError, NnapiProfError, Usage
 from nnapi_prof.lab import LabPhone, PhoneBusy, held_here, held_there, listed, named
 
 PHONES = "NNAPI_PROF_LAB_PHONES"
-"""A worker's phones, as :func:`nnapi_prof.lab.listed` writes them."""
+"""Environment variable with a worker's phones, in the format of :func:`nnapi_prof.lab.listed`."""
 ASK_S = 2.0
-"""Between two questions whether a run was cancelled."""
+"""Seconds between checks whether a run was cancelled."""
 _LOADING = threading.Lock()
 _models: dict[tuple[str, tuple[str, ...]], Model] = {}
 
@@ -47,7 +47,8 @@ class Cancelled(NnapiProfError):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A model on phones of one fingerprint. ``options`` are those of :func:`nnapi_prof.profile`."""
+    """A model to profile on a phone of one fingerprint, with ``options`` of
+    :func:`nnapi_prof.profile`."""
 
     run: str
     fingerprint: str
@@ -64,36 +65,37 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a task ended: with measurements, or (``reason``) without."""
+    """The result of a task: measurements, or the ``reason`` why there are none."""
 
     serial: str
     host: str
     seconds: float
     measured: int = 0
-    """Rows added that come from runs on the phone."""
+    """Number of rows added from runs on the phone."""
     refused: int = 0
     reused: int = 0
     plan_ns: float | None = None
-    """What the fastest plan is predicted to take."""
+    """Predicted latency of the fastest plan."""
     simulated: bool = False
     notes: tuple[str, ...] = ()
-    """What the user should know of the model as it was read, such as a guessed shape."""
+    """Notes from reading the model, such as a guessed shape."""
     reason: str | None = None
     busy: bool = False
-    """Somebody else measures on the phone: nothing is wrong, try it later."""
+    """Whether the phone was in use by someone else, so that the task should wait."""
     dropped: bool = False
-    """The phone failed, not the model: try it again."""
+    """Whether the phone failed, not the model, so that the task should be tried again."""
 
 
 def phones_here() -> list[LabPhone]:
-    """The phones that this worker offers."""
+    """Returns the phones that this worker offers."""
     return named(os.environ.get(PHONES, "[]"))
 
 
 def measure(task: Task, cancelled: Callable[[], bool] = lambda: False) -> Answer:
-    """Measures on the first phone of the task's kind that is free.
+    """Measures on the first free phone with the task's fingerprint.
 
-    What is wrong is in the answer; other errors than ours, and :class:`Cancelled`, are raised.
+    The answer has errors of nnapi-prof, except :class:`Cancelled`, which is raised like all other
+    errors.
     """
     began = time.monotonic()
     phones = [phone for phone in phones_here() if phone.fingerprint == task.fingerprint]
@@ -142,7 +144,7 @@ def _on(phone: LabPhone, task: Task, cancelled: Callable[[], bool], began: float
             if cancelled():
                 raise Cancelled(f"{task.key}: the run was cancelled; what was measured is kept")
 
-        # `lab profile` has opened it: where its server is away just now, it comes back.
+        # `lab profile` has opened it before, so an unreachable server should come back
         store = stack.enter_context(CostStore(task.costs, patient=True))
         listener = Listener(progress=progress)
         costs = profile(model, client, costs=store, listener=listener, **task.options)
@@ -162,7 +164,8 @@ def _on(phone: LabPhone, task: Task, cancelled: Callable[[], bool], began: float
 
 
 def _model(task: Task) -> Model:
-    """Read once for all phones of a worker. Raises ModelFileError where it is another file here."""
+    """Reads a model once for all phones of a worker. Raises ModelFileError where this host has
+    another file."""
     with _LOADING:
         place = (task.sha256, task.inputs)
         if place not in _models:
@@ -173,13 +176,13 @@ def _model(task: Task) -> Model:
                     "put it there, or name a path that all hosts of the lab share",
                 )
             model = load(path, task.inputs or None)
-            _ = model.program  # read whole now: PyTorch's readers are not made for threads
+            _ = model.program  # read it whole now, as PyTorch's readers are not thread-safe
             _models[place] = model
         return _models[place]
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a model file, in hex. Raises ModelFileError where it cannot be read."""
+    """Returns the SHA-256 of a model file, in hex. Raises ModelFileError if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -191,26 +194,26 @@ def digest(path: Path) -> str:
 
 PREFIX = "nnapi-prof"
 CONNECT_S = 20.0
-"""How long a scheduler is waited for."""
+"""Seconds to wait for a scheduler."""
 AGAIN_S = 5.0
-"""Until a worker whose scheduler went away looks for it again."""
+"""Seconds until a worker tries again to reach a scheduler that went away."""
 
 
 class LabError(NnapiProfError):
-    """A scheduler that cannot be reached, or what is missing for a lab."""
+    """A scheduler cannot be reached, or a package for labs is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabRun:
-    """A run that a scheduler has tasks of."""
+    """A run with tasks on a scheduler."""
 
     name: str
     states: Mapping[str, int]
-    """Dask's state (``processing``, ``memory``, ``no-worker``, ...) -> tasks."""
+    """Dask's state (``processing``, ``memory``, ``no-worker``, ...) -> number of tasks."""
 
 
 def distributed() -> Any:
-    """Dask's package. Raises LabError where the extra is not installed."""
+    """Imports Dask's package. Raises LabError where the extra is not installed."""
     try:
         import distributed as package
     except ImportError as error:
@@ -218,23 +221,23 @@ def distributed() -> Any:
             "nnapi-prof lab needs Dask and psycopg, which are not installed",
             "`pip install 'nnapi-prof[lab]'`",
         ) from error
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is in answers
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # answers report errors
     return package
 
 
 def resource(fingerprint: str) -> str:
-    """Dask's name of a phone of this kind."""
+    """Returns the name of Dask's resource for phones with a fingerprint."""
     return f"phone-{fingerprint}"
 
 
 def new_run() -> str:
-    """A name for a run that no other has."""
+    """Returns a unique name for a run."""
     return uuid.uuid4().hex[:8]
 
 
 @contextmanager
 def connected_to(address: str) -> Iterator[Any]:
-    """A client of the scheduler at this address. Raises LabError where there is none."""
+    """Yields a client of the scheduler at this address. Raises LabError where there is none."""
     client = connect(address)
     try:
         yield client
@@ -243,7 +246,7 @@ def connected_to(address: str) -> Iterator[Any]:
 
 
 def connect(address: str) -> Any:
-    """Connects as :func:`connected_to` does; :func:`close` ends it."""
+    """Connects like :func:`connected_to`, until :func:`close`."""
     package = distributed()
     try:
         return package.Client(address, timeout=CONNECT_S, set_as_default=False)
@@ -255,17 +258,17 @@ def connect(address: str) -> Any:
 
 
 def close(client: Any) -> None:
-    """Ends a client, also one whose scheduler is gone."""
-    with contextlib.suppress(Exception):  # Dask's own, of a connection that is no more
+    """Closes a client, also one whose scheduler is gone."""
+    with contextlib.suppress(Exception):  # Dask's errors of a lost connection
         client.close(timeout=5)
 
 
 @contextmanager
 def own_cluster(phones: Sequence[LabPhone], processes: int | None = None) -> Iterator[str]:
-    """A scheduler and workers on this host that offer these phones; gives the address.
+    """Runs a scheduler and workers on this host that offer these phones, and yields the address.
 
-    A process has phones one at a time: simulated ones share the host's cores, so that there are no
-    more processes than cores for them; each real phone has a process of its own.
+    A process runs one phone at a time. Simulated phones share the host's cores, so that they get at
+    most one process per core; each real phone has its own process.
     """
     package = distributed()
     cores = os.cpu_count() or 1
@@ -289,21 +292,21 @@ def own_cluster(phones: Sequence[LabPhone], processes: int | None = None) -> Ite
 
 
 def worker_options(phones: Sequence[LabPhone], slots: int) -> dict[str, Any]:
-    """Returns the options of a Dask worker that offers these phones, ``slots`` of them at once."""
+    """Returns the options of a Dask worker that runs ``slots`` of these phones at once."""
     counts = Counter(resource(phone.fingerprint) for phone in phones)
     return {
         "nthreads": slots,
         "resources": dict(counts),
         "env": {PHONES: listed(phones), "OMP_NUM_THREADS": "1"},
         "config": {"logging": {"distributed": "critical"}},
-        "memory_limit": 0,  # Dask would end a worker that converts a large model
+        "memory_limit": 0,  # a limit would make Dask end a worker that converts a large model
     }
 
 
 async def serve(
     address: str, phones: Sequence[LabPhone], slots: int, told: Callable[[str], None]
 ) -> None:
-    """Offers phones to a scheduler until cancelled; one that went away is looked for again."""
+    """Offers phones to a scheduler until cancelled, and reconnects if it goes away."""
     package = distributed()
     while True:
         try:
@@ -318,14 +321,14 @@ async def serve(
 
 
 def offered(client: Any) -> list[LabPhone]:
-    """The phones of all workers, by name."""
+    """Returns the phones of all workers, sorted by name."""
     answers: Mapping[str, list[LabPhone]] = client.run(phones_here, on_error="ignore")
     phones = {(p.host, p.serial): p for each in answers.values() for p in each}
     return sorted(phones.values(), key=lambda phone: (phone.name, phone.host, phone.serial))
 
 
 def runs(client: Any) -> list[LabRun]:
-    """Lists the runs that the scheduler has tasks of."""
+    """Lists the runs with tasks on the scheduler."""
     states: dict[str, Counter[str]] = defaultdict(Counter)
     for key, state in client.run_on_scheduler(_states):
         states[key.split("/")[1]][state] += 1
@@ -338,8 +341,8 @@ def _states(dask_scheduler: Any) -> list[tuple[str, str]]:
 
 
 def cancel(client: Any, name: str | None) -> list[str]:
-    """Ends runs, all without a ``name``: their ``lab profile`` gives up what waits, and workers
-    stop within seconds; what was measured is kept. Returns the names. Raises UsageError."""
+    """Ends the run of this name, or all for None. Their ``lab profile`` drops waiting tasks, and
+    workers stop within seconds; measurements are kept. Returns the names. Raises UsageError."""
     names = [run.name for run in runs(client)]
     chosen = names if name is None else [each for each in names if each == name]
     if name is not None and not chosen:
@@ -350,16 +353,16 @@ def cancel(client: Any, name: str | None) -> list[str]:
 
 
 def flag(client: Any, run: str) -> Any:
-    """Set where a run was cancelled."""
+    """Returns the event that is set when a run is cancelled."""
     return distributed().Event(f"{PREFIX}-cancel-{run}", client=client)
 
 
 def tell_begin(run: str, key: str) -> None:
-    """On a worker: a task that waited in its queue begins, which the scheduler keeps in mind."""
+    """Logs on the scheduler that a task in this worker's queue begins."""
     distributed().get_worker().log_event(f"{PREFIX}-begins-{run}", key)
 
 
 def begun(client: Any, run: str) -> frozenset[str]:
-    """Keys of a run's tasks that began, the last thousand of them: of others whose worker died the
-    worker had only been offered them."""
+    """Returns the keys of a run's tasks that began, at most the last thousand. Other tasks of a
+    worker that died were only in its queue."""
     return frozenset(key for _, key in client.get_events(f"{PREFIX}-begins-{run}"))

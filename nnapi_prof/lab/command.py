@@ -155,7 +155,7 @@ def of_lab_cancel(scheduler: str, runs: Sequence[str]) -> Document:
 
 INTERRUPTED = 130
 SHOWN = 30
-"""Rows of the table that moves."""
+"""Maximum rows of the live table."""
 
 scheduler_option = click.option(
     "--scheduler", required=True, metavar="ADDRESS", help="Scheduler of the lab: tcp://HOST:8786."
@@ -313,7 +313,7 @@ def profile(
 
 @contextmanager
 def _lab(scheduler: str | None, selectors: Sequence[str]) -> Iterator[tuple[str, list[LabPhone]]]:
-    """A lab's address, and the phones that are meant."""
+    """Yields a lab's address, and the selected phones."""
     from nnapi_prof.lab import cluster, select
 
     if scheduler is None:
@@ -330,7 +330,7 @@ def _lab(scheduler: str | None, selectors: Sequence[str]) -> Iterator[tuple[str,
 
 @contextmanager
 def _board() -> Iterator[Callable[[Sequence[LabJob]], None]]:
-    """Shows how far a run is: a table that moves on a terminal, else a line for each job."""
+    """Shows the progress of a run: a live table on a terminal, else a line for each job."""
     console, began = stderr(), time.monotonic()
     if not console.is_terminal or current().quiet:
         told: set[int] = set()
@@ -360,7 +360,7 @@ def _board() -> Iterator[Callable[[Sequence[LabJob]], None]]:
 
 
 def _left(jobs: Sequence[LabJob], took: float) -> str:
-    """By the time that those took which are done."""
+    """Returns the remaining time in words, from the time of the finished jobs."""
     done = sum(job.over for job in jobs)
     rest = len(jobs) - done
     return f", about {took / done * rest:.0f} s left" if done and rest else ""

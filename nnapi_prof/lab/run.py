@@ -1,4 +1,4 @@
-"""A run: models x phones as tasks, tried again where it helps, until each has an answer."""
+"""A run of models x phones as tasks, with retries, until each has an answer."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from nnapi_prof.lab import LabPhone, cluster
 from nnapi_prof.lab.cluster import PREFIX, Answer, Cancelled, LabError, Task, digest, measure
 
 MOST_TRIES = 3
-"""Of a phone that drops, before it is set aside."""
+"""Number of tries on a phone that keeps failing, before it is set aside."""
 PAUSE_S = 5.0
-"""Before something is tried again."""
+"""Seconds before a retry."""
 PATIENCE_S = 600.0
-"""How long a phone that no worker offers, or that somebody else uses, is waited for, and a
-scheduler that went away."""
+"""Seconds to wait for a phone that no worker offers or that is in use, and for a scheduler that
+went away."""
 POLL_S = 0.2
 LOOK_S = 2.0
-"""Between two looks at who offers what."""
+"""Seconds between checks of the workers' phones."""
 
 
 @dataclass
 class LabJob:
-    """A model on one phone, and how far it is."""
+    """A model on one phone, and its state."""
 
     task: Task
     phone: LabPhone
     tries: int = 0
     answer: Answer | None = None
     reason: str | None = None
-    """Why it has none and gets none."""
+    """Reason why it failed for good, without an answer."""
     not_before: float = 0.0
     since: float = 0.0
     """Time of the first submission, or of the last sign of life."""
     future: Any = None
     history: list[str] = field(default_factory=list)
-    """Why it was tried again."""
+    """Reasons for its retries."""
 
     @property
     def over(self) -> bool:
@@ -48,7 +48,7 @@ class LabJob:
 
 @dataclass(frozen=True)
 class LabOutcome:
-    """The outcome of a run: each model x phone is in one of the two."""
+    """The outcome of a run; each model x phone is in ``profiled`` or ``failed``."""
 
     run: str
     profiled: tuple[LabJob, ...]
@@ -65,8 +65,8 @@ def jobs_of(
     inputs: Sequence[str],
     options: Mapping[str, Any],
 ) -> list[LabJob]:
-    """A job for each model x phone; phones of one fingerprint share their measurements, and are
-    measured once. Raises ModelFileError where a model cannot be read."""
+    """Makes a job for each model x phone; phones with the same fingerprint share measurements, and
+    get one job. Raises ModelFileError where a model cannot be read."""
     kinds = {phone.fingerprint: phone for phone in phones}
     return [
         LabJob(
@@ -87,8 +87,8 @@ def jobs_of(
 
 
 class Coordinator:
-    """Submits jobs, hears their answers, tries again; ``note`` hears what a user should know, and
-    ``show`` is called when something changed."""
+    """Submits jobs, receives their answers and retries; ``note`` is called with notes for the user,
+    and ``show`` when something changed."""
 
     def __init__(
         self,
@@ -110,8 +110,8 @@ class Coordinator:
         self._client: Any = None
 
     def run(self) -> LabOutcome:
-        """Until every job is over. Ctrl-C and `lab cancel` end it; the store has all that was
-        measured until then. Raises LabError where the scheduler stays away."""
+        """Runs until every job is over. Ctrl-C and `lab cancel` end it; the cost table has all
+        measurements so far. Raises LabError where the scheduler stays away."""
         began = time.monotonic()
         cancelled = False
         name = self._jobs[0].task.run
@@ -148,7 +148,7 @@ class Coordinator:
         )
 
     def _step(self) -> None:
-        """One look at every job."""
+        """Checks every job once."""
         if self._client.status not in ("running", "connecting"):
             raise OSError(f"the connection is {self._client.status}")
         changed = False
@@ -179,14 +179,14 @@ class Coordinator:
         )
 
     def _tell(self, model: str, notes: Sequence[str]) -> None:
-        """Notes of a model, once for all phones."""
+        """Reports the notes of a model, once for all phones."""
         for text in (f"{Path(model).name}: {note}" for note in notes):
             if text not in self._told:
                 self._told.add(text)
                 self._note(text)
 
     def _hear(self, job: LabJob) -> None:
-        """Notes the result of a job's future."""
+        """Stores the result of a job's future."""
         future, job.future = job.future, None
         if future.status == "finished":
             answer: Answer = future.result()
@@ -206,7 +206,7 @@ class Coordinator:
             if isinstance(error, Cancelled):
                 job.reason = "cancelled before it was done"
             elif isinstance(error, cluster.distributed().KilledWorker):
-                # Dask counts a worker's death against all that it was to run: it dies of one task.
+                # Dask blames a worker's death on all of its tasks, although one caused it.
                 if future.key in cluster.begun(self._client, job.task.run):
                     self._dropped(job, "its worker died while it measured")
                 else:
@@ -215,7 +215,7 @@ class Coordinator:
                 self._dropped(job, f"{type(error).__name__}: {error}")
 
     def _wait(self, job: LabJob, reason: str) -> None:
-        """Puts off a phone that somebody else uses: others go on meanwhile."""
+        """Postpones a job whose phone is in use; other jobs go on."""
         if time.monotonic() - job.since > self._patience_s:
             job.reason = f"{reason}, for more than {self._patience_s:.0f} s"
             return
@@ -226,7 +226,7 @@ class Coordinator:
         job.not_before = time.monotonic() + PAUSE_S
 
     def _dropped(self, job: LabJob, reason: str) -> None:
-        """Tries again, and sets the phone aside where it drops too often in a row."""
+        """Schedules a retry, or sets the phone aside after :data:`MOST_TRIES` failures."""
         job.tries += 1
         job.history.append(reason)
         job.not_before = time.monotonic() + PAUSE_S
@@ -236,7 +236,7 @@ class Coordinator:
         self._aside(job.phone.fingerprint, f"set aside after {MOST_TRIES} tries: {reason}")
 
     def _aside(self, fingerprint: str, reason: str) -> None:
-        """Gives up all that is open on phones of this kind."""
+        """Gives up all unfinished jobs on phones with this fingerprint."""
         mine = [j for j in self._jobs if j.phone.fingerprint == fingerprint and not j.over]
         for job in mine:
             job.future, job.reason = None, reason
@@ -244,7 +244,7 @@ class Coordinator:
             self._note(f"{mine[0].phone.label} is {reason}")
 
     def _without_worker(self) -> None:
-        """A phone whose workers are gone is waited for, not for ever."""
+        """Waits for phones that no worker offers, and sets them aside when patience ends."""
         now = time.monotonic()
         if now - self._looked < LOOK_S:
             return
@@ -266,7 +266,7 @@ class Coordinator:
                 self._note(f"{mine[0].phone.label}: no worker offers it now; waits for one")
 
     def _reconnect(self, error: Exception) -> None:
-        """The scheduler is gone, and what it had to tell: finds it again, and asks anew."""
+        """Reconnects to a scheduler that went away, and submits all unfinished jobs again."""
         self._note(f"the scheduler at {self._address} went away ({error}); looks for it again")
         cluster.close(self._client)
         for job in self._jobs:
@@ -283,11 +283,11 @@ class Coordinator:
 
 
 def on_worker(task: Task, key: str) -> Answer:
-    """:func:`measure`, telling Dask that it begins and asking whether the run was cancelled."""
+    """Runs :func:`measure`, logs its start in Dask, and checks whether the run was cancelled."""
     cluster.tell_begin(task.run, key)
 
     def cancelled() -> bool:
-        with contextlib.suppress(Exception):  # no scheduler to ask: the phone goes on
+        with contextlib.suppress(Exception):  # without a scheduler the phone goes on
             return bool(cluster.flag(None, task.run).is_set())
         return False
 
