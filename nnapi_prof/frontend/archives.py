@@ -1,4 +1,4 @@
-"""The archive of a model, looked into before PyTorch reads it: names, unpacked sizes, pickles."""
+"""Check a model's archive before PyTorch reads it: names, unpacked sizes, pickles."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ import torch
 from nnapi_prof.errors import ModelFileError, escape_untrusted
 
 FREE_BYTES = 256 << 20
-"""However small an archive is, this much may come out of it."""
+"""Unpacked bytes that any archive may have, however small it is."""
 MAX_RATIO = 20
-"""Beyond that, how many times its own size. PyTorch packs nothing, so its archives have 1."""
+"""Largest ratio of unpacked to packed size above that; 1 in PyTorch's archives, which are
+stored."""
 MAX_RECORDS = 1_000_000
 AGAIN = "save the model again with torch.jit.save or torch.export.save"
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A model's archive that was looked into; ``sizes`` are unpacked bytes by name, the names
-    without the folder that all of them lie in."""
+    """A checked model archive. ``sizes`` maps names, without the folder that all files share, to
+    unpacked bytes."""
 
     path: Path
     sizes: Mapping[str, int]
@@ -38,14 +39,14 @@ class Archive:
         return torch._C.PyTorchFileReader(str(self.path))
 
     def read(self, name: str) -> bytes:
-        """The bytes of a record, by the reader that the model is loaded with."""
+        """Returns the bytes of a record, through the reader that loads the model."""
         data: bytes = self._reader.get_record(name)
         return data
 
     def require_same_to_torch(self) -> None:
-        """Raises ModelFileError where PyTorch's own reader finds other names and sizes: a file may
-        be made so that readers differ on where its directory is. Raises RuntimeError where PyTorch
-        cannot read it."""
+        """Raises ModelFileError where PyTorch's own reader finds other names or sizes: a file can
+        be made so that readers disagree on where its directory is. Raises RuntimeError where
+        PyTorch cannot read it."""
         names = self._reader.get_all_records()
         torch_sizes = {name: self._reader.get_record_size(name) for name in names}
         if len(names) != len(torch_sizes) or torch_sizes != self.sizes:
@@ -56,8 +57,9 @@ class Archive:
 
 
 def look_into(path: Path, advice: str = AGAIN) -> Archive:
-    """The archive at ``path``. Raises ModelFileError where its names leave it or occur twice, or
-    where it unpacks to more than a model's archive does; ``advice`` is how its message ends."""
+    """Opens and checks the archive at ``path``. Raises ModelFileError, whose message ends with
+    ``advice``, where a name leads out of the archive or occurs twice, or where it unpacks to more
+    than any model does."""
     sizes = _sizes(path, path, path.stat().st_size, advice)
     roots = {name.partition("/")[0] for name in sizes}
     if len(roots) == 1 and all("/" in name for name in sizes):
@@ -66,8 +68,8 @@ def look_into(path: Path, advice: str = AGAIN) -> Archive:
 
 
 def check_inner(path: Path, name: str, data: bytes) -> None:
-    """Checks an archive within the archive ``path`` by :func:`look_into`; leaves other bytes to
-    their reader. Raises ModelFileError."""
+    """Checks an archive within the archive ``path`` as :func:`look_into` does; leaves other bytes
+    to their reader. Raises ModelFileError."""
     if data.startswith(b"PK"):
         _sizes(BytesIO(data), f"{path} ({escape_untrusted(name)})", len(data))
 
@@ -96,7 +98,7 @@ def _sizes(
                 " archive",
                 advice,
             )
-        if name.lower() in seen:  # PyTorch's reader does not heed case
+        if name.lower() in seen:  # PyTorch's reader ignores case
             raise ModelFileError(
                 f"{shown} holds {escape_untrusted(name, 100)} twice, so that readers differ on what"
                 " it is",
@@ -131,10 +133,10 @@ def _size_text(n_bytes: int) -> str:
     return f"{n_bytes} bytes"
 
 
-# Pickles of TorchScript archives, read without making any of their objects.
+# Pickles of TorchScript archives, read without creating any of their objects.
 #
-# PyTorch's own reader of them is C++ and calls no Python, but it trusts their numbers. Here each is
-# walked by Python's reference implementation, with stand-ins for everything that it names.
+# PyTorch's own reader is C++ and calls no Python, but it trusts the numbers in a pickle. Here
+# Python's reference implementation reads each pickle, with stand-ins for everything it names.
 
 
 MAX_PICKLE_BYTES = 1 << 30
@@ -184,11 +186,12 @@ CLASSES = frozenset("quantized rnn sparse xnnpack mkldnn".split())
 
 
 class BadPickle(ValueError):
-    """The flaw of a pickle, as the end of a sentence."""
+    """A flaw in a pickle; the message is the end of a sentence."""
 
 
 class _Name:
-    """A class or function that a pickle names. Calling it, or giving it a state, does nothing."""
+    """A stand-in for a class or function that a pickle names. Calling it only makes another
+    stand-in; changing its state is refused."""
 
     def __init__(self, name: str, element: int = 0) -> None:
         self.name = name
@@ -207,7 +210,7 @@ class _Name:
 
 
 class _Thing:
-    """An object that a pickle would make."""
+    """A stand-in for an object that a pickle would create."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -256,7 +259,7 @@ class _PickleInspector(pickle._Unpickler):  # the reference implementation
         return _Name(full)
 
     def persistent_load(self, pid: Any) -> Any:
-        """A storage: its bytes must be as many as it says."""
+        """Returns a stand-in for a storage, for whose elements the archive must have the bytes."""
         if not (isinstance(pid, tuple) and len(pid) == 5 and pid[0] == "storage"):
             raise BadPickle("it refers to what is not a storage")
         _, kind, key, _, n_elements = pid
@@ -277,7 +280,7 @@ class _PickleInspector(pickle._Unpickler):  # the reference implementation
 
 
 def _check_tensor(args: tuple[Any, ...]) -> None:
-    """Refuses a tensor that reaches beyond its storage."""
+    """Refuses a tensor that extends beyond its storage."""
     if len(args) < 4 or not isinstance(args[0], _Storage):
         return
     storage, offset, sizes, strides = args[:4]
@@ -299,13 +302,13 @@ def _ints(value: Any) -> tuple[Any, ...]:
 
 
 def check_script_pickle(data: bytes, sizes: Mapping[str, int], folder: str) -> None:
-    """Raises BadPickle where a pickle of a TorchScript archive names what such an archive does not,
-    or where its numbers do not fit: ``sizes`` are those of the archive's records, ``folder`` is
-    where this pickle's tensors lie."""
+    """Raises BadPickle where a TorchScript pickle names anything that such archives do not need, or
+    where its numbers do not fit. ``sizes`` are those of the archive's records; ``folder`` holds the
+    pickle's tensors."""
     if len(data) > MAX_PICKLE_BYTES:
         raise BadPickle(f"it has {len(data)} bytes")
     try:
-        # The table of what was said before is made as long as the largest index.
+        # The memo table is made as long as its largest index.
         for opcode, argument, _ in pickletools.genops(data):
             if "PUT" in opcode.name and isinstance(argument, int) and argument > len(data):
                 raise BadPickle(f"it remembers thing {argument} in {len(data)} bytes")
@@ -314,7 +317,7 @@ def check_script_pickle(data: bytes, sizes: Mapping[str, int], folder: str) -> N
         raise
     except RecursionError:
         raise BadPickle("it is nested too deeply") from None
-    except Exception as error:  # whatever the reference implementation stumbles over
+    except Exception as error:  # any error of the reference implementation
         raise BadPickle(f"it is damaged ({escape_untrusted(str(error), 100)})") from error
 
 

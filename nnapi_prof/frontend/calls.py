@@ -18,7 +18,7 @@ from nnapi_prof.graph.node import bind
 
 
 class DataDependent(FrontendError):
-    """A shape, a number or a branch depends on the values of a tensor."""
+    """A shape, number or branch that depends on the values of a tensor."""
 
 
 @dataclass(eq=False)
@@ -33,12 +33,12 @@ class TracedValue:
 
     @property
     def memory(self) -> Any:
-        """The stand-in's storage: views of one tensor have the same."""
+        """The stand-in's storage, which all views of a tensor share."""
         return self.fake.untyped_storage()._cdata
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """The place of the value in its storage."""
+        """Shape, strides and offset of the value in its storage."""
         return (self.fake.shape, self.fake.stride(), self.fake.storage_offset())
 
 
@@ -55,9 +55,9 @@ class Step:
 
 # Python numbers that TorchScript holds as tensors
 #
-# ``x * 2.5`` is traced as a product of two tensors. TorchScript takes a constant without dimensions
-# as a number again: it has no say in the result's type but for its kind, so that an int64 tensor
-# times 2.5 is float32. As a float64 tensor of a graph it would make the product float64.
+# ``x * 2.5`` is traced as a product of two tensors. TorchScript treats a constant without
+# dimensions as a number again: only its kind affects the result's type, so an int64 tensor times
+# 2.5 is float32. As a float64 tensor of a graph it would make the product float64.
 
 
 class Numbers:
@@ -73,13 +73,13 @@ class Numbers:
             self._numbers[id(value)] = value
 
     def among(self, step: Step) -> bool:
-        """Whether a step is a pointwise one that reads a number held as a tensor."""
+        """Returns whether a step is pointwise and reads a number held as a tensor."""
         if not isinstance(step.target, OpOverload) or torch.Tag.pointwise not in step.target.tags:
             return False
         return any(map(self._is_one, pytree.tree_leaves((step.args, step.kwargs))))
 
     def compute(self, step: Step) -> Any:
-        """Carry out a step on constants."""
+        """Computes a step on constants."""
         try:
             numbered = self.read(step)
             return step.target(*numbered.args, **numbered.kwargs)
@@ -87,17 +87,17 @@ class Numbers:
             return step.target(*step.args, **step.kwargs)
 
     def read(self, step: Step) -> Step:
-        """The step with its numbers as Python's."""
+        """Returns the step with its numbers as Python numbers."""
         arguments = (step.args, step.kwargs)
         args, kwargs = pytree.tree_map(lambda v: v.item() if self._is_one(v) else v, arguments)
         return replace(step, args=args, kwargs=kwargs)
 
     def promoted(self, step: Step) -> Step:
-        """The step with its numbers as tensors of a type that gives the result the type it has
-        with Python's numbers; itself where it has that already."""
+        """Returns the step with its numbers as tensors of the type that gives the result the type
+        it has with Python numbers; the step itself where it already has that type."""
         try:
             python_result = self._result(self.read(step))
-        except RuntimeError:  # it takes tensors alone, as maximum does: the constant is one
+        except RuntimeError:  # it takes only tensors, as maximum does
             return step
         tensor_result = self._result(step)
         if not isinstance(python_result, Tensor) or python_result.dtype is tensor_result.dtype:
@@ -119,16 +119,16 @@ class Numbers:
 
 # Arguments that are constants
 #
-# TorchScript keeps arithmetic on sizes as tensor operations. What becomes of it on known shapes are
-# constants, but operators that read a start, counts or a mask from a tensor still seem to make
-# shapes depend on data.
+# TorchScript keeps arithmetic on sizes as tensor operations. On known shapes it becomes constants,
+# but operators that read a start, counts or a mask from a tensor still seem to make shapes depend
+# on data.
 
 
 aten = torch.ops.aten
 
 
 def specialize_constant_args(step: Step) -> Step:
-    """The same call with constant tensors read; itself where there is nothing to read.
+    """Replaces constant tensor arguments by their values; returns ``step`` if there are none.
 
     ``narrow(x, 0, tensor(3), 2)`` -> ``narrow(x, 0, 3, 2)``,
     ``x.new_zeros(2)`` -> ``c.new_zeros(2)``, ``c`` an empty constant of the type of ``x``,
@@ -194,7 +194,7 @@ def _index_put(arg: dict[str, Any]) -> _Call | None:
 
 
 def _as_numbers(indices: Any) -> list[Any] | None:
-    """Constant masks as the indices of what they pick; None where there is none."""
+    """Replaces constant masks by the indices they select; None where there is no mask."""
     if not any(isinstance(index, Tensor) and index.dtype in _MASKS for index in indices):
         return None
     expanded: list[Any] = []
@@ -216,7 +216,7 @@ def _masked_select(arg: dict[str, Any]) -> _Call | None:
 
 
 def _device_copy(arg: dict[str, Any]) -> _Call | None:
-    """A tensor on a device, all of which are this host's memory here: only its type may change."""
+    """Replaces a move to a device, here always this host's memory: only the type may change."""
     if arg.get("dtype") is None:
         return aten.detach.default, (arg["self"],)
     return aten.to.dtype, (arg["self"], arg["dtype"])
@@ -229,7 +229,8 @@ _LIKE = frozenset(
         *(aten.full_like.default, aten.empty_like.default),
     }
 )
-"""What reads no element of its tensor. Made at once, the result can be written to in parts."""
+"""Calls that read no element of their tensor. Their result is computed at once, so that parts of it
+can be written to."""
 _MASKS = (torch.bool, torch.uint8)
 _RULES: dict[Any, Callable[[dict[str, Any]], _Call | None]] = {
     aten.narrow.Tensor: _narrow,
@@ -243,8 +244,8 @@ _RULES: dict[Any, Callable[[dict[str, Any]], _Call | None]] = {
 
 
 def shape_from_zeros(step: Step) -> Tensor | None:
-    """Runs ``istft`` on zeros, for a stand-in of its result: PyTorch looks at the values of its
-    window alone. None for other calls, and where the window is computed."""
+    """Runs ``istft`` on zeros to get a stand-in for its result, as PyTorch only looks at the values
+    of its window. None for other calls, and where the window depends on the inputs."""
     if step.target is not aten.istft.default:
         return None
     if isinstance(bind(aten.istft.default, step.args, step.kwargs)["window"], TracedValue):
@@ -258,10 +259,10 @@ def shape_from_zeros(step: Step) -> Tensor | None:
     return result
 
 
-# Writing in place while views share the memory: what each of them is afterwards, without writing.
+# In-place writes while views share the memory: the value of each view afterwards, without writing.
 #
-# All shapes are known, so that where a view lies in its base is a matter of numbers: a box that
-# slices cut out, or positions in the flattened base.
+# All shapes are known, so the place of a view in its base is known, too: a box that slices cut out,
+# or positions in the flattened base.
 
 
 Cut = tuple[int, int, int, int]
@@ -271,14 +272,14 @@ Call = Callable[[Step], Any]
 
 
 class WritesToViews(Exception):
-    """A tensor is written in place while views that are no part of one tensor share its memory.
+    """An in-place write to memory that views share without being parts of one tensor.
 
-    Only PyTorch's own functionalisation takes that apart.
+    Only PyTorch's own functionalisation can handle it.
     """
 
 
 def is_base(value: Tensor) -> bool:
-    """Whether a tensor fills its memory in the order of its shape."""
+    """Returns whether a tensor fills its memory in the order of its shape."""
     n_bytes = value.numel() * value.element_size()
     return (
         value.is_contiguous()
@@ -290,7 +291,7 @@ def is_base(value: Tensor) -> bool:
 def after_write(
     call: Call, written: TracedValue, result: TracedValue, sharing: Sequence[TracedValue]
 ) -> list[TracedValue]:
-    """Returns the values ``sharing`` one memory after ``written``, one of them, became ``result``.
+    """Returns the values ``sharing`` one memory, after one of them, ``written``, became ``result``.
 
     Raises WritesToViews where none of them is the base of all.
     """
@@ -314,7 +315,7 @@ def after_write(
 
 
 def viewed(call: Call, whole: TracedValue, base: Tensor, view: Tensor) -> TracedValue:
-    """The part of ``whole``, which is as ``base`` lies, that ``view`` of the same memory shows."""
+    """Returns the part of ``whole``, laid out as ``base`` is, that ``view`` shows."""
     cuts = _cuts(base, view)
     value: Any = whole
     if cuts is None:
@@ -330,7 +331,7 @@ def viewed(call: Call, whole: TracedValue, base: Tensor, view: Tensor) -> Traced
 def _write_view(
     call: Call, base: TracedValue, written: TracedValue, result: TracedValue
 ) -> TracedValue:
-    """``base`` with ``result`` where ``written`` lies."""
+    """Returns ``base`` with ``result`` in the place of ``written``."""
     cuts = _cuts(base.fake, written.fake)
     if cuts is not None:
         lengths = list(base.fake.shape)
@@ -362,13 +363,13 @@ def _do(call: Call, target: Any, *args: Any) -> Any:
 
 
 def _flat_positions(base: Tensor, view: Tensor) -> Tensor:
-    """The position in the flattened base of each element of a view."""
+    """Returns the position of each element of a view in the flattened base."""
     numbers = torch.arange(base.numel())
     return numbers.as_strided(view.shape, view.stride(), view.storage_offset())
 
 
 def _cuts(base: Tensor, view: Tensor) -> list[Cut] | None:
-    """The slices of ``base`` that give a view, dimensions of size 1 aside; None where none do."""
+    """Returns the slices of ``base`` that give a view, but for dimensions of size 1; or None."""
     left = [
         (size, stride) for size, stride in zip(view.shape, view.stride(), strict=True) if size > 1
     ]

@@ -1,7 +1,7 @@
-"""Run the normalised graph in eager PyTorch and compare it with the model, also in other floats.
+"""Run the normalised graph in eager PyTorch and compare it with the model.
 
-Views that eager PyTorch refuses get their strides first. What a model computes in other floats is
-computed in float32, and a report tells what that moves.
+Views that eager PyTorch refuses become reshapes first. Models in other float types are computed in
+float32, and a report says how far that moves their outputs.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ TOLERANCE = 1e-3
 Folding and channels-last kernels reorder float32 sums: 1e-6 is usual, 1e-4 was seen in deep models.
 A wrong rewrite is off by far more."""
 SMALLEST = torch.finfo(torch.float32).tiny
-"""A difference of less than the smallest normal number of float32 is none, whatever the outputs
-are: smaller numbers are rounded coarsely, or flushed to zero."""
+"""Smallest difference that counts: the smallest normal number of float32. Smaller ones are rounded
+coarsely, or flushed to zero."""
 QUANTISED_TOLERANCE = 0.1
-"""The same behind a quantize node: what another order of sums, or another rounding of a tie, moves
-by one step can move steps behind it. Two steps are always allowed."""
+"""``TOLERANCE`` of outputs that depend on a quantize node: if another order of sums or another
+rounding of a tie moves a value by one step, later values can move by several. Two steps are always
+allowed."""
 NUDGE = 1e-6
-"""How far inputs are moved, relative to themselves, to see what rounding alone does to a model that
-ranks, picks or rounds: among 300 boxes of nearly equal scores another one comes first."""
+"""Relative change of inputs that shows what rounding alone does to a model that ranks, picks or
+rounds: among 300 boxes of nearly equal scores, another one comes first."""
 
 
 class _Runner(fx.Interpreter):
@@ -65,12 +66,12 @@ def resolve_view_strides(
     model: Callable[..., tuple[Tensor, ...]],
     name: str,
 ) -> tuple[int, tuple[str, ...]]:
-    """Turns each view that is none in eager's memory into a reshape; compares with the model.
+    """Turns views that eager's strides forbid into reshapes; compares the graph with the model.
 
-    Passes drop ``contiguous`` and set dim orders, so that a view may read strided memory.
-    Returns the number of views changed and what is to be told of the model. Raises FrontendError
-    where the outputs differ from those of ``model`` by more than TOLERANCE, and by more than its
-    own do when its inputs move by NUDGE: a fault of ours that must not pass silently.
+    Passes drop ``contiguous`` and set dim orders, so a view may read strided memory. Returns the
+    number of views changed and notes on the model. Raises FrontendError where the outputs differ
+    from those of ``model`` by more than TOLERANCE, and by more than the model's own outputs do when
+    its inputs move by NUDGE: such a bug must not pass silently.
     """
     runner = _Runner(module)
     try:
@@ -105,8 +106,8 @@ def resolve_view_strides(
 
 
 def flat_outputs(model: Callable[..., object]) -> Callable[..., tuple[Tensor, ...]]:
-    """The model with its outputs flattened to a tuple of tensors, those quantised to their
-    integers."""
+    """Returns the model with its outputs flattened to a tuple of tensors, with integers for
+    quantised ones."""
 
     def run(*args: Tensor) -> tuple[Tensor, ...]:
         with run_once(), drawing_in_order():
@@ -121,8 +122,8 @@ def largest_move(
     theirs: Callable[..., tuple[Tensor, ...]],
     examples: Sequence[Tensor],
 ) -> float:
-    """How far the outputs of two functions are apart on the examples, relative to the largest value
-    of an output of the second."""
+    """Returns the largest difference between outputs of two functions on the examples, relative to
+    the largest value of that output of the second."""
     with torch.no_grad():
         both = zip(ours(*examples), theirs(*examples), strict=True)
         moves = [_distance(a, b) / (_largest_magnitude(b) or 1.0) for a, b in both]
@@ -147,7 +148,7 @@ def element_type_notes(graph: fx.Graph) -> tuple[str, ...]:
 
 
 def draw_notes(drawing: Sequence[str]) -> tuple[str, ...]:
-    """Tells of random numbers, by the nodes that draw them."""
+    """Returns a note on random numbers that names the nodes drawing them."""
     if not drawing:
         return ()
     return (
@@ -175,8 +176,8 @@ def _unsteady(
     name: str,
     refusal: FrontendError,
 ) -> tuple[str, ...]:
-    """Notes that a model's outputs jump when its inputs barely move, each by as much as ``outputs``
-    is off. Raises ``refusal`` for any other."""
+    """Returns a note that a model's outputs jump when its inputs barely move, which explains the
+    error of ``outputs``. Raises ``refusal`` where that does not explain it."""
     exact = reference(0.0)
     if [ours.shape for ours in outputs] != [theirs.shape for theirs in exact]:
         raise refusal
@@ -198,7 +199,8 @@ def _unsteady(
 
 
 def _distance(ours: Tensor, theirs: Tensor) -> float:
-    """The largest difference of two tensors of one shape; infinite where not both are numbers."""
+    """Returns the largest difference of two tensors of one shape; infinite where only one of two
+    values is a number."""
     ours, theirs = ours.double(), theirs.double()
     apart = (ours - theirs).abs()
     apart[(ours == theirs) | (ours.isnan() & theirs.isnan())] = 0.0
@@ -207,8 +209,8 @@ def _distance(ours: Tensor, theirs: Tensor) -> float:
 
 
 def _largest_magnitude(value: Tensor) -> float:
-    """The largest finite magnitude."""
-    finite = value[value.isfinite()].abs().double()  # a logarithm has others for some inputs
+    """Returns the largest finite magnitude."""
+    finite = value[value.isfinite()].abs().double()  # a logarithm also has infinite ones
     return finite.max().item() if finite.numel() else 0.0
 
 
@@ -217,7 +219,7 @@ _ENGINES = ("x86", "fbgemm", "onednn", "none")
 
 @contextlib.contextmanager
 def _engine(name: str) -> Iterator[None]:
-    """Another engine for quantised operators; packed weights keep that they are packed for."""
+    """Switches the engine of quantised operators; packed weights keep theirs."""
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = name
     try:
@@ -227,7 +229,7 @@ def _engine(name: str) -> Iterator[None]:
 
 
 def _step(output: fx.Node) -> float:
-    """The coarsest scale of the quantize nodes nearest to an output; 0 where there are none."""
+    """Returns the coarsest scale of the quantize nodes nearest to an output; 0 without any."""
     output_type = output.meta.get(TENSOR)
     if output_type is not None and output_type.quant is not None:
         return 1.0
@@ -258,7 +260,7 @@ def _compare(
                 f"{name}: output {index} of the normalised graph has the shape "
                 f"{tuple(ours.shape)}, the model's {tuple(theirs.shape)}: please report"
             )
-        # TorchScript without its optimiser, as it runs here, takes numbers for wide tensors.
+        # Without its optimiser, as here, TorchScript treats numbers as float64 or int64 tensors.
         if ours.dtype != theirs.dtype and theirs.dtype not in (torch.float64, torch.int64):
             raise FrontendError(
                 f"{name}: output {index} of the normalised graph is {dtype_name(ours.dtype)}, the "
@@ -276,15 +278,14 @@ def _compare(
 
 
 MOST = 1e-4
-"""Of an output's largest value: what float32 in place of float64 may move it by, and what a run may
-differ by."""
+"""Largest move of an output through float32 in place of float64, relative to its largest value."""
 
 Outputs = Callable[..., tuple[Tensor, ...]]
 
 
 @dataclass(frozen=True)
 class Float32Report:
-    """Tells whether in_float32 changed anything, and what."""
+    """The changes that :func:`in_float32` made, if any, as notes."""
 
     changed: bool
     notes: tuple[str, ...]
@@ -293,11 +294,11 @@ class Float32Report:
 def in_float32(
     graph: fx.GraphModule, own: Outputs, examples: Sequence[Tensor]
 ) -> tuple[fx.GraphModule, Outputs, Float32Report]:
-    """Computes half precision, float64 and what is quantised anew in every step in float32.
+    """Computes half precision, float64, and parts that round in every step, in float32.
 
-    ``own`` runs the model. Returns the graph, what gives the outputs that it should have, and what
-    was done. float64 stays where float32 would move the outputs by more than MOST, as for
-    times in seconds since 1970.
+    ``own`` runs the model. Returns the graph, a function that gives its expected outputs, and a
+    report. float64 stays where float32 would move the outputs by more than MOST, as for times in
+    seconds since 1970.
     """
     notes, changed = [], False
     if parts := graph.meta.get(IN_FLOATS, 0):
@@ -339,5 +340,5 @@ def in_float32(
 
 
 def _as_it_is(graph: fx.GraphModule) -> Outputs:
-    """The graph before the passes that follow change it."""
+    """Returns the graph's outputs as a function that later passes do not change."""
     return flat_outputs(copy.deepcopy(graph))

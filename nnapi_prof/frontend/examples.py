@@ -1,4 +1,4 @@
-"""Models in memory on examples: tensors, texts that say their shapes, sizes left open."""
+"""Run models in memory on examples: tensors, texts that state shapes, sizes left open."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from nnapi_prof.frontend.structure import flat_inputs
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
 
 SIZES = ((1, 224), (2, 32), (4, 7), (16, 16))
-"""Tried for the sizes of 0 that are left open: that of a first dimension, and of others."""
+"""Sizes tried for open dimensions (those of size 0): for a first dimension, and for others."""
 
 
 def runner(
     model: torch.nn.Module | ExportedProgram, call: Call, name: str
 ) -> Callable[[Sequence[Tensor]], object]:
-    """Runs a model on flat inputs."""
+    """Returns a function that runs a model on flat inputs."""
     if isinstance(model, ExportedProgram):
         exported = eager(model)
         return lambda tensors: exported(*tensors)
@@ -39,16 +39,16 @@ def runner(
 
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
-"""Arguments by position and by name; texts that say shapes may stand for tensors."""
+"""Arguments by position and by name; texts that state shapes may stand for tensors."""
 
 
 def leaves_of(call: Call) -> list[Tensor | str]:
-    """The tensors of a call, and the texts that stand for some."""
+    """Returns the tensors of a call, and the texts that stand for tensors."""
     return [leaf for leaf in pytree.tree_leaves(call) if isinstance(leaf, Tensor | str)]
 
 
 def with_tensors(call: Call, tensors: Sequence[Any]) -> Call:
-    """The call with these in the places of tensors and texts."""
+    """Returns the call with ``tensors`` in the places of its tensors and texts."""
     leaves, form = pytree.tree_flatten(call)
     values = iter(tensors)
     filled = [next(values) if isinstance(leaf, Tensor | str) else leaf for leaf in leaves]
@@ -63,7 +63,7 @@ def find_examples(
 ) -> tuple[list[InputSpec], tuple[Tensor, ...]]:
     """Finds the shape and type of each input, and tensors on which the model runs.
 
-    Sizes of 0 become the first of ``sizes`` at which the model runs and gives something.
+    Sizes of 0 become the first of ``sizes`` at which the model runs and returns no empty tensor.
     """
     texts = parse_input_specs([leaf for leaf in leaves if isinstance(leaf, str)])
     failed: Exception | None = None
@@ -109,7 +109,7 @@ def exported_module(
     examples: Sequence[Tensor],
     name: str,
 ) -> ExportedProgram:
-    """A module as an ExportedProgram, with the sizes open that are to be."""
+    """Exports a module, leaving open the sizes that ``specs`` leave open."""
     open_dims = [dict.fromkeys(spec.open_dims, Dim.AUTO) for spec in specs]
     args, by_name = with_tensors(call, examples)
     dynamic: Any = None

@@ -1,4 +1,4 @@
-"""ExportedProgram -> straight fx graph."""
+"""Turn an ExportedProgram into a straight fx graph."""
 
 from __future__ import annotations
 
@@ -32,22 +32,21 @@ _STATE = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 def straight_graph(
     program: ExportedProgram, examples: Sequence[Tensor], name: str, keep: bool = False
 ) -> fx.GraphModule:
-    """The program's graph on the shapes of ``examples``: placeholders, constants, ATen calls.
+    """Writes the program's graph for the shapes of ``examples``: inputs, constants, ATen calls.
 
-    Writing in place is made functional by PyTorch. With ``keep`` what depends on the values of
-    tensors becomes calls of functions (:class:`~nnapi_prof.graph.node.ScriptCall`). Raises
-    FrontendError where the program keeps state between runs or has no straight form (see
-    GraphTracer).
+    In-place writes become functional. With ``keep``, parts that depend on the values of tensors
+    become calls of functions (:class:`~nnapi_prof.graph.node.ScriptCall`). Raises FrontendError
+    where the program keeps state between runs or has no straight form (see GraphTracer).
     """
     with quiet_torch():
         _refuse_state(program, name)
         try:
             return _concretised(program, examples, name, keep)
-        except WritesToViews:  # slow, and decomposes more than is wanted: only where it must be
+        except WritesToViews:  # slow, and decomposes more than wanted: only if necessary
             program = program.run_decompositions({})
             _refuse_state(program, name)
             return _concretised(program, examples, name, keep)
-        except RuntimeError as error:  # of an operator that cannot run without data, say
+        except RuntimeError as error:  # such as of an operator that cannot run without data
             notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
             raise FrontendError(
                 f"{name} cannot become a graph: {essential_line(error)}{notes}"
@@ -64,7 +63,7 @@ def _refuse_state(program: ExportedProgram, name: str) -> None:
 
 
 def kept_buffers(program: ExportedProgram) -> dict[str, Tensor]:
-    """The buffers that a run of the program leaves changed to the next, as they are stored."""
+    """Returns the stored values of buffers that each run of the program changes for the next."""
     stored = {**program.state_dict, **program.constants}
     return {
         str(spec.target): stored[str(spec.target)]
@@ -74,7 +73,7 @@ def kept_buffers(program: ExportedProgram) -> dict[str, Tensor]:
 
 
 def _is_counter(program: ExportedProgram, buffer: str | None) -> bool:
-    """Whether a buffer that the program writes to holds integers that no output depends on."""
+    """Returns whether a written buffer holds integers that no output depends on."""
     value = program.state_dict.get(buffer or "")
     if not isinstance(value, Tensor) or value.is_floating_point():
         return False
@@ -130,9 +129,9 @@ def _user_input(tracer: GraphTracer, argument: Any, example_iter: Any) -> Any:
 def find_examples(
     program: ExportedProgram, specs: Sequence[InputSpec], name: str
 ) -> tuple[Tensor, ...]:
-    """Inputs of these shapes on which the program was seen to run: those that it was exported with,
-    which are what the model is for, else random ones. Ones or zeros everywhere show little: random
-    numbers go before them.
+    """Returns inputs of these shapes on which the program runs: those that it was exported with, as
+    they are typical of the model, else random ones. Constant inputs such as zeros show little, so
+    random ones are tried before them.
 
     Raises InputSpecError with PyTorch's essential line where it runs on neither.
     """
@@ -157,14 +156,14 @@ def find_examples(
 
 
 def _varies(value: Tensor) -> bool:
-    """Whether a tensor has several values, or only one element."""
+    """Returns whether a tensor has several distinct values, or only one element."""
     return value.numel() == 1 or bool((value != value.flatten()[0]).any())
 
 
 def _exported_with(
     program: ExportedProgram, specs: Sequence[InputSpec]
 ) -> tuple[Tensor, ...] | None:
-    """The inputs that were given to the export and saved with it, if they have these shapes."""
+    """Returns the example inputs that the export saved, if they have these shapes."""
     stored = [v for v in pytree.tree_leaves(program.example_inputs) if isinstance(v, Tensor)]
     shapes = [(tuple(v.shape), dtype_name(v.dtype)) for v in stored]
     if shapes != [(s.shape, s.dtype) for s in specs]:
@@ -177,13 +176,13 @@ def _is_tensor(argument: Any) -> bool:
 
 
 def eager(program: ExportedProgram) -> Callable[..., object]:
-    """The program in eager PyTorch, called with its tensor inputs alone, in the graph's order.
+    """Returns the program in eager PyTorch as a function of its tensor inputs, in graph order.
 
-    Keywords, nested inputs and the constants it was exported with are put back where they were.
+    Keywords, nesting and the constants it was exported with are restored.
     """
     try:
         module = program.module()
-    except SyntaxError as error:  # PyTorch writes names into Python code as they are
+    except SyntaxError as error:  # PyTorch writes names into Python code unescaped
         raise FrontendError(
             f"PyTorch cannot run the exported program ({error.msg}): a submodule's name with quotes"
             " or line breaks does that; rename it and export again"
@@ -219,7 +218,7 @@ def nested_arguments(program: ExportedProgram) -> Callable[[Sequence[Tensor]], t
 
 
 def tensor_inputs(program: ExportedProgram) -> list[fx.Node]:
-    """The placeholders of the inputs that are tensors, in order."""
+    """Returns the placeholders of the tensor inputs, in order."""
     names = {
         spec.arg.name
         for spec in program.graph_signature.input_specs
@@ -229,7 +228,7 @@ def tensor_inputs(program: ExportedProgram) -> list[fx.Node]:
 
 
 def stored_specs(program: ExportedProgram) -> tuple[InputSpec, ...]:
-    """The input shapes an exported program was traced with; a free dimension has its hint."""
+    """Returns the input shapes that a program was exported with; a free dimension has its hint."""
     values = [node.meta["val"] for node in tensor_inputs(program)]
     return tuple(InputSpec(tuple(map(_hint, v.shape)), dtype_name(v.dtype)) for v in values)
 
@@ -260,7 +259,7 @@ def check_specs(program: ExportedProgram, stated: Sequence[InputSpec], name: str
 
 
 def check_stored(program: ExportedProgram, name: str) -> None:
-    """Raises InputSpecError where the program takes what no device does, whatever it computes."""
+    """Raises InputSpecError where the program takes an input that no device supports."""
     for node, spec in zip(tensor_inputs(program), stored_specs(program), strict=True):
         if spec.dtype not in DTYPES:
             raise InputSpecError(
@@ -276,7 +275,7 @@ def check_stored(program: ExportedProgram, name: str) -> None:
 
 
 def check_open(program: ExportedProgram, specs: Sequence[InputSpec], name: str) -> None:
-    """Raises InputSpecError where ``specs`` leave open what the program was exported with."""
+    """Raises InputSpecError where ``specs`` leave a size open that the export fixed."""
     for index, (node, spec) in enumerate(zip(tensor_inputs(program), specs, strict=False)):
         sizes = node.meta["val"].shape
         for dim in spec.open_dims:
@@ -288,8 +287,8 @@ def check_open(program: ExportedProgram, specs: Sequence[InputSpec], name: str) 
 
 
 def check_sizes(program: ExportedProgram, specs: Sequence[InputSpec], name: str) -> None:
-    """Raises InputSpecError where the sizes of ``specs`` are not among those that the program was
-    exported for: their ranges, multiples, and which must be equal."""
+    """Raises InputSpecError where the sizes of ``specs`` violate the constraints of the export:
+    ranges, multiples and equal sizes."""
     values: dict[Any, int] = {}
     for node, spec in zip(tensor_inputs(program), specs, strict=True):
         for size, stated_size in zip(node.meta["val"].shape, spec.shape, strict=True):
