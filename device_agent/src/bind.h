@@ -4,9 +4,9 @@
 
 #include <dlfcn.h>
 
-/* Binds everything at once. On 32-bit Android RTLD_NOW is 0, and 2, musl's number for it, which is
- * compiled in where the agent is built without an NDK, is RTLD_GLOBAL there. Android binds at once
- * whatever it is told; RTLD_LAZY is 1 everywhere. */
+/* The dlopen mode that binds all symbols at once. musl's RTLD_NOW, compiled in if the agent is
+ * built without an NDK, is 2; on 32-bit Android RTLD_NOW is 0 and 2 is RTLD_GLOBAL. Android binds
+ * at once in every mode, and RTLD_LAZY is 1 everywhere. */
 #if defined(__LP64__) || defined(__GLIBC__)
 #define NP_BIND_NOW RTLD_NOW
 #else

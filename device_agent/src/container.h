@@ -1,5 +1,5 @@
-/* The container of PROTOCOL.md, section 2: a magic number, a version, and checksummed sections.
- * Views only: nothing is copied or allocated. */
+/* The container of PROTOCOL.md, section 2: a magic number, a version, and checksummed sections. All
+ * structures are views; nothing is copied or allocated. */
 #ifndef NP_CONTAINER_H
 #define NP_CONTAINER_H
 
@@ -26,35 +26,34 @@ struct np_container {
   uint32_t n_sections;
 };
 
-/* One section, in place. length is 0 for one that is absent. */
+/* One section, in place. length is 0 if it is absent. */
 struct np_section {
   const uint8_t *bytes;
   size_t length;
   int present;
 };
 
-/* Checks everything section 2 says of bytes[size], which must be aligned to 4 and outlive the
- * container. NP_BAD_ARGUMENT where it is not aligned, NP_BAD_REQUEST with the broken rule in
- * *why. */
+/* Opens bytes[size], which must be aligned to 4 and outlive the container, and checks all rules of
+ * section 2. NP_BAD_ARGUMENT if it is not aligned, NP_BAD_REQUEST with the broken rule in *why. */
 enum np_status np_container_open(const void *bytes, size_t size, enum np_container_kind kind,
                                  struct np_container *container, struct np_message *why);
 
-/* The same but for the checksum of one section, which is left for np_container_check: the bytes of
- * a section that is large are not read. */
+/* Does the same without the checksum of section `unread`, so that the bytes of a large section are
+ * not read; np_container_check checks it later. */
 enum np_status np_container_open_but(const void *bytes, size_t size, enum np_container_kind kind,
                                      const char *unread, struct np_container *container,
                                      struct np_message *why);
 
-/* Whether a section of an open container has the checksum that it says; an absent one has. */
+/* Checks the checksum of a section of an open container; an absent section passes. */
 enum np_status np_container_check(const struct np_container *container, const char *tag,
                                   struct np_message *why);
 
-/* Of bytes that were opened: how many sections there are, and the bytes of the header and the table
- * of sections, which has the checksums of all. */
+/* For bytes that were opened: the number of sections, and the size of the header with the table of
+ * sections, which contains all checksums. */
 uint32_t np_container_n_sections(const void *bytes);
 size_t np_container_table_bytes(const void *bytes);
 
-/* The section with a tag of four letters, from an open container. */
+/* Returns the section of an open container with a tag of four letters. */
 struct np_section np_container_find(const struct np_container *container, const char *tag);
 
 #endif

@@ -1,5 +1,5 @@
-/* Segments that run at once, each on a thread of its own, and how long they take alone and beside
- * each other (PROTOCOL.md, "Side by side"). */
+/* Measures how long segments take alone and at the same time, each on its own thread (PROTOCOL.md,
+ * "Side by side"). */
 #ifndef NP_CORUN_H
 #define NP_CORUN_H
 
@@ -16,31 +16,32 @@
 struct np_corun_lane {
   const struct np_step *step;
   struct np_fault fault; /* of its runs */
-  uint64_t cpu_mask;     /* that its thread keeps to; 0: as it is */
-  int on_cpu;            /* the CPU engine runs it, with so many threads */
+  uint64_t cpu_mask;     /* that its thread runs on; 0: unchanged */
+  int on_cpu;            /* the CPU engine runs it, with `threads` threads */
   uint32_t threads;
 };
 
-/* Where their samples go: columns of [n_lanes][room], n_runs of which are whole at any moment. */
+/* Destination of the samples: columns of [n_lanes][room], of which n_runs are complete at any
+ * moment. */
 struct np_corun_samples {
   uint32_t room;
   uint32_t *n_runs;
-  uint32_t *started_runs; /* unrecorded ones included */
-  uint32_t *lane;         /* that runs, or failed; the first on NNAPI while all run */
-  uint64_t *total_ns;     /* [room] the longest of the lanes' runs beside each other */
+  uint32_t *started_runs; /* including unrecorded ones */
+  uint32_t *lane;         /* that runs or failed; the first on NNAPI while all run */
+  uint64_t *total_ns;     /* [room] the longest of the lanes' simultaneous runs */
   uint64_t *alone_ns;
-  uint64_t *cpu_ns; /* CPU time that this process took for a run alone */
+  uint64_t *cpu_ns; /* CPU time of this process for a run alone */
   uint64_t *corun_ns;
 };
 
-/* One round: each lane alone, then all at once, n_runs recorded of each both times, after one that
- * is not and as many as take spin_ns. While all run, a lane that has its runs goes on until the
- * others have theirs. Simulated time is that of the simulator's lanes; a simulator without a phone
- * is real time.
+/* Runs one round: each lane alone, then all at once. Both times n_runs of each lane are recorded,
+ * after one unrecorded run and as many more as take spin_ns. While all run, a lane that has its
+ * runs continues until the others have theirs. Simulated time is that of the simulator's lanes;
+ * with a simulator that has no phone, time is real.
  *
- * NP_OK; a failed lane's status, with *samples->lane naming it and its fault in the lane: the
- * others end after the run that they are at; NP_NO_MEMORY where there is no thread to be had,
- * NP_BAD_ARGUMENT where there are more lanes than NP_MAX_CORUN or there is no room. */
+ * NP_OK; or a failed lane's status, with *samples->lane naming it and its fault in the lane: the
+ * others end after their current run; NP_NO_MEMORY if no thread could be made; NP_BAD_ARGUMENT if
+ * there are more than NP_MAX_CORUN lanes or there is no room. */
 enum np_status np_corun_round(struct np_corun_lane *lanes, uint32_t n_lanes, struct np_clock clock,
                               const struct np_simulator *simulator, uint64_t spin_ns,
                               uint32_t n_runs, const struct np_corun_samples *samples);

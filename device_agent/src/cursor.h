@@ -1,5 +1,5 @@
-/* A bounds-checked walk over 32-bit little-endian words. Reading past the end gives zeros and sets
- * `bad`, so that a parser may read a whole item and ask once. */
+/* A bounds-checked walk over 32-bit little-endian words. Reading past the end returns zeros and
+ * sets `bad`, so that a parser can read a whole item and check once. */
 #ifndef NP_CURSOR_H
 #define NP_CURSOR_H
 
@@ -14,7 +14,7 @@ struct np_cursor {
   const uint32_t *words; /* [n], not owned */
   size_t n;
   size_t at; /* the next word; never more than n */
-  int bad;   /* something was asked that lies past the end */
+  int bad;   /* a read went past the end */
 };
 
 static inline struct np_cursor np_cursor_over(const void *words, size_t n_bytes) {
@@ -25,7 +25,7 @@ static inline size_t np_cursor_left(const struct np_cursor *cursor) {
   return cursor->n - cursor->at;
 }
 
-/* The next n words, in place; NULL (and bad) where fewer are left. */
+/* Returns the next n words, in place; NULL (and bad) if fewer are left. */
 static inline const uint32_t *np_take_words(struct np_cursor *cursor, size_t n) {
   if (cursor->bad || n > np_cursor_left(cursor)) {
     cursor->bad = 1;
@@ -41,7 +41,7 @@ static inline uint32_t np_take_u32(struct np_cursor *cursor) {
   return word ? *word : 0;
 }
 
-/* Two words, low first. */
+/* Returns the next two words, the low one first. */
 static inline uint64_t np_take_u64(struct np_cursor *cursor) {
   const uint32_t *words = np_take_words(cursor, 2);
   return words ? (uint64_t)words[1] << 32 | words[0] : 0;

@@ -1,4 +1,5 @@
-/* What an engine is: who compiles and runs one model. nnapi.c and cpu.c each fill one table. */
+/* The interface of an engine, which compiles and runs models. nnapi_engine.c and cpu.c each
+ * implement it. */
 #ifndef NP_ENGINE_H
 #define NP_ENGINE_H
 
@@ -11,23 +12,24 @@
 
 #define NP_FOLDER_BYTES 512
 
-/* How a model is to be compiled and run; each engine takes what concerns it. */
+/* How to compile and run a model; each engine uses the options that concern it. */
 struct np_options {
   const char *accelerator; /* NULL leaves the choice to NNAPI */
   int32_t preference;      /* 0, 1, 2, or -1 for none */
   int32_t priority;        /* NNAPI's PriorityCode, 0 for its own */
   int relaxed;             /* fp32 may be computed as fp16 */
-  int half;                /* fp32 is computed as fp16 where the CPU engine can, however slowly */
+  int half;                /* fp32 is computed as fp16 where the CPU engine can, even if that is
+                              slow */
   int burst;
   int async;          /* start the computation, then wait for its event; not with burst */
-  int pointers;       /* hand NNAPI addresses, no shared memory */
-  int measure_timing; /* ask the driver for durations where it can tell them */
+  int pointers;       /* pass NNAPI addresses, no shared memory */
+  int measure_timing; /* ask the driver for durations if it can report them */
   uint32_t threads;   /* at least 1 */
-  uint32_t number;    /* of the segment, in what is told of it */
-  char cache_folder[NP_FOLDER_BYTES]; /* where drivers keep what they compiled, "": nowhere */
+  uint32_t number;    /* of the segment, for messages */
+  char cache_folder[NP_FOLDER_BYTES]; /* where drivers cache compiled models, "": nowhere */
 };
 
-/* Memory that an engine was given by `share`. */
+/* Memory that an engine got through `share`. */
 struct np_engine_memory;
 
 /* One input or output of a run. */
@@ -36,37 +38,37 @@ struct np_io {
   size_t n_bytes;
   uint32_t rank;
   const uint32_t *dims;                  /* [rank], all known */
-  const struct np_engine_memory *memory; /* what `data` is a part of, NULL: of nothing shared */
-  size_t offset;                         /* of `data` in it */
+  const struct np_engine_memory *memory; /* that contains `data`, NULL: not in shared memory */
+  size_t offset;                         /* of `data` in `memory` */
 };
 
 #define NP_NO_DURATION UINT64_MAX
 
-/* What the driver said of a run, NP_NO_DURATION where it said nothing. */
+/* Durations of a run as the driver reports them, NP_NO_DURATION where it does not. */
 struct np_durations {
   uint64_t hardware_ns;
   uint64_t driver_ns;
 };
 
-/* One failure of an engine: its own result code where it has any, and a sentence. */
+/* A failure of an engine: its own result code, if any, and a sentence. */
 struct np_fault {
   int has_code;
   int code;
-  int wrong_shape; /* an output came with another shape than the model's */
-  int is_changed;  /* an accelerator is not the one that it was when the request began */
+  int wrong_shape; /* an output's shape differs from the model's */
+  int is_changed;  /* an accelerator has changed since the request began */
   struct np_message why;
 };
 
-/* Of an engine that may let another one run the model: what became of that (library/fallback.h). */
+/* Whether another engine runs a model in this one's place (library/fallback.h). */
 struct np_stand_in;
 
-/* What became of a model: zero where an engine has nothing to tell. */
+/* Facts about a compiled model; zero where an engine does not report them. */
 struct np_engine_facts {
-  enum np_shm_kind memory;            /* in which inputs and outputs are handed over */
+  enum np_shm_kind memory;            /* kind in which inputs and outputs are passed */
   int has_kernels;                    /* the two counts are known */
   uint32_t n_xnnpack;                 /* operations of the lowered graph that XNNPACK computes */
   uint32_t n_portable;                /* those of our portable kernels */
-  const struct np_stand_in *stand_in; /* of the compiled model, NULL: there can be none */
+  const struct np_stand_in *stand_in; /* of the compiled model, NULL: the engine has no stand-in */
 };
 
 /* A compiled model of some engine. */
@@ -76,39 +78,38 @@ struct np_engine {
   const char *name;
   void *ctx; /* passed to compile */
 
-  /* Compiles a model, which must outlive the result. NP_OK with *compiled, to be freed with `free`;
-   * NP_UNSUPPORTED where the engine cannot run this model, with what it lacks in fault->why;
-   * any other status where compiling went wrong. */
+  /* Compiles a model, which must outlive the result. NP_OK with *compiled, which the caller frees
+   * with `free`; NP_UNSUPPORTED if the engine cannot run this model, with the reason in fault->why;
+   * any other status if compiling failed. */
   enum np_status (*compile)(void *ctx, const struct np_model *model,
                             const struct np_options *options, struct np_compiled **compiled,
                             struct np_fault *fault);
 
-  /* Runs once; inputs and outputs are in the order of the model's. This is what is timed. NP_OK, or
-   * any other status with the cause in *fault. An engine that `lingers` says NP_DEADLINE of a run
-   * that was given up, but may read and write the shared memory that it was told of still, and
-   * nothing that was handed over by its address alone; it is asked once more, without shared
-   * memory. */
+  /* Runs once; inputs and outputs are in the model's order. This call is what is timed. NP_OK, or
+   * any other status with the cause in *fault. An engine that `lingers` returns NP_DEADLINE for a
+   * run that it abandoned but that may still read and write the shared memory it was given, though
+   * nothing that was passed by address; the caller then runs it once more without shared memory. */
   int lingers;
   enum np_status (*run)(struct np_compiled *compiled, const struct np_io *inputs,
                         const struct np_io *outputs, struct np_fault *fault);
 
-  /* Releases what the last run left and tells its durations; is not timed. Optional: no durations,
-   * nothing to release. */
+  /* Releases what the last run left and returns its durations; is not timed. Optional: without it
+   * there are no durations and nothing to release. */
   void (*settle)(struct np_compiled *compiled, struct np_durations *durations);
 
-  /* Asks for durations from the next run on, as options->measure_timing does of all; 0 where it
-   * cannot tell them. Optional. */
+  /* Asks for durations from the next run on, as options->measure_timing does for all runs; returns
+   * 0 if there are none. Optional. */
   int (*ask)(struct np_compiled *compiled);
 
-  /* Tells what became of the model; *facts is zero before. Optional. */
+  /* Fills in facts about the model; *facts is zero before. Optional. */
   void (*describe)(const struct np_compiled *compiled, struct np_engine_facts *facts);
 
   void (*free)(struct np_compiled *compiled);
 
-  /* Takes memory that lies in a file, from its start on, to be named by inputs and outputs; the
-   * engine maps it for itself. NP_OK with *memory, to be given back with `unshare` after the
-   * compiled models that were run with it are freed; any other status where it does not take it.
-   * Optional, both or none: an engine without needs addresses only. */
+  /* Registers the first `size` bytes of a file as memory that inputs and outputs may refer to; the
+   * engine maps it for itself. NP_OK with *memory, which the caller gives back with `unshare` after
+   * the compiled models that ran with it are freed; any other status if the engine does not accept
+   * it. Optional, both or none: without them an engine needs addresses only. */
   enum np_status (*share)(void *ctx, int fd, size_t size, struct np_engine_memory **memory);
   void (*unshare)(void *ctx, struct np_engine_memory *memory);
 };

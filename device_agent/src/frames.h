@@ -1,5 +1,5 @@
-/* An action whose plans run many frames at once, through the runtime library's queue (PROTOCOL.md,
- * "Frames"). */
+/* Runs actions whose plans process many frames at once, through the runtime library's queue
+ * (PROTOCOL.md, "Frames"). */
 #ifndef NP_FRAMES_H
 #define NP_FRAMES_H
 
@@ -11,17 +11,16 @@
 
 struct np_frames;
 
-/* Compiles the action's plans, and runs each alone, one frame after the other, for what its frames
- * are compared with. `simulator` is NULL in real time. Stage and segment are told in view->record,
- * and a failure in its fault; the status is the engine's. What is made is to be closed also then.
- */
+/* Compiles the action's plans and runs each alone, one frame after the other, to get the outputs
+ * that its frames are compared with. `simulator` is NULL in real time. Writes stage and segment to
+ * view->record, and a failure to its fault; the status is the engine's. The caller closes *frames
+ * even after a failure. */
 enum np_status np_frames_open(const struct np_session *session, const struct np_action *action,
                               struct np_simulator *simulator, struct np_lane_cpus cpus,
                               const struct np_record_view *view, struct np_frames **frames);
 
-/* Runs a share of the action's frames, at most action->in_flight of them at once, and records them
- * behind those that are there. A frame that fails is recorded as such, and the others go on:
- * NP_OK. */
+/* Runs a share of the action's frames, at most action->in_flight of them at once, and appends them
+ * to the record. A failed frame is recorded as such, and the others continue: NP_OK. */
 enum np_status np_frames_round(struct np_frames *frames, struct np_clock clock,
                                const struct np_record_view *view);
 

@@ -1,4 +1,4 @@
-/* Pieces of a JSON line: for result.c only. */
+/* Builds a JSON line piece by piece: for result.c only. */
 #ifndef NP_JSON_LINE_H
 #define NP_JSON_LINE_H
 
@@ -6,9 +6,8 @@
 
 #include "result.h"
 
-/* Each adds a piece to the line being made; commas between members are put where they belong. A key
- * of NULL adds an element of an array. Integers of -1 given to np_json_known become null, and so do
- * strings that are NULL. */
+/* Each adds a piece to the line, with a comma where one is needed. A NULL key adds an element of an
+ * array. -1 given to np_json_known becomes null, and so does a NULL string. */
 void np_json_open(struct np_answers *line, const char *key, char bracket);
 void np_json_close(struct np_answers *line, char bracket);
 void np_json_string(struct np_answers *line, const char *key, const char *text);

@@ -1,4 +1,4 @@
-/* An action of a group that runs: its process, its rounds, and what the device tells meanwhile. */
+/* A running action of a group: its process, its rounds, and readings of the device. */
 #ifndef NP_MEMBER_H
 #define NP_MEMBER_H
 
@@ -10,43 +10,43 @@ struct np_member {
   const struct np_action *action;
   struct np_record_view view;
   struct np_child child;
-  int runs;                  /* its process is there, its line is not written */
-  int is_held;               /* a driver may be sick: its line is not written yet */
-  struct np_driver *doubted; /* which: that failed it; NULL: any that NNAPI may have chosen */
-  struct np_process_end end; /* what the line will say */
+  int runs;                  /* its process exists, its line is not written */
+  int is_held;               /* its line is held back because a driver may be sick */
+  struct np_driver *doubted; /* the driver that failed it; NULL: any that NNAPI may have chosen */
+  struct np_process_end end; /* contents of the line */
   uint32_t turns;
-  uint32_t limit_ms; /* of the turn */
-  uint64_t cpu_mask; /* whose clocks are read */
-  int64_t memory_kb; /* -1: any */
+  uint32_t limit_ms; /* of the current turn */
+  uint64_t cpu_mask; /* CPUs whose clocks are read */
+  int64_t memory_kb; /* -1: no limit */
   struct np_readings before;
   struct np_readings after;
   uint32_t n_rounds;
   struct np_round *rounds; /* [np_all_rounds] */
-  struct np_round *round;  /* that is being run, NULL: none */
-  uint32_t runs_before;    /* it */
-  uint64_t seen_ns;        /* its clock when its last turn ended */
+  struct np_round *round;  /* the current one, NULL: none */
+  uint32_t runs_before;    /* number of runs before it */
+  uint64_t seen_ns;        /* its clock at the end of its last turn */
 };
 
-/* For np_child_start; ctx is the member. */
+/* Performs the action in its process, for np_child_start; ctx is the member. */
 int np_member_perform(void *ctx, struct np_link *link);
 
-/* Reads the device now, where /sys is the device's. */
+/* Reads the device now, if /sys describes it. */
 void np_member_read(const struct np_member *member, struct np_readings *readings);
 
-/* Sets `after` when its process is over, and of a simulated phone `before`, too. */
+/* Sets `after` once the process has ended, and for a simulated phone also `before`. */
 void np_member_read_last(struct np_member *member);
 
-/* A round begins, which repeats another one (NP_NONE: none), or ends, if one is being run. */
+/* Begin a round, which repeats another one (NP_NONE: none); end the current round, if any. */
 void np_member_open_round(struct np_member *member, uint32_t repeats);
 void np_member_close_round(struct np_member *member);
 
-/* Samples belong to rounds, whatever a driver has scribbled over the record. */
+/* Makes the numbers of samples and rounds consistent, whatever a driver wrote over the record. */
 void np_member_reconcile(struct np_member *member);
 
-/* Ends what is left of a member when its line is written, or never will be. */
+/* Releases the rest of a member once its line is written, or never will be. */
 void np_member_drop(struct np_member *member);
 
-/* Memory that an action's process may have, in kB; -1: any. */
+/* Returns the memory limit of an action's process, in kB; -1: none. */
 int64_t np_member_memory(const struct np_action *action);
 
 #endif

@@ -8,13 +8,13 @@
 #include "np_graph.h"
 #include "np_status.h"
 
-/* Bytes of somebody else. */
+/* A view of bytes, not owned. */
 struct np_bytes {
   const uint8_t *data;
   size_t length;
 };
 
-/* A constant that stands in a numbered buffer. */
+/* A constant that is stored in a numbered buffer. */
 struct np_buffer_use {
   uint32_t operand;
   uint32_t buffer;
@@ -29,35 +29,34 @@ struct np_model {
   struct np_buffer_use *uses;
   uint32_t n_uses;
   uint32_t n_buffers;    /* one more than the largest buffer number used */
-  struct np_bytes bytes; /* what it was read from */
+  struct np_bytes bytes; /* the serialized model */
 };
 
 /* Reads a model from bytes[length], which must be aligned to 4 and outlive it.
  *
  * Checks every count, index and length, that values have their operands' sizes, that an operand has
  * at most one origin (input, value or operation), that outputs are written, and that channel scales
- * fit their operands. What an operation
- * demands of its operands is the engines' to check. The caller frees *model with np_model_free also
- * after a failure. NP_BAD_ARGUMENT where not aligned, NP_NO_MEMORY, or NP_BAD_REQUEST with the
- * broken rule in *why. */
+ * fit their operands. Engines check the operands of each operation. The caller frees *model with
+ * np_model_free, even after a failure. NP_BAD_ARGUMENT if not aligned, NP_NO_MEMORY, or
+ * NP_BAD_REQUEST with the broken rule in *why. */
 enum np_status np_model_open(const void *bytes, size_t length, struct np_model *model,
                              struct np_message *why);
 
 /* Points the constants in numbered buffers at buffers[n_buffers], which must outlive the model.
- * NP_BAD_REQUEST where a constant does not fit its buffer. */
+ * NP_BAD_REQUEST if a constant does not fit its buffer. */
 enum np_status np_model_bind(struct np_model *model, const struct np_bytes *buffers,
                              uint32_t n_buffers, struct np_message *why);
 
 void np_model_free(struct np_model *model);
 
-/* An input or output of a segment: which tensor it is. */
+/* The tensor that is an input or output of a segment. */
 struct np_port {
   uint32_t tensor;
-  uint32_t order; /* 0: the tensor lies as the model's operand */
+  uint32_t order; /* 0: the tensor has the layout of the model's operand */
 };
 
-/* Whether a tensor may stand for a model's operand; a dimension of 0 in the model is any, and so is
- * a tensor operand of rank 0. */
+/* Returns whether a tensor may be used for a model's operand; a dimension of 0 in the model matches
+ * any, and a tensor operand of rank 0 any shape. */
 int np_port_fits(int32_t type, uint32_t rank, const uint32_t *dims,
                  const struct np_operand *operand);
 

@@ -19,13 +19,13 @@ struct np_nnapi {
   void *handle;
   enum np_door door;
   char path[512];
-  const char *file; /* of the path */
+  const char *file; /* name within `path` */
   struct np_nnapi_table table;
-  _Atomic uint32_t n_unshared; /* memories that were given back */
+  _Atomic uint32_t n_unshared; /* number of memories that were given back */
 };
 
-/* Finds an accelerator by name, or by what np_nnapi_accelerators calls it. NP_MISSING with the
- * names there are in *why; NP_UNSUPPORTED where the library cannot name accelerators. */
+/* Finds an accelerator by its name or the name that np_nnapi_accelerators gives it. NP_MISSING with
+ * the known names in *why; NP_UNSUPPORTED if the library cannot name accelerators. */
 enum np_status np_nnapi_find(const struct np_nnapi *nnapi, const char *name,
                              ANeuralNetworksDevice **device, struct np_message *why);
 

@@ -1,5 +1,5 @@
-/* The clock and the core that runs have: whether the clock has risen to where it stays, and whether
- * either changed within a round. Read between runs, never within one. */
+/* Watches the CPU's clock and the core that runs use: whether the clock has settled, and whether
+ * either changed within a round. Reads them between runs, never within one. */
 #ifndef NP_PACE_H
 #define NP_PACE_H
 
@@ -9,45 +9,45 @@
 #include "sysfs.h"
 #include "timing.h"
 
-/* What was seen of a round; zero is nothing. */
+/* Observations of a round; zero: none. */
 struct np_pace_facts {
-  int64_t first_khz, last_khz; /* 0 unknown */
+  int64_t first_khz, last_khz; /* 0: unknown */
   int64_t least_khz, most_khz;
-  uint64_t cpus; /* of the first 64, those that it was seen on */
+  uint64_t cpus; /* those of the first 64 that it was seen on */
   uint32_t n_looks;
 };
 
-/* One process's: level_khz is the highest clock that it ever saw. */
+/* The watch of a process; level_khz is the highest clock that it ever saw. */
 struct np_pace_watch {
   const struct np_sysfs *sysfs;         /* of a real device, else NULL */
   const struct np_simulator *simulator; /* of a simulated phone, else NULL */
-  int is_odd; /* it read a clock that cannot be: none is believed any more */
+  int is_odd;                           /* it read an impossible clock: none is trusted any more */
   int64_t level_khz;
-  int64_t goal_khz;    /* what that was at np_pace_begin */
-  int64_t highest_khz; /* since np_pace_begin, and when it rose last, in ns of being busy */
+  int64_t goal_khz;    /* level_khz at np_pace_begin */
+  int64_t highest_khz; /* since np_pace_begin, and when it last rose, in ns of busy time */
   uint64_t risen_ns;
-  int64_t first_khz; /* that was read, and whether another was since */
+  int64_t first_khz; /* first clock read, and whether a different one followed */
   int moves;
   struct np_pace_facts *facts;
 };
 
-/* Whether the clock can be read, and was seen to move: one that always tells the same may be stuck.
- */
+/* Returns whether the clock can be read and has been seen to change: a constant one may be
+ * stuck. */
 int np_pace_tells(struct np_pace_watch *watch);
 
-/* Before runs that are waited for to settle. */
+/* Begins a phase of runs that lasts until the clock settles. */
 void np_pace_begin(struct np_pace_watch *watch);
 
-/* The watch as timing.h wants it: settled where the clock is within 3 % of the highest that is
- * allowed or that this process has seen, or has not risen for NP_FLAT_NS; where it cannot be read,
- * always; so it is where it read a clock that is far beyond what is allowed. A simulated CPU need
- * not run something short as often as it takes. */
+/* Returns the watch for timing.h. The clock counts as settled if it is within 3 % of the highest
+ * clock that is allowed or that this process has seen, or has not risen for NP_FLAT_NS; always if
+ * it cannot be read, or if it read far more than is allowed. A simulated CPU can be kept busy
+ * without repeating a short run that often. */
 struct np_pace np_pace_of(struct np_pace_watch *watch, int on_cpu);
 
 #define NP_FLAT_NS UINT64_C(40000000)
 
-/* Whether in a round the clock moved by more than 3 %, or stood lower by that than the highest that
- * the process has seen (0: not asked), or, where cores count, another core took over. */
+/* Returns whether in a round the clock moved by more than 3 %, or was that much below level_khz,
+ * the highest that the process has seen (0: not checked), or, if cores_count, the core changed. */
 int np_pace_moved(const struct np_pace_facts *facts, int64_t level_khz, int cores_count);
 
 #endif

@@ -1,5 +1,5 @@
-/* What the NNAPI library says of itself, asked in a process of its own: a vendor's library may
- * crash or hang as soon as it is opened. */
+/* Queries the NNAPI library in a separate process, since a vendor's library may crash or hang as
+ * soon as it is opened. */
 #ifndef NP_PROBE_H
 #define NP_PROBE_H
 
@@ -23,7 +23,7 @@ struct np_probe {
   int opened;
   int stalled; /* it did not answer in time: a driver hangs */
   int simulated;
-  struct np_message error; /* "" where nothing went wrong */
+  struct np_message error; /* "": none */
   int broken_phone;        /* the error is that a simulated phone's description cannot be read */
   char library[512];
   enum np_door door;
@@ -31,25 +31,25 @@ struct np_probe {
   char identity[160];
   char properties[NP_N_PROPERTIES][256];  /* of the simulated phone */
   struct np_readings readings;            /* of the simulated phone */
-  int64_t cores;                          /* of the simulated phone, -1 where it does not say */
+  int64_t cores;                          /* of the simulated phone, -1: unknown */
   enum np_half half;                      /* of the CPU */
-  uint8_t absent[NP_PROBE_MAX_FUNCTIONS]; /* per function of NNAPI */
+  uint8_t absent[NP_PROBE_MAX_FUNCTIONS]; /* for each function of NNAPI */
   uint32_t n_accelerators;
   struct np_accelerator accelerators[NP_PROBE_MAX_ACCELERATORS];
 };
 
-/* Opens a library (NULL: NNAPI's own name) in a child process and describes it in *probe. What goes
- * wrong is in probe->error, a crash or a hang too. NP_OK, or NP_IO or NP_NO_MEMORY with *why where
- * no child could be made. */
+/* Opens a library (NULL: NNAPI's usual one) in a child process and describes it in *probe. Errors,
+ * including a crash or a hang, go to probe->error. NP_OK, or NP_IO or NP_NO_MEMORY with *why if no
+ * child could be made. */
 enum np_status np_probe_library(const char *library, struct np_probe *probe,
                                 struct np_message *why);
 
-/* An accelerator of this name in a list, NULL: none. */
+/* Finds the accelerator with a name in a list, NULL: none. */
 const struct np_accelerator *np_probe_find(const struct np_accelerator *list, uint32_t n,
                                            const char *name);
 
-/* Whether the accelerators of a request's beginning that an action needs (NNAPI's choice needs all)
- * are the same in this process, which lists its own; what is another goes to *why. */
+/* Returns whether the accelerators that an action needs (NNAPI's choice needs all) are still the
+ * same in this process as when the request began; writes the difference to *why. */
 int np_probe_is_same(const struct np_probe *before, const struct np_nnapi *nnapi,
                      const struct np_bundle *bundle, struct np_message *why);
 
