@@ -1,12 +1,12 @@
-"""The cost model of one model on one device: what any region would take on any target.
+"""Cost model of one model on one device: the latency of any region on any target.
 
 It is fitted from everything measured there: units alone, chains, whole regions. A region measured
-whole answers with its own latency; any other with the sum of
-:mod:`nnapi_prof.costs.model.regression`. Each answer has a standard deviation: of a measurement the
-median's, of a sum the fit's.
+whole has its own latency; any other region the sum of
+:mod:`nnapi_prof.costs.model.regression`. Each latency has a standard deviation: that of the median
+for a measurement, that of the fit for a sum.
 
-A unit may have been measured under one of an accelerator's preferences only, where a sample of
-units showed nothing to be had from the others: it is inferred there, by the sample's ratio.
+A unit may have been measured under only one of an accelerator's preferences, where a sample of
+units showed no gain under the others: there it is inferred, by the ratio of the sample.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from nnapi_prof.graph.unit import Unit, UnitGraph
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """A processor: rates of arithmetic and of memory, and a fixed price for each operation."""
+    """Roofline of a processor: rates of arithmetic and memory, and a fixed price per operation."""
 
     macs_per_ns: float
     bytes_per_ns: float
     operation_ns: float
 
     def unit_ns(self, graph: UnitGraph, unit: Unit) -> float:
-        """max(arithmetic, memory) + one fixed price for each node of the unit, in ns."""
+        """Returns max(arithmetic, memory) + a fixed price for each node of the unit, in ns."""
         names = dict.fromkeys((*unit.inputs, *unit.outputs))
         moved = sum(graph.values[name].n_bytes for name in names) + unit.constant_bytes
         work = max(unit.macs / self.macs_per_ns, moved / self.bytes_per_ns)
         return work + self.operation_ns * max(1, len(unit.nodes))
 
     def region_ns(self, graph: UnitGraph, units: Iterable[int]) -> float:
-        """Sum over units: operations run one after the other and share nothing."""
+        """Returns the sum over units, which run one after the other and share nothing, in ns."""
         return sum(self.unit_ns(graph, graph.units[index]) for index in units)
 
 
@@ -70,22 +70,22 @@ PHONE_CPU = Roofline(
     # assumed: eager PyTorch's dispatch of one operator on a phone core
     operation_ns=10_000.0,
 )
-"""A phone's CPU as eager PyTorch uses it."""
+"""Phone CPU as eager PyTorch uses it."""
 
 
 MOST_NOISE = 0.1
-"""Worse than this a device would have to be measured again rather than believed."""
+"""Largest noise assumed: a noisier device should be measured again."""
 NINE_TENTHS = 1.645
 """Normal quantile: nine of ten errors stay within this many standard deviations."""
 UNKNOWN = 3.0
-"""Taken for the relative error of what nobody knows the error of."""
+"""Relative error assumed for estimates whose error is unknown."""
 CACHE_BYTES = 1 << 20
-"""Regions that bring more than this through the cache find it cold (assumed: a core's own share on
+"""Bytes moved through the cache above which a region finds it cold (assumed: a core's own share on
 phones and desktops alike)."""
 
 
 def cold_bytes(graph: UnitGraph, units: Iterable[int]) -> int:
-    """Bytes of weights and of outputs of some units, each unit for itself."""
+    """Returns the bytes of weights and outputs of some units, summed over units."""
     return sum(
         graph.units[u].constant_bytes
         + sum(graph.values[name].n_bytes for name in graph.units[u].outputs)
@@ -95,13 +95,13 @@ def cold_bytes(graph: UnitGraph, units: Iterable[int]) -> int:
 
 @dataclass(frozen=True)
 class CompileModel:
-    """Answers what compiling takes; made by :func:`nnapi_prof.costs.model.fit.fit_compiling`. Most
-    never ask: what it fits, it fits when somebody does.
+    """Model of compile times, made by :func:`nnapi_prof.costs.model.fit.fit_compiling`. It is
+    fitted on first use, as most callers never need it.
 
         compile time = fixed + sum of unit parts
 
-    per accelerator: its preferences compile the same operations, and are fitted together. The CPU
-    engine's set-up is no compilation and counts as none.
+    for each accelerator, whose preferences compile the same operations and are fitted together. The
+    CPU engine's set-up does not count as compilation.
     """
 
     samples: Mapping[str, Sequence[RegionSample]] = field(default_factory=dict, repr=False)
@@ -111,39 +111,39 @@ class CompileModel:
 
     @cached_property
     def fits(self) -> Mapping[str, TargetFit]:
-        """Accelerator -> its terms; of the transfers none."""
+        """Accelerator -> its fit, without transfers."""
         return {name: fit_target(own, on_cpu=False) for name, own in self.samples.items()}
 
     def fixed_ns(self, target: Target) -> float:
-        """Returns the fixed cost of each region on a target, whatever it computes."""
+        """Returns the fixed compile time of a region on a target, in ns."""
         fitted = self.fits.get(target.accelerator or "")
         return fitted.overhead_ns if fitted is not None else 0.0
 
     def unit_ns_on(self, target: Target) -> Mapping[str, float]:
-        """Returns signature -> a unit's part on a target; nothing of what was never compiled."""
+        """Returns signature -> a unit's part on a target in ns, for units that were compiled."""
         fitted = self.fits.get(target.accelerator or "")
         return {} if fitted is None else fitted.unit_ns
 
 
 @dataclass(frozen=True, slots=True)
 class RegionCost:
-    """A region's latency. ``measured``: of this very region; ``estimated``: static model's."""
+    """Latency of a region: ``measured`` whole, ``estimated`` by the static model, or a sum."""
 
     ns: float
     measured: bool = False
     estimated: bool = False
     sigma_ns: float = 0.0
-    """Standard deviation; of an estimate unknown, and 0."""
+    """Standard deviation; 0 where it is unknown."""
 
 
 def slack_of(fitted: TargetFit, most_units: int, noise: float) -> float:
-    """Returns the relative standard deviation by which sums of so many units may be too high: the
-    fit's, without what noise adds to it, which can never be had."""
+    """Returns the relative standard deviation by which sums of so many units may be too high: that
+    of the fit, less the part due to noise, which no plan can gain."""
     return math.sqrt(max(0.0, fitted.gain_of(most_units) ** 2 - noise**2))
 
 
 class TabulatedCosts(ABC):
-    """The base of what knows the costs of regions: a table, and how sure it is."""
+    """Base class of region costs that come from a table, with standard deviations."""
 
     graph: UnitGraph
     targets: tuple[Target, ...]
@@ -151,7 +151,7 @@ class TabulatedCosts(ABC):
     @property
     @abstractmethod
     def table(self) -> CostTable:
-        """All of it as one value: what the partitioner takes."""
+        """All costs as one value, for the partitioner."""
 
     def unit_cost(self, unit_index: int, target: Target) -> float | None:
         """Returns a unit's marginal cost in ns within a region, caches cold, without overhead and
@@ -159,11 +159,11 @@ class TabulatedCosts(ABC):
         return self.table.unit_cost(unit_index, target)
 
     def price(self, target: Target) -> Price:
-        """Returns what ``target`` charges beside its operations; FREE where it charges nothing."""
+        """Returns a target's invocation and transfer prices; FREE where the table lacks it."""
         return self.table.price(target)
 
     def overhead(self, target: Target) -> float:
-        """Returns the cost of one invocation in ns, whatever it computes."""
+        """Returns the fixed cost of one invocation in ns."""
         return self.price(target).invocation_ns
 
     def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
@@ -172,7 +172,7 @@ class TabulatedCosts(ABC):
         return in_bytes * price.ns_per_in_byte + out_bytes * price.ns_per_out_byte
 
     def boundary_ns(self, region: frozenset[int], target: Target) -> float:
-        """:meth:`transfer` of a region."""
+        """Returns the cost of moving a region's inputs and outputs in ns, like :meth:`transfer`."""
         counted, size = self.table.border_bytes, self.graph.values
         entering, leaving = (
             sum(counted.get(name, size[name].n_bytes) for name in side)
@@ -181,9 +181,9 @@ class TabulatedCosts(ABC):
         return self.transfer(target, entering, leaving)
 
     def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
-        """Returns the latency of a region run as one on ``target``; None where it cannot run there.
+        """Returns the latency of a region run whole on ``target``; None where it cannot run there.
 
-        A region that was tried whole and did not run cannot run, whatever its units do alone.
+        A region that was tried whole and did not run cannot run, even if its units run alone.
         Conversions between formats are not included.
         """
         region = frozenset(units)
@@ -203,7 +203,7 @@ class TabulatedCosts(ABC):
 
     @abstractmethod
     def whole_cost(self, region: frozenset[int], target: Target, ns: float) -> RegionCost:
-        """Returns the cost of a region that ran, or was estimated, whole."""
+        """Returns the cost of a region that was measured or estimated whole."""
 
     def sum_sigma_ns(self, region: frozenset[int], target: Target, ns: float) -> float:
         """Returns the standard deviation of a region's cost that is the sum of its parts; 0 where
@@ -213,31 +213,31 @@ class TabulatedCosts(ABC):
 
 @dataclass
 class CostModel(TabulatedCosts):
-    """Answers what regions of ``graph`` cost; made by :func:`nnapi_prof.costs.model.fit.fit`."""
+    """Costs of regions of ``graph``, made by :func:`nnapi_prof.costs.model.fit.fit`."""
 
     graph: UnitGraph
     targets: tuple[Target, ...]
-    """CPU first, then accelerators by name, "auto" behind them (of equals the first is chosen, and
-    a name says more), then HOST where a unit needs it. All but HOST have at least one latency."""
+    """CPU first, then accelerators by name, then "auto" (the first of equals is chosen, and a name
+    says more), then HOST where a unit needs it. All but HOST have at least one latency."""
     fits: Mapping[Target, TargetFit] = field(repr=False)
     refusals: Mapping[tuple[int, Target], str] = field(repr=False)
-    """(unit, target) -> why the unit cannot run there, as a sentence."""
+    """(unit, target) -> reason, as a sentence, why the unit cannot run there."""
     partial: frozenset[Target] = frozenset()
-    """Targets on which some units were never tried, for a trial showed them to lie far behind: of
-    these, regions that were measured are all that there is."""
+    """Targets on which some units were never tried, since a trial showed that they are far slower:
+    there, only regions that were measured have costs."""
     simulated: bool = False
     copy_ns_per_byte: float = 0.0
-    """Of copies between an app's buffers and memory that accelerators share; 0 where no row tells.
-    What the CPU alone reads and writes stays in place."""
+    """Cost of copies between an app's buffers and memory shared with accelerators; 0 where no row
+    has it. Inputs and outputs that only the CPU uses are not copied."""
     compiling: CompileModel = field(default_factory=CompileModel, repr=False)
     filled: Mapping[tuple[int, Target], Estimate] = field(default_factory=dict, repr=False)
     """Estimates of units that were not measured on a target."""
     prices: Mapping[Target, Price] = field(default_factory=dict, repr=False)
-    """Of targets on which nothing of this model was measured."""
+    """Prices of targets on which nothing of this model was measured."""
     compiled: Mapping[CostedRegion, float] = field(default_factory=dict, repr=False)
-    """ns of regions that a simulator estimated whole; infinite where it takes them not."""
+    """Region that a simulator estimated whole -> ns; infinite where the simulator rejects it."""
     border_bytes: Mapping[str, int] = field(default_factory=dict, repr=False)
-    """As :attr:`CostTable.border_bytes`."""
+    """See :attr:`CostTable.border_bytes`."""
     _host_ns: Mapping[int, float] = field(default_factory=dict, repr=False)
     _whole: Mapping[CostedRegion, Measurement] = field(default_factory=dict, repr=False)
 
@@ -286,7 +286,7 @@ class CostModel(TabulatedCosts):
 
     @cached_property
     def _whole_ns(self) -> Mapping[CostedRegion, float]:
-        """Regions that were measured, or compiled, whole -> ns; infinite where one did not run."""
+        """Region measured, or simulated, whole -> ns; infinite where it did not run."""
         measured = {
             place: row.latency_ns if row.usable else math.inf
             for place, row in self._whole.items()
@@ -306,10 +306,12 @@ class CostModel(TabulatedCosts):
 
     @cached_property
     def noise(self) -> float:
-        """Relative standard deviation of one measurement repeated at another time, as far as it
-        shows: what sums are off by on the targets that they fit best (their lower quartile), for
-        what a driver joins or a cache loses adds to it on the others. Simulated phones repeat
-        themselves."""
+        """Relative standard deviation of one measurement repeated at another time.
+
+        It is estimated from the errors of sums on the targets that they fit best (the lower
+        quartile): on the others, fusion by the driver and cold caches add to the errors. Simulated
+        phones repeat their latencies.
+        """
         if self.simulated:
             return LEAST_SPREAD
         spreads = [
@@ -319,7 +321,7 @@ class CostModel(TabulatedCosts):
 
     @property
     def residuals(self) -> dict[Target, tuple[float, ...]]:
-        """(predicted by the sum - measured) / measured of every row, per target."""
+        """Target -> (predicted by the sum - measured) / measured of every row."""
         return {target: fitted.residuals for target, fitted in self.fits.items()}
 
     def whole_cost(self, region: frozenset[int], target: Target, ns: float) -> RegionCost:
@@ -336,7 +338,7 @@ class CostModel(TabulatedCosts):
         return own + math.hypot(*errors) / NINE_TENTHS
 
     def compile_times(self, targets: tuple[Target, ...]) -> CompileTimes:
-        """Returns what compiling takes on some targets."""
+        """Returns the compile times on some targets."""
         units = self.graph.units
         fitted = [self.compiling.unit_ns_on(target) for target in targets]
         return CompileTimes(
@@ -354,8 +356,7 @@ class CostModel(TabulatedCosts):
         )
 
     def copies_ns(self) -> dict[str, float]:
-        """Returns each input and output of the graph with what it takes to copy it; nothing where
-        that is unknown."""
+        """Returns input or output of the graph -> ns to copy it; empty where that is unknown."""
         if not self.copy_ns_per_byte:
             return {}
         values = self.graph.values
@@ -365,8 +366,8 @@ class CostModel(TabulatedCosts):
         }
 
     def with_copies(self, plan: Plan) -> Plan:
-        """The plan with what it takes to copy the graph's inputs and outputs that an accelerator
-        reads or writes."""
+        """Returns the plan with the time to copy those inputs and outputs of the graph that an
+        accelerator reads or writes."""
         copied = set[str]().union(
             *(
                 name
@@ -379,17 +380,17 @@ class CostModel(TabulatedCosts):
         return replace(plan, copies_ns=total)
 
     def unit_error(self, unit_index: int, target: Target) -> float:
-        """Standard error of :meth:`unit_cost` in ns; 0 where none is known."""
+        """Returns the standard error of :meth:`unit_cost` in ns; 0 where it is unknown."""
         fitted = self.fits.get(target)
         signature = self.graph.units[unit_index].signature
         return 0.0 if fitted is None else fitted.errors.get(signature, 0.0)
 
     def inferred(self, unit_index: int, target: Target) -> bool:
-        """Whether the unit was not measured alone on ``target``, but on another preference."""
+        """Returns whether the unit was not measured alone on ``target``, but has a cost there."""
         return (frozenset((unit_index,)), target) not in self._whole and (
             self.unit_cost(unit_index, target) is not None
         )
 
     def whole(self, units: Iterable[int], target: Target) -> Measurement | None:
-        """The measurement of this very region, if there is one, whatever its status."""
+        """Returns the measurement of exactly this region, of any status; None without one."""
         return self._whole.get((frozenset(units), target))

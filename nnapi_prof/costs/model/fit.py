@@ -1,7 +1,7 @@
-"""Measurements of one device -> the cost model of a graph, target by target.
+"""Fit the cost model of a graph to measurements of one device, target by target.
 
-A row tells of a region of the graph where its units stand to each other as they did in the model
-that was measured (:class:`RegionMatcher`).
+A row applies to a region of the graph whose units are connected as they were in the model that was
+measured (:class:`RegionMatcher`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ UnitSet = tuple[int, ...]
 
 
 def chains(graph: UnitGraph, length: int) -> Iterator[UnitSet]:
-    """Paths of ``length`` units where each reads the only value of the one before, alone.
+    """Yields paths of ``length`` units where each is the only reader of the only value before it.
 
-    A value that somebody else reads too, or that the model returns, ends a chain: such a region
-    would have to give it back, and tell nothing of what joining saves. Only the last value leaves
-    a chain, so no unit outside can stand between two of its units.
+    A value that another unit reads too, or that the model returns, ends a chain: a region would
+    have to output it, and would not show what joining saves. Only the last value leaves a chain, so
+    no unit outside can be between two of its units.
     """
     joined: dict[int, int] = {}
     for unit in graph.units:
@@ -48,7 +48,7 @@ def chains(graph: UnitGraph, length: int) -> Iterator[UnitSet]:
 
 
 class RegionMatcher:
-    """Finds measured regions in ``graph``; keeps region signatures, which are not cheap."""
+    """Matcher that finds measured regions in ``graph`` and caches the expensive signatures."""
 
     def __init__(self, graph: UnitGraph) -> None:
         self._graph = graph
@@ -62,7 +62,7 @@ class RegionMatcher:
                 self._chains[self._members(chain)].append(chain)
 
     def signature(self, region: Iterable[int]) -> str:
-        """The key of a region in the cost table; of a single unit, the unit's own."""
+        """Returns the key of a region in the cost table; for a single unit, the unit's own."""
         key = tuple(sorted(region))
         signature = self._signatures.get(key)
         if signature is None:
@@ -75,10 +75,10 @@ class RegionMatcher:
     def places(
         self, rows: Iterable[Measurement], extra: Iterable[UnitSet] = ()
     ) -> dict[tuple[frozenset[int], Target], Measurement]:
-        """(units, target) -> the row that measured them whole.
+        """Returns (units, target) -> the row that measured them whole.
 
-        A row is looked for where its units stand to each other as they did in the model that was
-        measured, in every chain, and in ``extra`` regions; the signature decides.
+        Candidates for a row are regions with its units at the same offsets as in the model that was
+        measured, all chains, and ``extra`` regions; the signature decides.
         """
         named: dict[str, list[UnitSet]] = defaultdict(list)
         for region in extra:
@@ -108,7 +108,7 @@ class RegionMatcher:
 
 
 CLOSE = 0.01
-"""Latencies of one region that differ by less are told apart by noise only."""
+"""Relative difference of two latencies of one region below which it is only noise."""
 
 
 def fit(
@@ -125,15 +125,14 @@ def fit(
 ) -> CostModel:
     """Fits the cost model of ``graph`` from the measurements of one device.
 
-    ``rows`` are :meth:`.CostStore.measurements` under one set of conditions; of rows with equal
-    signature and target the last counts, and rows of units that are not in the graph are left
-    out. ``regions`` are sets of units that may have been measured whole, beyond those that
-    ``matcher`` finds itself (of this graph; one that was used before is faster, as is ``refit``).
-    ``host`` prices units that no engine of the agent can run. ``fits`` are those of an earlier
-    fit, which are taken as they are: what a bundle was planned with. ``also`` are samples that were
-    inferred from something else; they count where nothing was measured. ``among`` are the units
-    that the costs are asked of; None for all.
-    Raises NotMeasured where one of these has no row at all: it was never tried.
+    ``rows`` are :meth:`.CostStore.measurements` under one set of conditions. The last of rows with
+    equal signature and target counts; rows of units that are not in the graph are ignored.
+    ``regions`` are sets of units that may have been measured whole, beyond those that ``matcher``
+    finds (reusing a graph's matcher or ``refit`` is faster). ``host`` prices units that no engine
+    of the agent can run. ``fits`` of an earlier fit, such as those that a bundle was planned with,
+    are used unchanged. ``also`` are inferred samples, which count where nothing was measured.
+    ``among`` are the units that need costs; None for all.
+    Raises NotMeasured where one of these was never tried.
     """
     asked = range(len(graph.units)) if among is None else among
     signatures = {graph.units[unit].signature for unit in asked}
@@ -184,8 +183,8 @@ def fit(
 
 
 def _copy_rate(rows: Iterable[Measurement]) -> float:
-    """Returns ns for each byte of inputs and outputs that were copied, whatever the accelerator: it
-    is the caller's core that copies."""
+    """Returns ns for each copied byte of inputs and outputs, over all accelerators, as the caller's
+    core does the copying."""
     copied = [
         (statistics.median(row.copies_ns), row.input_bytes + row.output_bytes)
         for row in rows
@@ -198,7 +197,7 @@ def _copy_rate(rows: Iterable[Measurement]) -> float:
 def _refusal_reasons(
     graph: UnitGraph, whole: Mapping[tuple[str, Target], Measurement]
 ) -> dict[tuple[int, Target], str]:
-    """Sentences of the units that were tried on a target and did not run."""
+    """Returns (unit, target) -> reason, for units that were tried on a target and did not run."""
     readers = defaultdict(list)
     for unit in graph.units:
         readers[unit.signature].append(unit.index)
@@ -215,7 +214,7 @@ def _partial(
     samples: Mapping[Target, Sequence[RegionSample]],
     rows: Mapping[tuple[str, Target], Measurement],
 ) -> frozenset[Target]:
-    """Targets of NNAPI's on which some units were neither tried nor inferred."""
+    """Returns the NNAPI targets on which some units were neither tried nor inferred."""
     tried: dict[Target, set[str]] = defaultdict(set)
     for signature, target in rows:
         tried[target].add(signature)
@@ -246,7 +245,8 @@ def fit_compiling(
     rows: Iterable[Measurement],
     places: Mapping[tuple[frozenset[int], Target], Measurement],
 ) -> CompileModel:
-    """The model of one device's rows; ``places`` says which of them are regions of the graph."""
+    """Makes the compile model of one device's rows; ``places`` are those that are regions of the
+    graph."""
     samples: dict[str, dict[str, list[RegionSample]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         compiled = row.target.engine is Engine.NNAPI and row.usable and row.compile_ns
@@ -264,15 +264,14 @@ def fit_compiling(
 
 
 def _mean_sample(same: list[RegionSample]) -> RegionSample:
-    """One sample of several preferences'."""
     return replace(same[0], median_ns=sum(sample.median_ns for sample in same) / len(same))
 
 
 def fitted_costs(
     graph: UnitGraph, rows: Sequence[Measurement], conditions: Conditions, by_trial: bool = False
 ) -> CostModel:
-    """The cost model of a graph, from what was measured of it on a device; ``by_trial`` where the
-    number of threads was not stated.
+    """Fits the cost model of a graph to its measurements on a device. ``by_trial`` is True where
+    the user did not state the number of threads.
 
     Raises NotMeasured where a unit was never measured there under these conditions, or not on the
     CPU.

@@ -1,10 +1,10 @@
-"""Choose how products of two activations become NNAPI operations: by what was measured.
+"""Choose how products of two activations become NNAPI operations, based on measurements.
 
-A product of matrices with a batch on both sides (attention, mostly) can be lowered in several forms
-below level 6, and which is fast, or runs at all, depends on the driver. A unit in another form than
-its level's usual one is measured under ``SIGNATURE~FORM``; a region with such units has these as
-members, and a signature of its own. :func:`chosen_forms` reads the cheapest from the table, and
-:func:`rows_in_forms` gives the rows that hold then, in terms of the graph.
+A matrix product with a batch on both sides (mostly in attention) can be lowered in several forms
+below level 6, and which one is fast, or runs at all, depends on the driver. A unit in another form
+than the usual one of its level is measured under ``SIGNATURE~FORM``; a region with such units has
+these as members, and a signature of its own. :func:`chosen_forms` picks the cheapest forms by the
+table, and :func:`rows_in_forms` gives the rows that then hold, in terms of the graph.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from nnapi_prof.graph.plan import Plan, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph, digest
 
 MARK = "~"
-"""Between the signature of a unit and its form: signatures are hex."""
+"""Separator between the signature of a unit, which is hex, and its form."""
 MOST_SHAPES = 6
-"""Different products that are tried in each form; others take that of the nearest."""
+"""Most different products that are tried in each form; others take the form of the nearest."""
 LEAST_SAVED = 0.01
-"""What another form than the usual one saves at least: latencies closer are told apart by noise."""
+"""Smallest saving, relative to the usual form, for which another form is chosen; less is noise."""
 _KINDS = frozenset({"BATCH_MATMUL", "BADDBMM", "SCALED_DOT_PRODUCT_ATTENTION"})
-"""Of :class:`.Work`."""
+"""Kinds of :class:`.Work` that are products."""
 
 
 class ProductForm(enum.Enum):
-    """The NNAPI operations of a product with batches on both sides."""
+    """NNAPI operations for a product with batches on both sides."""
 
     PAIRS = "pairs"
     """One FULLY_CONNECTED for each pair of matrices, between slices."""
     GROUPS = "groups"
-    """One GROUPED_CONV_2D, a group for each pair: from level 3 on."""
+    """One GROUPED_CONV_2D with a group for each pair, from level 3 on."""
     SUMS = "sums"
     """A MUL that broadcasts, and sums of its last axis by FULLY_CONNECTED."""
     BATCHED = "batched"
-    """One BATCH_MATMUL: from level 6 on."""
+    """One BATCH_MATMUL, from level 6 on."""
 
     @property
     def words(self) -> str:
-        """For people."""
+        """Text for people."""
         return {
             ProductForm.PAIRS: "one FULLY_CONNECTED for each pair of matrices",
             ProductForm.GROUPS: "GROUPED_CONV_2D",
@@ -53,25 +53,25 @@ class ProductForm(enum.Enum):
 
 
 UnitForms = tuple[tuple[int, ProductForm], ...]
-"""Units of a region in another form than the usual one, ascending."""
+"""Units of a region that are not in the usual form, ascending, each with its form."""
 Forms = Mapping[str, Mapping[int, ProductForm]]
-"""Accelerator, or key of another target -> its units in another form than the usual one."""
+"""Accelerator, or key of another target -> units that are not in the usual form -> form."""
 
 
 FEW_PRODUCTS = 2
-"""So many are one by one no more operations than as the groups of a convolution."""
+"""Number of products up to which one by one needs no more operations than a grouped convolution."""
 FIRST_LEVELS = {
     ProductForm.PAIRS: 1,
     ProductForm.SUMS: 1,
     ProductForm.GROUPS: 3,
     ProductForm.BATCHED: 6,
 }
-"""The feature level that brought each."""
+"""Form -> first feature level that has it."""
 
 
 def usual_form(level: int, count: int) -> ProductForm:
-    """Returns the form of so many products at a feature level (its number) where nothing was
-    measured."""
+    """Returns the default form of ``count`` products at a feature level (its number), used where
+    nothing was measured."""
     if level >= FIRST_LEVELS[ProductForm.BATCHED]:
         return ProductForm.BATCHED
     has_groups = level >= FIRST_LEVELS[ProductForm.GROUPS]
@@ -81,8 +81,8 @@ def usual_form(level: int, count: int) -> ProductForm:
 def other_forms(
     graph: UnitGraph, unit: Unit, level: int, newest: int = 0
 ) -> tuple[ProductForm, ...]:
-    """Returns the forms of a unit's products beside the usual one of a feature level (its number):
-    those of the level, and of ``newest``, the accelerator's own, where that is higher."""
+    """Returns the forms of a unit's products other than the usual one of a feature level (its
+    number), up to that level or ``newest``, the accelerator's own, whichever is higher."""
     count = max(math.prod(graph.values[name].shape[:-2]) for name in unit.inputs)
     usual = usual_form(level, count)
     highest = max(level, newest)
@@ -92,7 +92,7 @@ def other_forms(
 
 
 def place_of(target: Target) -> str:
-    """Returns the key of a target in :data:`Forms`; all preferences of an accelerator share it."""
+    """Returns the key of a target in :data:`Forms`, which an accelerator's preferences share."""
     return target.accelerator or target.key
 
 
@@ -121,14 +121,14 @@ def signature_in(form: ProductForm, signature: str) -> str:
 
 
 def unit_forms(forms: Forms, units: Iterable[int], target: Target) -> UnitForms:
-    """Returns the units of a region in another form than the usual one of their level. A target
-    with a precision of its own has the usual ones."""
+    """Returns the units of a region that are not in the usual form of their level. A target with a
+    precision of its own has only usual forms."""
     own = forms.get(place_of(target), {}) if target == target.base else {}
     return tuple((unit, own[unit]) for unit in sorted(units) if unit in own)
 
 
 def region_signature_in(graph: UnitGraph, own: UnitForms, region: Iterable[int], plain: str) -> str:
-    """Returns the signature of a region with units in such forms; ``plain`` without."""
+    """Returns the signature of a region with units in other forms; ``plain`` without such units."""
     if not own:
         return plain
     if len(tuple(region)) == 1:
@@ -138,9 +138,9 @@ def region_signature_in(graph: UnitGraph, own: UnitForms, region: Iterable[int],
 
 
 def chosen_forms(graph: UnitGraph, rows: Iterable[Measurement]) -> Forms:
-    """Returns the cheapest form of each product on each accelerator, by the units' own rows; of
-    products that were not tried, that of the nearest by its arithmetic. Where nothing runs, or
-    nothing else saves :data:`LEAST_SAVED`, the usual form stays."""
+    """Returns the cheapest form of each product on each accelerator, by the units' own rows. A
+    product that was not tried takes the form of the one with the most similar arithmetic. The usual
+    form stays where nothing runs, or no other form saves :data:`LEAST_SAVED`."""
     products = product_units(graph)
     signatures = {unit.signature for unit in products}
     measured: dict[str, dict[str, dict[ProductForm | None, float]]] = defaultdict(
@@ -186,8 +186,8 @@ def _cheapest(ns: Mapping[ProductForm | None, float]) -> ProductForm | None:
 def rows_in_forms(
     graph: UnitGraph, rows: Iterable[Measurement], forms: Forms
 ) -> Iterator[tuple[Measurement, Measurement | None]]:
-    """Gives each row, and what it says of the graph with ``forms``: None where it was measured in
-    others."""
+    """Yields each row with its version in terms of the graph with ``forms``, or None where it was
+    measured in other forms."""
     forms_by_place = {
         place: {graph.units[unit].signature: form for unit, form in own.items()}
         for place, own in forms.items()
@@ -208,15 +208,15 @@ def rows_in_forms(
 def formed_rows(
     graph: UnitGraph, rows: Iterable[Measurement], forms: Forms | None = None
 ) -> list[Measurement]:
-    """Returns the rows that hold with ``forms``; None for those that the rows choose."""
+    """Returns the rows that hold with ``forms``; None chooses forms by the rows."""
     every = list(rows)
     chosen = chosen_forms(graph, every) if forms is None else forms
     return [own for _, own in rows_in_forms(graph, every, chosen) if own is not None]
 
 
 def best_of_forms(rows: Iterable[Measurement]) -> list[Measurement]:
-    """Returns the rows of any models, units that were tried in several forms once: as they were
-    fastest, under their plain signature."""
+    """Returns the rows of any models, with each unit that was tried in several forms only in its
+    fastest one, under its plain signature."""
     usual_rows: list[Measurement] = []
     tried: dict[tuple[str, Target], list[Measurement]] = defaultdict(list)
     for row in rows:
@@ -263,7 +263,8 @@ def forms_to_json(forms: Forms) -> dict[str, dict[str, str]]:
 
 
 def forms_from_json(data: Mapping[str, Mapping[str, str]]) -> Forms:
-    """The inverse. Raises ValueError or AttributeError where ``data`` is something else."""
+    """Reads the output of :func:`forms_to_json`. Raises ValueError or AttributeError where ``data``
+    is something else."""
     return {
         place: {int(unit): ProductForm(form) for unit, form in own.items()}
         for place, own in data.items()

@@ -1,22 +1,22 @@
-"""Infers the cost under one preference or precision from measurements under another.
+"""Infer costs under one preference or precision from measurements under another.
 
-Preferences of one accelerator run the same operations over the same transfers; what differs is a
-clock, or nothing. So a unit that was measured under one preference only is inferred for another:
+Preferences of one accelerator run the same operations with the same transfers; at most a clock
+differs. So a unit that was measured under only one preference is inferred for another:
 
     latency(other) = a + b * latency(known),    a, b >= 0
 
-fitted to the regions measured under both, relative errors weighing alike. It holds for regions as
-for units, where b is the factor of their operations and a the share of the overhead that it spares;
-so regions of the known preference tell the other's overhead from its units, too.
+fitted to the regions measured under both, with equal weights of relative errors. It holds for
+regions as for units: b is the factor of their operations, and a the share of the overhead that does
+not scale. So regions of the known preference also separate the other's overhead from its units.
 
-Precisions of one float model on one target differ in their arithmetic alone: invocation and
-transfers are the same, for values stay floats at the border of a region. So of what a unit takes
-within a region, another precision takes a share which differs from kind to kind of unit:
+Precisions of one float model on one target differ only in arithmetic: invocation and transfers are
+the same, since values stay floats at the border of a region. So in another precision a unit takes a
+share of its time within a region that depends on the kind of unit:
 
     latency(precision) = latency(float32) + a - sum over units of (1 - share of its kind) * unit
 
-fitted to the few units and regions that were measured in both. a is what conversions at the border
-add where models are float16 inside.
+fitted to the few units and regions that were measured in both. a is the cost of conversions at the
+border of models that are float16 inside.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ from nnapi_prof.graph.plan import Engine, Target
 from nnapi_prof.graph.unit import UnitGraph
 
 INFERRED_WEIGHT = 0.05
-"""Of an inferred sample's squared error beside a measured one's."""
+"""Weight of an inferred sample's squared error; that of a measured one is 1."""
 
 
 def region_samples(
     graph: UnitGraph, rows: Iterable[Measurement]
 ) -> dict[Target, list[RegionSample]]:
-    """Samples units and regions of ``graph`` from rows, target by target. Equal signatures and
-    targets may give one sample."""
+    """Returns samples of units and regions of ``graph``, one for each usable row, by target."""
     unit_bytes = {unit.signature: cold_bytes(graph, (unit.index,)) for unit in graph.units}
     samples: dict[Target, list[RegionSample]] = defaultdict(list)
     for row in rows:
@@ -66,10 +65,10 @@ def region_samples(
 def infer_preferences(
     samples: dict[Target, list[RegionSample]], rows: Mapping[tuple[str, Target], Measurement]
 ) -> dict[tuple[str, Target], Measurement]:
-    """Adds to ``samples`` what was measured under another preference only; returns refusals.
+    """Adds samples inferred from another preference to ``samples``; returns inferred refusals.
 
-    The preference with most units is the known one. A unit that it refuses, and that was not tried
-    under another, counts as refused there, too: the returned rows say so.
+    The preference with most units is the known one. A unit that is refused under it, and was not
+    tried under another, counts as refused there, too: these rows are returned.
     """
     refusals: dict[tuple[str, Target], Measurement] = {}
     targets = {target for _, target in rows if target.engine is Engine.NNAPI}
@@ -100,8 +99,8 @@ def infer_preferences(
 def share_spreads(
     fits: Mapping[Target, TargetFit], samples: Mapping[Target, list[RegionSample]]
 ) -> dict[Target, TargetFit]:
-    """The fits, where a preference without regions of its own takes the spread of sums that the
-    accelerator shows under the one with most regions: what a driver joins, it joins under each."""
+    """Returns the fits, where a preference with few regions takes the spread of sums from the
+    accelerator's preference with most regions: a driver joins the same operations under each."""
     regions = {
         target: sum(len(s.members) > 1 and s.weight == 1 for s in own)
         for target, own in samples.items()
@@ -130,7 +129,7 @@ def _inferred(
     ]
     if not pairs:
         return []
-    from scipy.optimize import nnls  # who reads a fit does without
+    from scipy.optimize import nnls  # imported here, since reading a stored fit does not need it
 
     before, after = np.array(pairs).T
     system = np.stack([1 / after, before / after], axis=1)
@@ -152,11 +151,11 @@ def _inferred(
 
 
 MOST_SHARE = 2.0
-"""Of what a unit takes in float32: more than that is noise of a unit that drowns in its call."""
+"""Largest share of a unit's time in float32: more is noise of a unit far cheaper than its call."""
 EXTRA_SHRINKAGE = 1e-2
 """Weight of "conversions at the border cost nothing" against a measured unit's weight of 1."""
 LEAST_ERROR = 0.03
-"""Relative: what is inferred from another precision is off by at least that (assumed)."""
+"""Least relative error of costs inferred from another precision (assumed)."""
 
 
 @dataclass(frozen=True)
@@ -165,15 +164,16 @@ class Inference:
 
     samples: Mapping[Target, list[RegionSample]]
     refused: tuple[Measurement, ...]
-    """Rows of float32 which stand for this precision too: what it tried of them refused as well."""
+    """Refusals in float32 that count in this precision, too, since all that it tried of them did
+    not run."""
     errors: Mapping[Target, float]
-    """Relative error of what was measured in both, as inferred."""
+    """Relative error of the inferred costs of units and regions measured in both."""
 
     def share_spreads(
         self, fits: Mapping[Target, TargetFit], leading: Mapping[Target, TargetFit]
     ) -> dict[Target, TargetFit]:
-        """The precision's fits, with the spread of float32's sums where few regions of its own
-        were measured: what a driver joins, it joins in each."""
+        """Returns the precision's fits, with the spread of float32's sums where few of its own
+        regions were measured: a driver joins the same operations in each precision."""
         shared = dict(fits)
         for target, fitted in fits.items():
             if target not in self.errors or fitted.n_regions >= FEW_REGIONS:
@@ -194,8 +194,8 @@ def infer_precision(
     rows: Iterable[Measurement],
     fits: Mapping[Target, TargetFit],
 ) -> Inference:
-    """Infers what the units and regions measured in float32 (``leading``, with their ``fits``) take
-    in the precision of ``rows``, on targets where a unit ran in both."""
+    """Infers the latencies of units and regions measured in float32 (``leading``, with their
+    ``fits``) in the precision of ``rows``, on targets where a unit ran in both."""
     operations = {unit.signature: unit.kind for unit in graph.units}
     ours = operations.keys()
     before = {(r.signature, r.target): r for r in leading if ours >= set(r.members)}
@@ -231,7 +231,7 @@ class _Shares:
     extra_ns: float
     of_kind: Mapping[str, float]
     of_others: float
-    """Kinds that were not measured in both."""
+    """Share of kinds that were not measured in both."""
     error: float
 
     def infer(
@@ -249,9 +249,9 @@ def _fit_shares(
     operations: Mapping[str, str],
     unit_ns: Mapping[str, float],
 ) -> _Shares:
-    """Fits the shares of samples in float32 that the other precision takes, from pairs of sample
-    and ns."""
-    from scipy.optimize import nnls  # who reads a fit does without
+    """Fits the shares of float32's times that the other precision takes, from pairs of a sample in
+    float32 and the other's ns."""
+    from scipy.optimize import nnls  # imported here, since reading a stored fit does not need it
 
     parts = [_ns_by_kind(sample, operations, unit_ns) for sample, _ in pairs]
     kinds = sorted({kind for own in parts for kind in own})
@@ -261,10 +261,10 @@ def _fit_shares(
     mean = float(after.mean())
 
     def solved(columns: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Extra ns, and the share of each column: ns in float32. [regions, c] -> [1 + c]"""
+        """Returns extra ns, and the share of each column of ns. [regions, c] -> [1 + c]"""
         n = columns.shape[1]
         rows = np.column_stack([np.full(len(after), mean), columns]) / after[:, None]
-        prior = EXTRA_SHRINKAGE * np.eye(n + 1)  # where nothing says otherwise: as float32
+        prior = EXTRA_SHRINKAGE * np.eye(n + 1)  # towards the latency in float32
         right = np.concatenate([np.maximum(rest, 0) / after, prior @ np.r_[0.0, np.ones(n)]])
         solution, _norm = nnls(np.vstack([rows, prior]), right)
         result: NDArray[np.float64] = np.minimum(solution, MOST_SHARE)
@@ -286,7 +286,7 @@ def _fit_shares(
 def _ns_by_kind(
     sample: RegionSample, operations: Mapping[str, str], unit_ns: Mapping[str, float]
 ) -> dict[str, float]:
-    """Kind of unit -> what its units take within a region, in ns in float32."""
+    """Returns kind of unit -> ns that its units take within a region in float32."""
     parts: dict[str, float] = defaultdict(float)
     for member in sample.members:
         parts[operations[member]] += unit_ns.get(member, 0.0)
@@ -297,8 +297,8 @@ def _same_refusals(
     before: Mapping[tuple[str, Target], Measurement],
     after: Mapping[tuple[str, Target], Measurement],
 ) -> Iterator[Measurement]:
-    """Refusals in float32 of units that the other precision did not try, on targets where none of
-    those that it tried ran."""
+    """Yields refusals in float32 of units that the other precision did not try, on targets where
+    none of the refused units that it tried ran."""
     refused = {place: row for place, row in before.items() if row.n_units == 1 and not row.usable}
     runs = {target for name, target in refused if _has_run(after.get((name, target)))}
     tried = {target for _, target in after}

@@ -1,9 +1,9 @@
-"""Model the costs of a float model's regions on targets in several precisions, and fit them.
+"""Model and fit the costs of a float model's regions on targets in several precisions.
 
-Of one device there are as many cost models as precisions: of the float graph in float32, relaxed
-and float16, and of the graph in which everything that can be is in 8 bits. :class:`PrecisionCosts`
-puts them together over the float graph's units: a target more for each precision of it, named with
-a suffix, and what it costs to convert each value between floats and 8 bits.
+A device has one cost model for each precision: of the float graph in float32, relaxed and float16,
+and of the graph in which everything that can be is in 8 bits. :class:`PrecisionCosts` combines them
+over the float graph's units. It has an additional target for each precision of a target, named with
+a suffix, and the costs of converting each value between floats and 8 bits.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from nnapi_prof.graph.plan import CPU, Engine, Precision, Target
 from nnapi_prof.graph.unit import UnitGraph
 
 FLOAT_BYTES = DTYPE_BYTES["float32"]
-"""Of an element in floats, for one in 8 bits."""
+"""Bytes of an element in floats; one in 8 bits has 1."""
 NO_8_BITS = "it cannot be in 8 bits"
 
 
 @dataclass
 class PrecisionCosts(TabulatedCosts):
-    """Answers what regions of ``graph``, a float model's, cost on targets in precisions of their
-    own (``nnapi:ACC/fast@int8``; without a suffix in float32).
+    """Costs of regions of ``graph``, a float model's, on targets with precisions of their own
+    (``nnapi:ACC/fast@int8``; float32 without a suffix).
 
-    Latencies of regions in 8 bits are with integers at their borders; what turns floats into these
-    and back is a cost of values, on the CPU: :attr:`table` has it.
+    Latencies of regions in 8 bits are with integers at their borders. Converting values to these
+    and back is a separate cost, on the CPU, in :attr:`table`.
     """
 
     graph: UnitGraph
     models: Mapping[Precision, CostModel] = field(repr=False)
-    """FLOAT32 always; of INT8 over ``eight_bits.canonical_graph``, of the others over ``graph``."""
+    """FLOAT32 always; INT8's is over ``eight_bits.canonical_graph``, the others' over ``graph``."""
     eight_bits: EightBits | None = field(default=None, repr=False)
     converting: ConversionCosts | None = None
     targets: tuple[Target, ...] = ()
-    """Those of float32 as its model has them, then those of the other precisions."""
+    """Targets of float32 in the order of its model, then those of the other precisions."""
 
     def __post_init__(self) -> None:
         if not self.targets:
@@ -60,12 +60,12 @@ class PrecisionCosts(TabulatedCosts):
 
     @property
     def precisions(self) -> tuple[Precision, ...]:
-        """Those that something is known of, float32 first."""
+        """Precisions with known costs, float32 first."""
         return tuple(dict.fromkeys(target.precision for target in self.targets))
 
     @property
     def floats(self) -> CostModel:
-        """In float32."""
+        """The cost model in float32."""
         return self.models[Precision.FLOAT32]
 
     @property
@@ -74,13 +74,12 @@ class PrecisionCosts(TabulatedCosts):
 
     @property
     def noise(self) -> float:
-        """The noise of :attr:`CostModel.noise`: repeats of one measurement vary alike in each
-        precision."""
+        """See :attr:`CostModel.noise`; repeated measurements vary alike in each precision."""
         return self.floats.noise
 
     @cached_property
     def fits(self) -> Mapping[Target, TargetFit]:
-        """Terms of every target; units of one in 8 bits under signatures of
+        """Fit of every target; targets in 8 bits have signatures of
         ``eight_bits.canonical_graph``."""
         return {
             target.at(precision): fitted
@@ -106,7 +105,7 @@ class PrecisionCosts(TabulatedCosts):
 
     @cached_property
     def refusals(self) -> Mapping[tuple[int, Target], str]:
-        """(unit, target) -> why it cannot run there; of what has no 8 bits on all of those."""
+        """(unit, target) -> why it cannot run there, which includes 8 bits for units without."""
         refusals: dict[tuple[int, Target], str] = {}
         for precision, model in self.models.items():
             for (unit, target), why in model.refusals.items():
@@ -126,8 +125,8 @@ class PrecisionCosts(TabulatedCosts):
 
     @cached_property
     def table(self) -> CostTable:
-        """The columns of the precisions' tables; bytes are those of values in floats, whatever
-        crosses there."""
+        """The columns of the precisions' tables. Prices are per byte of the value in floats, also
+        where 8 bits are transferred."""
         n, t = len(self.graph.units), len(self.targets)
         unit_ns = np.full((n, t), np.inf)
         estimated = np.zeros((n, t), dtype=np.bool_)
@@ -163,8 +162,8 @@ class PrecisionCosts(TabulatedCosts):
         )
 
     def _slack(self, target: Target) -> float:
-        """The slack of the longest region that there may be: in 8 bits, of the longest run of
-        neighbours that can be."""
+        """Returns the slack of the longest possible region: in 8 bits, that of the longest run of
+        neighbours."""
         fitted, most = self.fits.get(target), len(self.graph.units)
         if target.precision is Precision.INT8 and self.eight_bits is not None:
             most = max(map(len, self.eight_bits.stretches), default=1)
@@ -179,7 +178,7 @@ class PrecisionCosts(TabulatedCosts):
         return model.sum_sigma_ns(there, target.base, ns)
 
     def _there(self, region: frozenset[int], target: Target) -> tuple[CostModel, frozenset[int]]:
-        """The model of a region that runs on a target, and the region in its graph."""
+        """Returns the model of a region that runs on a target, and the region in its graph."""
         there = self._region_there(region, target)
         assert there is not None, "it runs there"
         return self.models[target.precision], there
@@ -216,15 +215,15 @@ class PrecisionCosts(TabulatedCosts):
     # ---- what was measured --------------------------------------------------------------------
 
     def whole(self, units: Iterable[int], target: Target) -> Measurement | None:
-        """The measurement of this very region, if there is one, whatever its status; of one in
-        8 bits perhaps at other scales."""
+        """Returns the measurement of exactly this region, of any status; None without one. In 8
+        bits it may be at other scales."""
         model = self._model(target)
         there = self._region_there(frozenset(units), target)
         return None if model is None or there is None else model.whole(there, target.base)
 
     def inferred(self, unit_index: int, target: Target) -> bool:
-        """Whether the unit was not measured alone on ``target``, but under another preference or in
-        float32."""
+        """Returns whether the unit was not measured alone on ``target``, but under another
+        preference or in float32."""
         model = self._model(target)
         unit = self._unit_there(unit_index, target)
         return model is not None and unit is not None and model.inferred(unit, target.base)
@@ -238,8 +237,8 @@ class PrecisionCosts(TabulatedCosts):
     # ---- compiling ----------------------------------------------------------------------------
 
     def compile_times(self, targets: tuple[Target, ...]) -> CompileTimes:
-        """Returns what compiling takes on some targets. In less than float32 few units were
-        compiled, and the same operations take as long."""
+        """Returns the compile times on some targets. Relaxed and float16 use the times of float32:
+        few units were compiled there, and the same operations take as long."""
         n, t = len(self.graph.units), len(targets)
         fixed_ns, unit_ns = np.zeros(t), np.zeros((n, t))
         region_ns: dict[tuple[frozenset[int], int], float] = {}
@@ -262,12 +261,12 @@ class PrecisionCosts(TabulatedCosts):
     # ---- which unit is which ------------------------------------------------------------------
 
     def _model(self, target: Target) -> CostModel | None:
-        """The model of a target's precision."""
+        """Returns the model of a target's precision."""
         precision = target.precision
         return self.models.get(precision) if _has_precision(target.base, precision) else None
 
     def _unit_there(self, unit: int, target: Target) -> int | None:
-        """A unit of ``graph`` in the graph of a target's precision."""
+        """Returns the index of a unit of ``graph`` in the graph of a target's precision."""
         if target.precision is not Precision.INT8:
             return unit
         return None if self.eight_bits is None else self.eight_bits.unit_of.get(unit)
@@ -289,8 +288,8 @@ class PrecisionCosts(TabulatedCosts):
 
 
 def _has_precision(target: Target, precision: Precision) -> bool:
-    """Whether a target of a precision's own model stands for that precision: the host computes
-    floats in float32 only."""
+    """Returns whether a target of a precision's model supports that precision; the host computes in
+    float32 only."""
     return precision is Precision.FLOAT32 or target.engine is not Engine.HOST
 
 
@@ -301,8 +300,8 @@ def fit_eight_bits(
     regions: Iterable[UnitSet] = (),
     refit: FitCache | None = None,
 ) -> CostModel:
-    """The cost model over ``eight_bits.canonical_graph``, of rows in its terms
-    (:meth:`EightBits.shared_rows`). ``regions``, ``refit`` and errors are those of
+    """Fits the cost model over ``eight_bits.canonical_graph`` to rows in its terms
+    (:meth:`EightBits.shared_rows`). ``regions``, ``refit`` and exceptions are those of
     :func:`~nnapi_prof.costs.model.fit.fit`."""
     return fit(
         eight_bits.canonical_graph,
@@ -322,9 +321,9 @@ def fit_conditional(
     regions: Iterable[UnitSet] = (),
     refit: FitCache | None = None,
 ) -> CostModel:
-    """The cost model in relaxed or float16, of ``rows`` under such conditions, and by ``floats``,
-    fitted to the rows ``leading`` in float32, where nothing was measured. Without rows of the CPU,
-    which has no float16 then, its costs are those of float32, and it is none of the targets. The
+    """Fits the cost model in relaxed or float16 to ``rows`` under such conditions. Where nothing
+    was measured, costs are inferred from ``floats``, the model fitted to the rows ``leading`` in
+    float32. Without such rows of the CPU, which then has no float16, the CPU is not a target. The
     rest is as in :func:`~nnapi_prof.costs.model.fit.fit`."""
     graph = floats.graph
     on_cpu = [row for row in leading if row.target == CPU]
@@ -353,12 +352,12 @@ def fit_precisions(
     eight_bits: EightBits | None = None,
     conversions: Sequence[Conversion] = (),
 ) -> PrecisionCosts:
-    """The costs of a float model from the table of one device.
+    """Fits the costs of a float model in several precisions to the rows of one device.
 
-    ``rows`` are :meth:`.CostStore.measurements` under conditions that differ in their precision:
-    those in float32 always, in relaxed and float16 where these are asked for. With ``eight_bits``,
-    what can be is in 8 bits, too: rows of its units are in those of float32, as are those of
-    ``conversions``.
+    ``rows`` are :meth:`.CostStore.measurements` under conditions that differ only in precision:
+    always those in float32, and those in relaxed and float16 where these are wanted. With
+    ``eight_bits``, regions may be in 8 bits, too; the rows of its units and of ``conversions`` are
+    among those in float32.
 
     Raises CostError where units, or conversions, were never measured.
     """

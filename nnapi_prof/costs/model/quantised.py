@@ -1,8 +1,8 @@
-"""A float model's units in 8 bits: which unit of the quantised graph is which, and which are alike.
+"""Units of a float model in 8 bits: how they map to the quantised graph, and which are alike.
 
-Signatures of quantised units have the scales of their values in them, so that two blocks of a
-network that are equal in floats differ in 8 bits. Their latencies do not: integers are multiplied
-alike at any scale. Units that differ in nothing but scales and zero points share a signature in
+Signatures of quantised units contain the scales of their values, so that two blocks of a network
+that are equal in floats differ in 8 bits. Their latencies do not differ, since integers are
+multiplied alike at any scale. Units that differ only in scales and zero points share a signature in
 :attr:`EightBits.canonical_graph`, and one measurement stands for all of them.
 """
 
@@ -23,7 +23,7 @@ from nnapi_prof.graph.plan import CPU
 from nnapi_prof.graph.unit import Unit, UnitGraph, digest
 
 CONVERSION_SIZES = 4
-"""Sizes of values whose conversion is measured each way, at most; others follow from a line."""
+"""Most sizes of values whose conversion is measured each way; others are interpolated."""
 
 
 class _Program(Protocol):
@@ -32,7 +32,7 @@ class _Program(Protocol):
 
 
 class QuantisedSource(Protocol):
-    """The part of :class:`nnapi_prof.precision.program.QuantisedProgram` that costs need."""
+    """Part of :class:`nnapi_prof.precision.program.QuantisedProgram` that costs need."""
 
     @property
     def program(self) -> _Program: ...
@@ -44,11 +44,11 @@ class QuantisedSource(Protocol):
 
 @dataclass(frozen=True)
 class EightBits:
-    """A float graph with everything that can be in 8 bits."""
+    """Float graph and the same graph with everything possible in 8 bits."""
 
     floats: UnitGraph
     graph: UnitGraph
-    """The quantised one, conversions and what stays float included."""
+    """The quantised graph, with conversions and the units that stay float."""
     unit_of: Mapping[int, int]
     """Unit of ``floats`` -> its unit in ``graph``."""
     refusals: Mapping[int, str] = field(default_factory=dict)
@@ -69,20 +69,20 @@ class EightBits:
         return {there: here for here, there in self.unit_of.items()}
 
     def region(self, units: Iterable[int]) -> frozenset[int] | None:
-        """A region of ``floats`` in ``graph``; None where a unit of it has no 8 bits."""
+        """Maps a region of ``floats`` to ``graph``; None where a unit of it has no 8 bits."""
         there = [self.unit_of.get(unit) for unit in units]
         region = frozenset(unit for unit in there if unit is not None)
         return region if len(region) == len(there) else None
 
     def float_region(self, units: Iterable[int]) -> frozenset[int] | None:
-        """A region of ``graph`` in ``floats``; None where it has conversions or floats in it."""
+        """Maps a region of ``graph`` to ``floats``; None where it has conversions or floats."""
         here = [self.float_of.get(unit) for unit in units]
         region = frozenset(unit for unit in here if unit is not None)
         return region if len(region) == len(here) else None
 
     @cached_property
     def stretches(self) -> tuple[UnitSet, ...]:
-        """Units of ``graph``: runs of neighbours in ``floats`` that are all in 8 bits, the longest
+        """Runs of neighbours in ``floats`` that are all in 8 bits, as units of ``graph``, longest
         first."""
         runs: list[list[int]] = []
         for unit in range(len(self.floats.units)):
@@ -95,7 +95,7 @@ class EightBits:
 
     @cached_property
     def canonical_graph(self) -> UnitGraph:
-        """``graph``, in which what differs in scales only has one signature."""
+        """``graph`` with equal signatures for units that differ only in scales."""
         units = tuple(
             replace(unit, signature=self._shared_signature(unit)) for unit in self.graph.units
         )
@@ -103,9 +103,9 @@ class EightBits:
         return UnitGraph(units, values, self.graph.inputs, self.graph.outputs)
 
     def _shared_signature(self, unit: Unit) -> str:
-        """Returns a signature of what the unit's lowering rests on beside the numbers of scales:
-        which of them are equal. Where there are weights their scale comes between, and equality
-        makes no difference."""
+        """Returns a signature of all that the unit's lowering depends on: not the values of scales,
+        but which of them are equal. With weights, whose scale comes between, equality makes no
+        difference."""
         of_float = self.float_of.get(unit.index)
         types = [self.graph.values[name] for name in (*unit.inputs, *unit.outputs)]
         compared = () if unit.constant_bytes else types
@@ -123,7 +123,7 @@ class EightBits:
 
     @cached_property
     def matcher(self) -> RegionMatcher:
-        """The matcher of ``graph``, whose signatures the cost table has."""
+        """The matcher of ``graph``, whose signatures are those of the cost table."""
         return RegionMatcher(self.graph)
 
     @cached_property
@@ -132,7 +132,7 @@ class EightBits:
         return RegionMatcher(self.canonical_graph)
 
     def shared(self, row: Measurement, region: Iterable[int]) -> Measurement:
-        """The row of a region of ``graph``, in terms of :attr:`canonical_graph`."""
+        """Returns the row of a region of ``graph``, in terms of :attr:`canonical_graph`."""
         units = tuple(sorted(region))
         return replace(
             row,
@@ -142,7 +142,7 @@ class EightBits:
         )
 
     def shared_rows(self, rows: Iterable[Measurement]) -> list[Measurement]:
-        """The rows of regions of ``graph`` that are in 8 bits, in terms of
+        """Returns the rows of regions of ``graph`` that are in 8 bits, in terms of
         :attr:`canonical_graph`."""
         able = frozenset(self.float_of)
         members = {self.graph.units[unit].signature for unit in able}
@@ -163,18 +163,18 @@ def _type_without_scale(type_: TensorType) -> list[object]:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A unit that turns a value of floats into 8 bits, or back, where it can be measured."""
+    """Unit that converts a value from floats to 8 bits or back, and can be measured."""
 
     unit: int
     signature: str
     to_int8: bool
     n_bytes: int
-    """Of the value in floats."""
+    """Bytes of the value in floats."""
 
 
 def conversions_of(floats: UnitGraph, quantised: QuantisedSource) -> tuple[Conversion, ...]:
-    """The conversions of a quantised program, each way and size once, at most
-    :data:`CONVERSION_SIZES` sizes each way, spread from the smallest to the largest."""
+    """Returns conversions of a quantised program to measure: each way, one for each of at most
+    :data:`CONVERSION_SIZES` sizes, spread from the smallest to the largest."""
     graph = quantised.program.units
     by_size: dict[tuple[bool, int], Conversion] = {}
     for unit, (value, to_int8) in sorted(quantised.conversions.items()):
@@ -189,7 +189,7 @@ def conversions_of(floats: UnitGraph, quantised: QuantisedSource) -> tuple[Conve
 
 
 def _sizes_to_measure(sizes: Sequence[int]) -> Sequence[int]:
-    """At most :data:`CONVERSION_SIZES` of ascending sizes, evenly by their logarithm."""
+    """Returns at most :data:`CONVERSION_SIZES` of ascending sizes, spread by their logarithms."""
     if len(sizes) <= CONVERSION_SIZES:
         return sizes
     steps = np.geomspace(sizes[0], sizes[-1], CONVERSION_SIZES)
@@ -198,7 +198,7 @@ def _sizes_to_measure(sizes: Sequence[int]) -> Sequence[int]:
 
 
 def converting_units(floats: UnitGraph, able: Collection[int]) -> frozenset[int]:
-    """Units which, alone in 8 bits, have conversions of values of several sizes around them."""
+    """Returns units that, when only they are in 8 bits, need conversions of several sizes."""
     chosen: set[int] = set()
     by_size: dict[int, list[int]] = {}
     for unit in sorted(able):
@@ -219,7 +219,7 @@ def _neighbours(graph: UnitGraph, unit: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class ConversionLine:
-    """The cost of converting a value by its bytes in floats: measured sizes, and lines between."""
+    """Cost of converting a value by its bytes in floats, interpolated between measured sizes."""
 
     points: tuple[tuple[int, float], ...]
     """(bytes, ns), ascending."""
@@ -229,7 +229,8 @@ class ConversionLine:
         return cls(tuple(sorted(dict(measured).items())))
 
     def ns(self, n_bytes: int) -> float:
-        """Beyond the measured sizes the last line goes on; a single size costs in proportion."""
+        """Returns the ns for a size. Beyond the measured sizes the nearest line continues; with a
+        single measured size, costs are in proportion."""
         if not self.points:
             return 0.0
         sizes, costs = zip(*self.points, strict=True)
@@ -243,7 +244,7 @@ class ConversionLine:
 
 @dataclass(frozen=True)
 class ConversionCosts:
-    """Conversions on the CPU, by the sizes of values."""
+    """Costs of conversions on the CPU, by the sizes of values."""
 
     to_int8: ConversionLine
     to_float: ConversionLine

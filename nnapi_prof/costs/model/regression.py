@@ -1,23 +1,23 @@
-"""Latencies of regions -> invocation overhead, transfer per byte, marginal cost of each unit.
+"""Regression of regions' latencies: invocation overhead, transfer per byte, cost of each unit.
 
-One target at a time:
+It is fitted for one target at a time:
 
     latency = overhead + in_bytes * per_in_byte + out_bytes * per_out_byte + sum of unit costs
 
-with every term at least zero. Regions of several units pay `cold_bytes * per_cold_byte` as well:
-timed alone, a unit finds its weights in the cache, where it had left them; within a network that is
-larger than the cache it does not (a network's units alone add up to a quarter less than the network
-on a desktop CPU). Rows are divided by their latency, so that errors count relative to what was
-measured. The fit is Huber's M-estimate (P. J. Huber, "Robust Estimation of a Location
+with every term at least zero. Regions of several units also pay `cold_bytes * per_cold_byte`: a
+unit that is timed alone finds its weights in the cache from the run before; within a network that
+is larger than the cache it does not (on a desktop CPU, a network's units alone add up to a quarter
+less than the network). Rows are divided by their latency, so that errors are relative to
+measurements. The fit is Huber's M-estimate (P. J. Huber, "Robust Estimation of a Location
 Parameter", Ann. Math. Stat. 35, 1964) by iteratively reweighted least squares with the usual
 k = 1.345 sigma and sigma from the median absolute deviation (P. W. Holland and R. E. Welsch,
 "Robust Regression Using Iteratively Reweighted Least-Squares", Comm. Stat. A6, 1977), each step a
 non-negative least squares problem (C. L. Lawson and R. J. Hanson, "Solving Least Squares
 Problems", 1974, chapter 23) as scipy solves it.
 
-What a term is worth knowing is told by its standard error (the covariance of weighted least
-squares), and what the sum is worth for a region of several units by the errors of those regions
-that were measured, each predicted without itself.
+The accuracy of a term is its standard error (from the covariance of weighted least squares). The
+accuracy of the sum for a region of several units comes from the errors of measured regions, each
+predicted without itself.
 """
 
 from __future__ import annotations
@@ -35,44 +35,45 @@ from nnapi_prof.graph.plan import Engine, Target
 HUBER_K = 1.345
 """95 % efficiency on normal errors (Huber 1964)."""
 MINIMUM_SIGMA = 1e-3
-"""Errors below a thousandth are noise of the clock, never outliers."""
+"""Smallest sigma: errors below a thousandth are noise of the clock, never outliers."""
 MAX_STEPS = 30
 CONVERGED = 1e-6
 
 UNIT_SHRINKAGE = 1e-3
 """Weight of "this unit costs nothing" against a data row's weight of 1.
 
-It decides only what the data leave open. With units measured alone and no chains, overhead and
-unit costs cannot be told apart; shrinking the unit costs gives their common floor, which is the
+It decides only where the data do not. With units measured alone and no chains, overhead and unit
+costs cannot be separated; shrinking the unit costs assigns their common floor, which is the
 smallest units' latency, to the overhead. Where chains decide, its bias is below a thousandth.
 """
 COLD_SHRINKAGE = 10 * UNIT_SHRINKAGE
-"""A unit's cost within a network is its own cost rather than that of cold caches."""
+"""Weight of "cold bytes cost nothing": in doubt, a cost is the unit's own."""
 CPU_OVERHEAD_SHRINKAGE = 10 * UNIT_SHRINKAGE
-"""On the CPU the same doubt goes the other way: a call into the engine costs next to nothing."""
+"""Weight of "a call costs nothing" on the CPU, where it does cost next to nothing."""
 
 SINGLE_WEIGHT = 0.25
-"""Weight of a unit alone beside a region of several (squared error). Regions are what the sum is
-for: a unit alone is known by its own measurement."""
+"""Weight of the squared error of a single unit, relative to a region of several. The sum is needed
+for regions; a single unit has its own measurement."""
 UNKNOWN_SPREAD = 0.3
-"""Relative, where no region of several units was measured: drivers that fuse, and cold caches, move
-such sums by a quarter (assumed, from what the two do to networks here)."""
+"""Relative spread where no region of several units was measured: fusion by drivers, and cold
+caches, change such sums by a quarter (assumed, from their effects on networks here)."""
 LEAST_SPREAD = 3e-3
-"""A median of 30 runs that vary by 1 % is known to 0.2 %; nothing is known better than that."""
+"""Least relative spread: a median of 30 runs that vary by 1 % is known to 0.2 %, and nothing is
+known better than that."""
 FEW_REGIONS = 4
-"""So many regions count as much as what was assumed before there was any."""
+"""Number of regions from which :data:`UNKNOWN_SPREAD` no longer counts."""
 EXTRAPOLATION = 0.03
-"""Relative, for each doubling of a region's units beyond the longest measured (assumed)."""
+"""Relative spread added for each doubling of units beyond the longest measured region (assumed)."""
 TAIL, TAIL_SIGMAS = 0.05, 1.645
-"""Share of a normal distribution that lies more than so many standard deviations above its mean."""
+"""Share of a normal distribution that lies more than ``TAIL_SIGMAS`` sigmas above its mean."""
 TERMS = ("overhead", "in byte", "out byte", "cold byte")
 
 
 @dataclass(frozen=True, slots=True)
 class RegionSample:
-    """The measured latency of one region on one target.
+    """Measured latency of one region on one target.
 
-    ``members`` are the signatures of its units, one entry a unit; bytes are those of the values
+    ``members`` are the signatures of its units, one for each unit; bytes are those of the values
     that enter and leave the region.
     """
 
@@ -83,14 +84,14 @@ class RegionSample:
     out_bytes: int
     median_ns: float
     cold_bytes: int = 0
-    """Weights and outputs of its units: what running all of them brings through the cache."""
+    """Bytes of weights and outputs of its units, which pass through the cache."""
     weight: float = 1.0
-    """Of its squared error; less than 1 for what was not measured but inferred."""
+    """Weight of its squared error; less than 1 for a sample that was inferred, not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetFit:
-    """The fitted costs of one target. ``residuals`` are (predicted - measured) / measured, one per
+    """Fitted costs of one target. ``residuals`` are (predicted - measured) / measured, one per
     row."""
 
     overhead_ns: float
@@ -99,22 +100,21 @@ class TargetFit:
     unit_ns: Mapping[str, float]
     residuals: tuple[float, ...] = field(repr=False)
     ns_per_cold_byte: float = 0.0
-    """Of regions of several units."""
+    """Price of :attr:`RegionSample.cold_bytes` of regions of several units."""
     errors: Mapping[str, float] = field(default_factory=dict, repr=False)
-    """Standard errors in ns (per byte, where the term is): of a unit under its signature, of the
-    other terms under :data:`TERMS`."""
+    """Signature of a unit, or name in :data:`TERMS` -> standard error in ns (or ns per byte)."""
     spread: float = UNKNOWN_SPREAD
     """Relative standard deviation of the sum for regions of several units."""
     gain: float = UNKNOWN_SPREAD
-    """As ``spread``, of regions that were cheaper than the sum only, each unit counting alike."""
+    """Relative standard deviation by which the sum is too high, where it is, weighted by units."""
     longest: int = 1
-    """Most units that a measured region had."""
+    """Largest number of units of a measured region."""
     n_regions: int = 0
-    """Measured regions of several units."""
+    """Number of measured regions of several units."""
 
     def to_json(self, units: Sequence[str]) -> dict[str, Any]:
-        """Returns the fit for :meth:`from_json`; costs and errors of ``units``, signatures, are in
-        their order, null where the fit has none."""
+        """Returns the fit for :meth:`from_json`. Costs and errors of ``units`` (signatures) are in
+        their order, with null where the fit has none."""
         return {
             "terms": [
                 self.overhead_ns,
@@ -134,7 +134,8 @@ class TargetFit:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], units: Sequence[str]) -> TargetFit:
-        """Raises ValueError, KeyError or TypeError where ``data`` is something else."""
+        """Reads the output of :meth:`to_json`. Raises ValueError, KeyError or TypeError where
+        ``data`` is something else."""
         overhead, per_in, per_out, per_cold = _finite_numbers(data["terms"], len(TERMS))
         errors = dict(zip(TERMS, _finite_numbers(data["term_errors"], len(TERMS)), strict=True))
         return cls(
@@ -152,14 +153,14 @@ class TargetFit:
         )
 
     def predict(self, sample: RegionSample) -> float:
-        """The sum for a region whose members are all known, in ns."""
+        """Returns the sum in ns for a region whose members are all known."""
         transfer = sample.in_bytes * self.ns_per_in_byte + sample.out_bytes * self.ns_per_out_byte
         cold = self.ns_per_cold_byte * sample.cold_bytes if len(sample.members) > 1 else 0.0
         return self.overhead_ns + transfer + cold + sum(self.unit_ns[m] for m in sample.members)
 
     def spread_of(self, n_units: int) -> float:
-        """Relative standard deviation of the sum for a region of ``n_units``: what it is for those
-        that were measured, and more for each doubling beyond the longest of them."""
+        """Returns the relative standard deviation of the sum for a region of ``n_units``: that of
+        measured regions, plus :data:`EXTRAPOLATION` for each doubling beyond the longest."""
         return math.hypot(self.spread, self._beyond(n_units))
 
     def gain_of(self, n_units: int) -> float:
@@ -171,7 +172,8 @@ class TargetFit:
 
 
 def _finite_numbers(values: Any, count: int, *, least: float = 0.0) -> tuple[float, ...]:
-    """Finite numbers from ``least`` on, so many. ValueError or TypeError where they are not."""
+    """Reads ``count`` finite numbers of at least ``least``; raises ValueError or TypeError for
+    others."""
     numbers = tuple(map(float, values))
     if len(numbers) != count or not all(math.isfinite(n) and n >= least for n in numbers):
         raise ValueError(f"a fit has {count} numbers from {least} on here")
@@ -179,7 +181,7 @@ def _finite_numbers(values: Any, count: int, *, least: float = 0.0) -> tuple[flo
 
 
 def _of_units(values: Any, units: Sequence[str]) -> dict[str, float]:
-    """Signature -> number, of units that have one."""
+    """Returns signature -> number, for units that have one."""
     pairs = [(u, n) for u, n in zip(units, values, strict=True) if n is not None]
     return dict(
         zip([u for u, _ in pairs], _finite_numbers([n for _, n in pairs], len(pairs)), strict=True)
@@ -187,11 +189,11 @@ def _of_units(values: Any, units: Sequence[str]) -> dict[str, float]:
 
 
 FITS_VERSION = 1
-"""Of :func:`fits_to_json`; raised with every change that an older nnapi-prof would misread."""
+"""Format version of :func:`fits_to_json`, raised whenever an older nnapi-prof would misread it."""
 
 
 def fits_to_json(fits: Mapping[Target, TargetFit]) -> dict[str, Any]:
-    """The fits of one device, as a bundle keeps those that it was planned with."""
+    """Returns the fits of one device as a bundle stores those that it was planned with."""
     units = sorted({unit for fitted in fits.values() for unit in fitted.unit_ns})
     targets = {target.key: fitted.to_json(units) for target, fitted in fits.items()}
     return {"version": FITS_VERSION, "units": units, "targets": targets}
@@ -216,9 +218,8 @@ def fit_target(
 ) -> TargetFit:
     """Fits one target's samples (all of one target, each of positive latency).
 
-    ``on_cpu`` fixes transfers at zero: the CPU engine reads and writes the values where they lie,
-    unless it ``converts`` them.
-    Units that occur in no sample are absent from the result.
+    ``on_cpu`` fixes transfers at zero, since the CPU engine reads and writes values in place,
+    unless it ``converts`` them. Units that occur in no sample are absent from the result.
     """
     names = sorted({member for sample in samples for member in sample.members})
     fixed = len(TERMS)
@@ -271,8 +272,7 @@ def _variance(residuals: np.ndarray, weights: np.ndarray) -> float:
 def _covariance(
     design: np.ndarray, prior: np.ndarray, weights: np.ndarray, residuals: np.ndarray
 ) -> np.ndarray:
-    """Returns the covariance of the terms, by the rows and priors that they rest on (terms held at
-    zero as if free)."""
+    """Returns the covariance of the terms from rows and priors, treating terms at zero as free."""
     normal = design.T @ (design * weights[:, None]) + prior.T @ prior
     ridge = 1e-12 * max(1.0, float(np.trace(normal))) * np.eye(len(normal))
     inverse: np.ndarray = np.linalg.inv(normal + ridge)
@@ -282,7 +282,7 @@ def _covariance(
 def _without_itself(
     design: np.ndarray, covariance: np.ndarray, weights: np.ndarray, residuals: np.ndarray
 ) -> np.ndarray:
-    """Each row's error as the other rows predict it: its residual over 1 - leverage."""
+    """Returns each row's error if predicted by the other rows: its residual over 1 - leverage."""
     leverage = ((design @ covariance) * design).sum(axis=1) * weights
     leverage = np.clip(leverage / _variance(residuals, weights), 0.0, 0.9)
     errors: np.ndarray = residuals / (1 - leverage)
@@ -290,10 +290,10 @@ def _without_itself(
 
 
 def _error_deviation(errors: np.ndarray) -> float:
-    """Relative standard deviation of regions' errors, drawn towards what was assumed before.
+    """Returns the relative standard deviation of regions' errors, shrunk by :func:`_drawn`.
 
-    Of a robust and of the plain estimate the larger: one driver that joins two of a hundred pairs
-    is not an outlier where the others were not seen.
+    It is the larger of a robust and a tail estimate: where a driver joins two of a hundred pairs,
+    these are not outliers, since other such pairs may not have been measured.
     """
     if not len(errors):
         return UNKNOWN_SPREAD
@@ -303,11 +303,12 @@ def _error_deviation(errors: np.ndarray) -> float:
 
 
 def _gain(errors: np.ndarray, n_units: np.ndarray) -> float:
-    """Relative standard deviation of a normal distribution whose upper side is that of ``errors``:
-    of what the sum was too high by, where it was, each region counting by its units.
+    """Returns the relative standard deviation of a normal distribution with the upper tail of
+    ``errors``, which shows by how much sums are too high; regions are weighted by their units.
 
-    What pairs of units differ by averages out over many of them, in one region as in a plan of
-    pairs; and where costs rest on caches, regions are far costlier than the sum, never far cheaper.
+    Differences between pairs of units average out over many pairs, in one region as in a plan of
+    pairs. Where caches determine costs, regions are far more expensive than the sum, but never far
+    cheaper.
     """
     if not len(errors):
         return UNKNOWN_SPREAD
@@ -317,17 +318,17 @@ def _gain(errors: np.ndarray, n_units: np.ndarray) -> float:
 
 
 def _drawn(spread: float, n_regions: int) -> float:
-    """A spread that was found, drawn towards what is assumed where regions are few."""
+    """Shrinks a measured spread towards :data:`UNKNOWN_SPREAD` where there are few regions."""
     share = min(1.0, n_regions / FEW_REGIONS)
     return math.sqrt(share * max(spread, LEAST_SPREAD) ** 2 + (1 - share) * UNKNOWN_SPREAD**2)
 
 
 def _prior(relative: np.ndarray, on_cpu: bool) -> np.ndarray:
-    """Rows that say "zero" to what the data leave open; see :data:`UNIT_SHRINKAGE`.
+    """Returns prior rows that shrink terms to zero; see :data:`UNIT_SHRINKAGE`.
 
-    A unit is weighed by the cheapest region that holds it. Rates are weighed over all rows as
-    much as units are, and the two of them kept near each other: a chain shows only their sum,
-    because what one unit writes the next one reads.
+    A unit is weighted by the cheapest region that contains it. Transfer rates are weighted over all
+    rows as much as units are, and are kept near each other: a chain shows only the sum of both,
+    because each unit reads what the one before writes.
     """
     n_columns = relative.shape[1]
     typical = relative.max(axis=0)
@@ -346,9 +347,9 @@ def _prior(relative: np.ndarray, on_cpu: bool) -> np.ndarray:
 def _huber_nnls(
     design: np.ndarray, prior: np.ndarray, own_weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Minimises Huber's loss of (design @ x - 1), rows weighed by ``own_weights``, plus
+    """Minimises Huber's loss of (design @ x - 1), with rows weighted by ``own_weights``, plus
     |prior @ x|^2, over x >= 0. Returns x and the rows' final weights."""
-    from scipy.optimize import nnls  # who reads a fit does without
+    from scipy.optimize import nnls  # imported here, since reading a stored fit does not need it
 
     target = np.concatenate([np.ones(len(design)), np.zeros(len(prior))])
     weights = own_weights.copy()
@@ -368,14 +369,14 @@ def _huber_nnls(
 
 
 class FitCache:
-    """Remembers the last fit of each target: a round of refinement measures on few of them."""
+    """Cache of the last fit of each target: a round of refinement measures on few targets."""
 
     def __init__(self) -> None:
         self._last: dict[Target, tuple[tuple[RegionSample, ...], TargetFit]] = {}
 
     def fit(self, target: Target, samples: Sequence[RegionSample], converts: bool) -> TargetFit:
-        """:func:`~nnapi_prof.costs.model.regression.fit_target` of these samples; ``converts``
-        where the CPU computes in float16 what reaches it in float32."""
+        """Returns :func:`fit_target` of these samples; ``converts`` is True where the CPU computes
+        values in float16 that it receives in float32."""
         now = tuple(samples)
         last = self._last.get(target)
         if last is not None and last[0] == now:

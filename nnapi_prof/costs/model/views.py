@@ -1,4 +1,4 @@
-"""Derives views of costs: intervals of plans, a unit's marginal cost, and targets to show."""
+"""Views of costs: intervals of plans, marginal costs of units, and targets to show."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from nnapi_prof.graph.plan import Engine, Plan, Precision, Preference, Segment, 
 from nnapi_prof.graph.unit import UnitGraph
 
 FittedCosts = CostModel | PrecisionCosts
-"""What was fitted to measurements, of one precision or of several."""
+"""Costs fitted to measurements, in one precision or several."""
 AnyCosts = TabulatedCosts | CostTable
-"""Costs of units, of whatever origin."""
+"""Costs of units, of any origin."""
 
 
 def with_intervals(plan: Plan, costs: FittedCosts) -> Plan:
-    """The plan with the interval of each segment's latency, and a note with its own.
+    """Returns the plan with the interval of each segment's latency, and a note with its own.
 
-    Measured segments err independently of each other; sums rest on the same terms, so that their
-    errors add up. What rests on the static model has no interval.
+    Errors of measured segments are independent; sums share the same terms, so that their errors add
+    up. Estimates of the static model have no interval.
     """
     segments = tuple(_with_interval(segment, costs) for segment in plan.segments)
     half = _half_ns(segments)
@@ -41,7 +41,7 @@ def with_intervals(plan: Plan, costs: FittedCosts) -> Plan:
 
 
 def half_interval_ns(segments: Iterable[Segment], costs: FittedCosts) -> float:
-    """How far the latency of a plan may be off, as :func:`with_intervals` says it."""
+    """Returns half the width in ns of a plan's interval, computed as in :func:`with_intervals`."""
     return _half_ns(_with_interval(segment, costs) for segment in segments)
 
 
@@ -74,45 +74,45 @@ def _ms(ns: float) -> str:
 
 
 ROUGH = 0.25
-"""A standard error of more than this part of a cost makes it a rough one."""
+"""Standard error, as a share of a cost, above which the cost is rough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marginal:
-    """The cost that one unit adds to a region on one target, and its uncertainty.
+    """Cost that one unit adds to a region on one target, and its uncertainty.
 
-    It is never measured by itself: it is fitted to latencies of units, chains and regions, each of
-    which pays an invocation and transfers besides. Where that is most of what was measured, a
-    unit's own part drowns in it; and a unit that ran under another preference only is inferred.
+    It is not measured directly, but fitted to latencies of units, chains and regions, each of which
+    includes an invocation and transfers. Where these are most of the latencies, a unit's own part
+    is hard to see; and a unit that ran only under another preference is inferred.
     """
 
     ns: float
     sigma_ns: float = 0.0
-    """Standard error of the fit; 0 where none is known."""
+    """Standard error of the fit; 0 where it is unknown."""
     alone_ns: float | None = None
-    """Measured alone, invocation and transfer included: it adds no more than that."""
+    """Latency measured alone, with invocation and transfer: an upper bound."""
     inferred: bool = False
-    """Measured under another preference only."""
+    """True where the unit was measured only under another preference."""
 
     @property
     def drowns(self) -> bool:
-        """It cannot be told from nothing."""
+        """True where the cost cannot be distinguished from zero."""
         return self.ns <= self.sigma_ns
 
     @property
     def rough(self) -> bool:
-        """To be read as an order of magnitude."""
+        """True where the cost is only an order of magnitude."""
         return self.inferred or self.sigma_ns > ROUGH * self.ns
 
     @property
     def most_ns(self) -> float:
-        """Upper end of the cost: two standard errors more, and not more than alone."""
+        """Upper end of the cost: two standard errors more, but at most ``alone_ns``."""
         most = self.ns + 2 * self.sigma_ns
         return most if self.alone_ns is None else max(self.ns, min(most, self.alone_ns))
 
 
 def marginal(costs: AnyCosts, unit: int, target: Target) -> Marginal | None:
-    """A unit's marginal cost; None where it cannot run there."""
+    """Returns a unit's marginal cost; None where it cannot run there."""
     ns = costs.unit_cost(unit, target)
     if ns is None:
         return None
@@ -123,7 +123,7 @@ def marginal(costs: AnyCosts, unit: int, target: Target) -> Marginal | None:
 
 
 def alone_ns(costs: AnyCosts, unit: int, target: Target) -> float | None:
-    """A unit's latency measured alone, invocation and transfer included; None where it was not."""
+    """Returns a unit's latency measured alone, with invocation and transfer; None without one."""
     if not isinstance(costs, CostModel | PrecisionCosts):
         return None
     whole = costs.whole((unit,), target)
@@ -131,10 +131,10 @@ def alone_ns(costs: AnyCosts, unit: int, target: Target) -> float | None:
 
 
 def shown_targets(costs: AnyCosts, graph: UnitGraph) -> dict[str, Target]:
-    """Accelerator (or ``cpu``, ``host``), in each precision -> the one target that stands for it,
-    that under which most units were measured alone: the least of several preferences would be that
-    of noise. Of equals ``fast``, then the first. Those that :func:`left_at_trial` has are not among
-    them."""
+    """Returns accelerator (or ``cpu``, ``host``), in each precision -> the target that represents
+    it: the preference under which most units were measured alone, since the minimum over several
+    preferences would only be luck. Of equals, ``fast`` is taken, then the first. Those of
+    :func:`left_at_trial` are left out."""
     measured: Counter[Target] = Counter()
     left = left_at_trial(costs)
     if isinstance(costs, CostModel | PrecisionCosts):
@@ -154,8 +154,8 @@ def shown_targets(costs: AnyCosts, graph: UnitGraph) -> dict[str, Target]:
 
 
 def left_at_trial(costs: AnyCosts) -> tuple[str, ...]:
-    """Accelerators, in each precision, of which a few units were measured only, for these lay far
-    behind."""
+    """Returns the accelerators, in each precision, on which only a few units were measured, since
+    these were far slower."""
     partial = costs.partial if isinstance(costs, CostModel | PrecisionCosts) else frozenset()
     whole = {_shown_name(t) for t in costs.targets if t not in partial}
     names = dict.fromkeys(_shown_name(t) for t in costs.targets if t in partial)
@@ -163,7 +163,7 @@ def left_at_trial(costs: AnyCosts) -> tuple[str, ...]:
 
 
 def _shown_name(target: Target) -> str:
-    """``npu`` of ``nnapi:npu/fast``, ``npu@int8`` of ``nnapi:npu/fast@int8``."""
+    """Returns ``npu`` for ``nnapi:npu/fast``, ``npu@int8`` for ``nnapi:npu/fast@int8``."""
     name = target.accelerator or target.base.key
     in_float32 = target.precision is Precision.FLOAT32
     return name if in_float32 else f"{name}@{target.precision.value}"
