@@ -1,7 +1,7 @@
 """NNAPI's facts: the arguments of each operation, by feature level, from the files in ``data/``.
 
-Read once, on first use; ``codes.py`` is generated from the same files. A level here is a feature
-level's number (1, 2, ...); devices report 27, 28, ... for it.
+They are read once, on first use; ``codes.py`` is generated from the same files. A level here is the
+number of a feature level (1, 2, ...); devices report it as 27, 28, ...
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SCALARS = {
 TENSOR_CODES = frozenset(code for code in OperandCode if code.name.startswith("TENSOR_"))
 
 LAST_API_LEVEL = FeatureLevel.LEVEL_5
-"""Up to here a device reports the API level; from level 6 on 1000000 + the level's number."""
+"""Last API level reported as a feature level; level 6 and later report 1000000 + the number."""
 
 
 def level_number(reported: int) -> int:
@@ -45,21 +45,21 @@ def level_number(reported: int) -> int:
 
 
 def is_level(reported: int) -> bool:
-    """Returns whether a device's answer is a feature level: Android 10 has 10000 for its CPU, the
-    number of an API that is still to come."""
+    """Returns whether a device's answer is a feature level. Android 10 answers 10000 for its CPU, a
+    placeholder for an unreleased API."""
     by_api = FeatureLevel.LEVEL_1 <= reported <= LAST_API_LEVEL
     return by_api or FeatureLevel.LEVEL_6 <= reported <= FeatureLevel.LEVEL_8
 
 
 def level_name(number: int) -> str:
-    """``level 3 (API 29)``; levels after the fifth have no API level."""
+    """Returns ``level 3 (API 29)``, for example; levels after the fifth have no API level."""
     api = FeatureLevel.LEVEL_1 + number - 1
     return f"level {number} (API {api})" if api <= LAST_API_LEVEL else f"level {number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of an operation. ``types`` are the operand types it may have."""
+    """One argument of an operation; ``types`` are its permitted operand types."""
 
     name: str
     types: frozenset[OperandCode]
@@ -80,10 +80,9 @@ class Signature:
     variadic: bool
 
     def match(self, types: Sequence[OperandCode]) -> tuple[Argument, ...] | None:
-        """Returns the argument that each operand stands for, or None where the form does not
-        fit.
+        """Returns the argument of each operand, or None where the form does not fit.
 
-        Optional arguments may be left out from the end only.
+        Only arguments at the end may be left out.
         """
         arguments = self.arguments
         if self.variadic:
@@ -102,7 +101,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class OperationFacts:
-    """One operation. ``tensor_types`` and the ranks limit its data: input ``data``."""
+    """One operation. ``tensor_types`` and the ranks limit its data, the input number ``data``."""
 
     code: OperationCode
     since: int
@@ -130,7 +129,7 @@ def _signature(fact: dict[str, Any]) -> Signature:
 
 @functools.cache
 def all_facts() -> dict[OperationCode, OperationFacts]:
-    """Every operation of NNAPI by its code."""
+    """Returns the facts of every NNAPI operation, by its code."""
     return {
         OperationCode(op["code"]): OperationFacts(
             OperationCode(op["code"]),
@@ -151,7 +150,7 @@ def why_not_at(
     ranks: Sequence[int],
     level: int,
 ) -> str | None:
-    """Why an operation with these input operands does not exist at ``level``, or None if it does.
+    """Returns why an operation with these operands does not exist at ``level``; None if it does.
 
     ``types`` and ``ranks`` describe the input operands in order (a scalar has rank 0).
     """
@@ -194,9 +193,9 @@ def why_not_at(
     return None
 
 
-# NNAPI's C API: which of its functions came with which API level.
+# Functions of NNAPI's C API, by the API level that introduced them.
 #
-# Read once, on first use, from ``data/nnapi_api.json``.
+# They are read once, on first use, from ``data/nnapi_api.json``.
 
 
 API_DATA = Path(__file__).resolve().parent / "data" / "nnapi_api.json"
@@ -205,7 +204,7 @@ FIRST_API = 27
 
 @functools.cache
 def functions_by_api() -> dict[int, frozenset[str]]:
-    """API level -> the functions that it brought, of those that are open to all."""
+    """Returns the functions that each API level introduced, without platform-only ones."""
     levels: dict[int, set[str]] = {}
     for function in json.loads(API_DATA.read_text())["functions"]:
         if not function.get("platform_only"):
@@ -214,8 +213,8 @@ def functions_by_api() -> dict[int, frozenset[str]]:
 
 
 def api_of(missing: Collection[str]) -> int:
-    """Returns the API level of a libneuralnetworks.so that lacks these functions: the newest all of
-    whose functions it has, and all of those before; 27 at least."""
+    """Returns the API level of a libneuralnetworks.so without these functions: the newest whose
+    functions it has, together with those of all levels before; at least 27."""
     highest = FIRST_API
     for level, names in functions_by_api().items():
         if not names.isdisjoint(missing):
@@ -225,10 +224,9 @@ def api_of(missing: Collection[str]) -> int:
 
 
 def data_index(op: dict[str, Any]) -> int:
-    """Returns the first tensor input whose type is free: the types of all that follow it depend on
-    it.
+    """Returns the first tensor input whose type is free; the types of later inputs depend on it.
 
-    ``op`` is one entry of ``nnapi_ops.json``. 0 for operations whose tensors all have fixed types.
+    ``op`` is an entry of ``nnapi_ops.json``. The result is 0 if all tensors have fixed types.
     """
     free = (
         index

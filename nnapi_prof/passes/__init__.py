@@ -1,8 +1,8 @@
 """Bring a model's graph to the normal form that lowerings read: passes, and their small engine.
 
-The engine is a table from overload to a rule, a function of a :class:`Site`. It returns the node
-that replaces the old one, or None to leave the node alone. New nodes must already be in normal
-form: a pass visits each node once.
+The engine is a table of rules by overload. A rule is a function of a :class:`Site` that returns a
+node to replace the old one, or None to keep it. New nodes must already be in normal form, because a
+pass visits each node once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ aten = torch.ops.aten
 
 
 class Site:
-    """One node under rewriting: its arguments by name, and a place to build before it."""
+    """Node that is being rewritten: its arguments by name, and methods that insert calls."""
 
     def __init__(self, node: fx.Node) -> None:
         self.node = node
@@ -42,23 +42,23 @@ class Site:
 
     @property
     def type(self) -> TensorType:
-        """The type of what the node makes."""
+        """Type of the node's value."""
         return type_of(self.node)
 
     @property
     def target(self) -> OpOverload:
-        """The operator that the node calls."""
+        """Operator that the node calls."""
         assert isinstance(self.node.target, OpOverload)
         return self.node.target
 
     def input(self, name: str = "self") -> fx.Node:
-        """Returns the node behind a tensor argument."""
+        """Returns the node of a tensor argument."""
         node = self.args[name]
         assert isinstance(node, fx.Node), f"{self.node.name}: {name} is {node!r}, wanted a tensor"
         return node
 
     def constant(self, name: str) -> Tensor | None:
-        """Returns the value of a tensor argument that is a constant, else None."""
+        """Returns the value of a constant tensor argument; None for any other."""
         return constant_value(self.args[name]) if is_constant(self.args[name]) else None
 
     def call(self, target: OpOverload, *args: Any, **kwargs: Any) -> fx.Node:
@@ -70,7 +70,7 @@ class Site:
         return call
 
     def reshape(self, node: fx.Node, shape: Sequence[int]) -> fx.Node:
-        """Inserts a reshape, which unlike a view eager PyTorch does on permuted memory too."""
+        """Inserts a reshape. Unlike a view, eager PyTorch runs it on permuted memory too."""
         return self.call(aten.reshape.default, node, list(shape))
 
     def view(self, node: fx.Node, shape: Sequence[int]) -> fx.Node:
@@ -78,7 +78,7 @@ class Site:
         return self.call(aten.view.default, node, list(shape))
 
     def slices(self, dim: int, sizes: Iterable[int]) -> list[fx.Node]:
-        """Cuts ``self`` along ``dim`` into parts of these sizes."""
+        """Slices ``self`` along ``dim`` into parts of these sizes."""
         source, ends = self.input(), list(itertools.accumulate(sizes))
         dim = positive_dim(dim, len(type_of(source).shape))
         return [
@@ -87,7 +87,7 @@ class Site:
         ]
 
     def call_on(self, swap: Mapping[fx.Node, fx.Node]) -> fx.Node:
-        """Inserts the node's own call, with other nodes in the place of some that it reads."""
+        """Inserts the node's own call with some of its input nodes replaced."""
         args: Any = fx.node.map_arg(self.node.args, lambda node: swap.get(node, node))
         kwargs: Any = fx.node.map_arg(self.node.kwargs, lambda node: swap.get(node, node))
         return self.call(self.target, *args, **kwargs)
@@ -105,16 +105,16 @@ class Site:
             return add_constant(self.graph, value, hint)
 
     def is_already(self, target: OpOverload, args: Sequence[Any]) -> bool:
-        """Returns whether the node is exactly this call, positionally: nothing to rewrite."""
+        """Returns whether the node already is exactly this call, with positional arguments."""
         return self.node.target is target and not self.node.kwargs and _alike(self.node.args, args)
 
     def become(self, target: OpOverload, *args: Any) -> fx.Node | None:
-        """Returns the normal spelling of this node; None where it is spelt so already."""
+        """Returns the normal spelling of this node; None where the node already has it."""
         return None if self.is_already(target, args) else self.call(target, *args)
 
 
 def _alike(a: Any, b: Any) -> bool:
-    """Equality of arguments in which 1, 1.0 and True differ, and a list is any sequence."""
+    """Returns whether arguments are equal; 1, 1.0 and True differ, and a list is any sequence."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(_alike, a, b))
     return type(a) is type(b) and bool(a == b)
@@ -126,12 +126,12 @@ AnyRule = TypeVar("AnyRule", Rule, ManyRule)
 
 
 def only_first_read(node: fx.Node) -> bool:
-    """Returns whether of a node's several values nobody reads any but the first."""
+    """Returns whether only the first of a node's several values is read."""
     return all(user.args[1] == 0 for user in node.users if user.users)
 
 
 def first_of(rule: Rule) -> ManyRule:
-    """Returns a rule for a node of several values of which only the first is read."""
+    """Returns a rule for nodes of several values; it applies if only the first is read."""
 
     def many(site: Site) -> list[fx.Node] | None:
         node = rule(site) if only_first_read(site.node) else None
@@ -141,7 +141,7 @@ def first_of(rule: Rule) -> ManyRule:
 
 
 def apply_rules(graph: fx.Graph, rules: Mapping[OpOverload, Rule]) -> int:
-    """Offers every call to the rule for its overload; returns the number of nodes replaced."""
+    """Applies to every call the rule for its overload; returns the number of nodes replaced."""
     changed = 0
     for node, rule in _rules_of(graph, rules):
         replacement = rule(Site(node))
@@ -154,7 +154,7 @@ def apply_rules(graph: fx.Graph, rules: Mapping[OpOverload, Rule]) -> int:
 
 
 def apply_many_rules(graph: fx.Graph, rules: Mapping[OpOverload, ManyRule]) -> int:
-    """Like apply_rules, for nodes that make several values read through ``getitem``.
+    """Applies rules like :func:`apply_rules`, to nodes of several values read through ``getitem``.
 
     The rule returns one node for each value, in order.
     """
@@ -177,7 +177,7 @@ def apply_many_rules(graph: fx.Graph, rules: Mapping[OpOverload, ManyRule]) -> i
 def _rules_of(
     graph: fx.Graph, rules: Mapping[OpOverload, AnyRule]
 ) -> Iterator[tuple[fx.Node, AnyRule]]:
-    """Returns the calls that are read and have a rule."""
+    """Yields the calls that are read and have a rule, with the rule."""
     for node in calls(graph):
         rule = rules.get(node.target) if isinstance(node.target, OpOverload) else None
         if rule is not None and node.users:
@@ -185,7 +185,7 @@ def _rules_of(
 
 
 def erase_unused(graph: fx.Graph) -> int:
-    """Erases calls and constants that nobody reads, and buffers no node names any more."""
+    """Erases calls and constants without readers, and buffers without nodes."""
     erased = 0
     for node in reversed(list(graph.nodes)):
         if not node.users and node.op in ("call_function", "get_attr"):

@@ -37,8 +37,8 @@ def canonicalize_arithmetic(graph: fx.Graph) -> int:
         %c [1, 8] = hardtanh(%r, 0.0, 6.0)
         %s [1, 8] = softmax(%c, 1)
 
-    A constant operand stands second where the operation commutes, and a constant of one element is
-    a number wherever that leaves the result's type as it is. Returns the nodes replaced.
+    A constant operand is second where the operation commutes. A constant of one element becomes a
+    number where that does not change the result's type. Returns the number of nodes replaced.
     """
     return apply_rules(graph, _RULES)
 
@@ -52,13 +52,13 @@ def matmul_to_linear(graph: fx.Graph) -> int:
     Result:
         %y [4, 10] = linear(%x, %w_t [10, 8], %b)
 
-    Returns the nodes replaced.
+    Returns the number of nodes replaced.
     """
     return apply_rules(graph, _MATMUL_RULES)
 
 
 def _as_number(value: Any, partner: Any) -> Any:
-    """Returns a Python number for a constant of one element that has no say in shape or type."""
+    """Returns a constant of one element as a Python number, if that changes no shape or type."""
     if not is_constant(value) or not isinstance(partner, fx.Node):
         return value
     constant = constant_value(value)
@@ -71,7 +71,7 @@ def _as_number(value: Any, partner: Any) -> Any:
 
 
 def _commuted(site: Site) -> tuple[Any, Any]:
-    """``self`` and ``other`` of an operation that commutes, a constant second."""
+    """Returns ``self`` and ``other`` of a commuting operation, with a constant second."""
     a, b = site.args["self"], site.args["other"]
     if is_constant(a) and isinstance(b, fx.Node) and not is_constant(b):
         a, b = b, a
@@ -79,8 +79,8 @@ def _commuted(site: Site) -> tuple[Any, Any]:
 
 
 def _scaled(site: Site, value: Any, factor: Any) -> Any:
-    """``value * factor`` in the result's type, for in that of bytes it might not fit; numbers at
-    once, tensors as a node."""
+    """Returns ``value * factor`` in the result's type, because it might not fit a type of bytes.
+    Numbers are multiplied at once, tensors by a node."""
     if factor == 1:
         return value
     if isinstance(value, fx.Node):
@@ -92,7 +92,7 @@ def _scaled(site: Site, value: Any, factor: Any) -> Any:
 
 
 def _minus(site: Site, minuend: Any, subtrahend: Any) -> fx.Node | None:
-    """``minuend - alpha * subtrahend``; a minuend that is a number makes it ``x * -alpha + n``."""
+    """Returns ``minuend - alpha * subtrahend``; ``x * -alpha + n`` for a number as minuend."""
     alpha = site.args.get("alpha", 1)
     minuend, subtrahend = _as_number(minuend, subtrahend), _as_number(subtrahend, minuend)
     if not isinstance(minuend, fx.Node):
@@ -130,7 +130,7 @@ def _relu6(site: Site) -> fx.Node | None:
 
 
 def _bounds(site: Site, low: Any, high: Any) -> fx.Node | None:
-    """Returns a clamp to [low, high], either of which may be None."""
+    """Returns a clamp to [low, high]; either may be None."""
     source = site.input()
     is_float = torch_dtype(type_of(source).dtype).is_floating_point
     if low == 0 and high is None:
@@ -152,7 +152,7 @@ def _clamp_max(site: Site) -> fx.Node | None:
 
 def _hardtanh(site: Site) -> fx.Node | None:
     low, high = site.args["min_val"], site.args["max_val"]
-    if not torch_dtype(site.type.dtype).is_floating_point:  # unlike a clamp it stays of integers
+    if not torch_dtype(site.type.dtype).is_floating_point:  # unlike a clamp's, it stays an integer
         low, high = int(low), int(high)
     return _bounds(site, low, high)
 
@@ -164,7 +164,7 @@ def _threshold(site: Site) -> fx.Node | None:
 
 
 def _rrelu(site: Site) -> fx.Node | None:
-    """Outside of training the slope is the mean of the bounds."""
+    """Uses the mean of the bounds as slope, as PyTorch does outside training."""
     arg = site.args
     if arg["training"]:
         return None
@@ -188,7 +188,7 @@ def _softmax_like(target: torch._ops.OpOverload) -> Rule:
 
 
 def _mean(site: Site) -> fx.Node | None:
-    """``mean.dim`` with ascending dims; over H and W with keepdim it is an average pool to 1x1."""
+    """Returns ``mean.dim`` with ascending dims; over H and W with keepdim an average pool."""
     source = site.input()
     source_type = type_of(source)
     if site.type.dtype != source_type.dtype:
@@ -202,7 +202,7 @@ def _mean(site: Site) -> fx.Node | None:
 
 
 def _to(site: Site) -> fx.Node | None:
-    """Returns a change of element type; one that changes nothing is left for drop_noops."""
+    """Returns a change of element type; a change to the same type is left to drop_noops."""
     if site.type.dtype == type_of(site.input()).dtype:
         return site.input()
     dtype = torch_dtype(site.type.dtype)
@@ -228,7 +228,7 @@ def _product(site: Site) -> fx.Node | None:
 
 
 def _transposed(site: Site, matrix: fx.Node) -> fx.Node:
-    """Returns a constant matrix, transposed now; a quantised one by a node (see propagate_qdq)."""
+    """Returns a constant matrix transposed; a quantised one by a node (see propagate_qdq)."""
     if not is_constant(matrix):
         return site.call(aten.permute.default, matrix, [1, 0])
     return site.add_constant(constant_value(matrix).t().contiguous(), f"{matrix.target}_t")

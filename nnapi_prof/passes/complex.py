@@ -1,6 +1,6 @@
-"""Decompose complex numbers into pairs of reals, which NNAPI has no other way to hold.
+"""Decompose complex numbers into pairs of real numbers, because NNAPI has no complex type.
 
-A rule says what an operator is in real and imaginary parts.
+A rule expresses an operator in real and imaginary parts.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ aten = torch.ops.aten
 
 
 def is_complex(node: fx.Node) -> bool:
-    """Returns whether a node makes a tensor of complex64."""
+    """Returns whether a node's value is a complex64 tensor."""
     return makes_tensor(node) and type_of(node).dtype == "complex64"
 
 
 @dataclass(frozen=True)
 class Reads:
-    """A node under rewriting, with the parts of what it reads."""
+    """Node that is being rewritten, with the parts of its arguments."""
 
     site: Site
     part_of: Callable[[Any], ComplexPair]
@@ -53,11 +53,11 @@ class Reads:
 
 
 Rule = Callable[[Reads], ComplexPair | list[ComplexPair] | fx.Node | None]
-"""The parts of what a node makes, or of each of its values; a node for it where it is real; None to
-leave it."""
+"""Function that returns the parts of a node's value, or of each of its values. A node replaces a
+real value; None leaves the node alone."""
 
 
-# What reads and makes complex numbers
+# Operators that read and make complex numbers
 
 
 def _view_as_complex(reads: Reads) -> ComplexPair:
@@ -121,7 +121,7 @@ def _conj(reads: Reads) -> ComplexPair:
 
 
 def _same(reads: Reads) -> ComplexPair | None:
-    """Returns a copy; of a real tensor too, where it becomes complex."""
+    """Returns the same parts; a real tensor may become complex."""
     source = reads.site.input()
     if not is_complex(reads.site.node) or type_of(source).dtype not in ("float32", "complex64"):
         return None
@@ -132,7 +132,7 @@ def _same(reads: Reads) -> ComplexPair | None:
 
 
 def _arithmetic(site: Site, target: OpOverload, a: Any, b: Any) -> Any:
-    """``a + b`` or the like of parts that are nodes or numbers; None is zero."""
+    """Returns ``a + b`` or similar of parts that are nodes or numbers; None is zero."""
     if a is None or b is None:
         if target is aten.mul.Tensor:
             return None
@@ -169,14 +169,14 @@ def _sum(target: OpOverload) -> Rule:
 
 
 def _filled(site: Site, part: Any) -> Any:
-    """Returns a part in the result's shape, which only one of two broadcast operands may have."""
+    """Returns a part in the result's shape, because only one of two operands may have it."""
     return _expanded(site, part) if isinstance(part, fx.Node) else part
 
 
 def _bilinear(
     site: Site, product: Callable[[Any, Any], Any], a: ComplexPair, b: ComplexPair
 ) -> ComplexPair:
-    """Returns the parts of a product, by those of its factors."""
+    """Returns the parts of a product from those of its factors."""
 
     def times(x: Any, y: Any) -> Any:
         return None if x is None or y is None else product(x, y)
@@ -230,7 +230,8 @@ def _einsum(reads: Reads) -> ComplexPair | None:
 
 
 def _div(reads: Reads) -> ComplexPair | None:
-    """By a real divisor each part; by a complex one, times its conjugate over its square."""
+    """Divides each part by a real divisor; by a complex one, multiplies by conjugate over
+    square."""
     if _is_wide(reads, "self", "other"):
         return None
     site, a, b = reads.site, reads["self"], reads["other"]
@@ -270,12 +271,12 @@ def _power(reads: Reads) -> ComplexPair | fx.Node | None:
     return _bilinear(reads.site, lambda x, y: reads.call(aten.mul.Tensor, x, y), pair, pair)
 
 
-# What does the same to both parts
+# Operators that do the same to both parts
 
 
 def _on_both(reads: Reads) -> ComplexPair | None:
-    """Moves, cuts, joins and sums: on the real parts, and on the imaginary ones; a real tensor
-    among them has zeros there. Integers and truth values are places."""
+    """Applies moves, slices, joins and sums to the real and to the imaginary parts, which are zero
+    for a real tensor. Integers and truth values are positions."""
     site = reads.site
     sources = site.node.all_input_nodes
     pairs = {n: reads.part_of(n) for n in sources if type_of(n).dtype in ("complex64", "float32")}
@@ -302,7 +303,7 @@ def _on_both(reads: Reads) -> ComplexPair | None:
 
 
 def _several(reads: Reads) -> list[ComplexPair] | None:
-    """Splits: a call for each part."""
+    """Splits with one call for each part."""
     site, pair = reads.site, reads["self"]
     if not all(user.target is operator.getitem for user in site.node.users):
         return None
@@ -349,7 +350,7 @@ _BOTH = (
     *(aten.diagonal.default, aten.tril.default, aten.triu.default, aten.mT.default),
 )
 _JOINS = (aten.cat.default, aten.stack.default, aten.slice_scatter.default, aten.copy.default)
-"""Of those, what has no places among its arguments: an integer would be a value."""
+"""Those without positions among their arguments: an integer tensor would be a value."""
 _COPIES = (
     *(aten.clone.default, aten.contiguous.default, aten.alias.default, aten.detach.default),
     *(aten.lift_fresh_copy.default, aten.resolve_conj.default, aten.resolve_neg.default),
@@ -396,11 +397,11 @@ RULES: dict[OpOverload, Rule] = {
         reads.site, lambda x, y: reads.call(aten.mul.Tensor, x, y), reads["self"], reads["self"]
     ),
 }
-"""Operators that read or make complex numbers."""
+"""Rules for the operators that read or make complex numbers."""
 
 
 def decompose_complex(graph: fx.Graph) -> int:
-    """Computes with real and imaginary parts what is in complex numbers.
+    """Replaces computation in complex numbers by computation in real and imaginary parts.
 
     Given:
         %c complex64[1, 8, 4] = view_as_complex(%x [1, 8, 4, 2])
@@ -411,9 +412,9 @@ def decompose_complex(graph: fx.Graph) -> int:
         %y     = stack([sub(mul(%a, %cos), mul(%b, %sin)),
                         add(mul(%a, %sin), mul(%b, %cos))], -1)
 
-    Fourier transforms become products with constant matrices (see fourier.py). An operator without
-    a rule reads ``complex(%re, %im)`` and stays as it is, and so does what leaves the graph.
-    complex128 stays. Returns the nodes replaced.
+    Fourier transforms become products with constant matrices (see fourier.py). Operators without a
+    rule are unchanged and read ``complex(%re, %im)``, as do the graph's outputs. complex128 is left
+    alone. Returns the number of nodes replaced.
     """
     pairs = _Pairs(graph)
     changed = 0
@@ -432,7 +433,7 @@ def _makes_complex(node: fx.Node) -> bool:
 
 
 class _Pairs:
-    """The parts of each complex value of a graph, made as they are needed."""
+    """Parts of each complex value of a graph, made when they are needed."""
 
     def __init__(self, graph: fx.Graph) -> None:
         self._graph = graph
@@ -441,7 +442,7 @@ class _Pairs:
         self._whole: dict[fx.Node, fx.Node] = {}
 
     def rewrite(self, node: fx.Node) -> int:
-        """Rewrites one node by its rule; without one, gives it whole numbers to read."""
+        """Rewrites one node by its rule; without one, makes it read whole complex numbers."""
         site = Site(node)
         rule = RULES.get(site.target)
         result = None if rule is None else rule(Reads(site, lambda v: self._of(site, v)))
@@ -461,7 +462,7 @@ class _Pairs:
         self._decomposed |= parts.keys()
 
     def _of(self, site: Site, value: Any) -> ComplexPair:
-        """Returns the parts of an argument: of a complex or a real tensor, or of a number."""
+        """Returns the parts of an argument: of a complex or real tensor, or of a number."""
         if not isinstance(value, fx.Node):
             number = complex(value)
             return ComplexPair(number.real, number.imag or None)
@@ -472,7 +473,7 @@ class _Pairs:
         return self._parts[value]
 
     def _read(self, site: Site, value: fx.Node) -> ComplexPair:
-        if not is_constant(value):  # of an operator without a rule, or an input
+        if not is_constant(value):  # an input, or the value of an operator without a rule
             return ComplexPair(
                 site.call(aten.real.default, value), site.call(aten.imag.default, value)
             )
@@ -486,7 +487,7 @@ class _Pairs:
             )
 
     def restore(self, node: fx.Node) -> None:
-        """Has a node read complex numbers where they were decomposed."""
+        """Makes a node read whole complex numbers where they were decomposed."""
         for source in [n for n in node.all_input_nodes if n in self._decomposed]:
             if source not in self._whole:
                 with self._graph.inserting_before(node):

@@ -1,7 +1,7 @@
-"""Composites written out: what PyTorch has one operator for and others have several.
+"""Write out composites: single operators of PyTorch that other libraries build from several.
 
-Sums of products (einsum), attention blocks in their native form, normalisation layers that give
-their statistics too, and the average over channels of a local response norm.
+These are sums of products (einsum), attention blocks in their native form, normalisation layers
+that also return their statistics, and the average over channels of a local response norm.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _group_norm(site: Site) -> fx.Node | None:
 
 
 def _batch_statistics(site: Site) -> fx.Node | None:
-    """Batch norm of one image by its own statistics is an instance norm."""
+    """Replaces batch norm of one image by its own statistics by an instance norm."""
     arg, source = site.args, site.input("input")
     if not arg["training"] or type_of(source).shape[0] != 1:
         return None
@@ -48,8 +48,9 @@ def _batch_statistics(site: Site) -> fx.Node | None:
 
 
 def stored_statistics(site: Site, norm: str) -> list[fx.Node] | None:
-    """Weight, bias, mean and variance of a norm, weight and bias filled in; None where it stores no
-    statistics, or computes what should be constants. ``norm`` begins the names of new constants."""
+    """Returns weight, bias, mean and variance of a norm, with defaults for the first two. Returns
+    None where it stores no statistics, or one of them is computed. ``norm`` begins the names of new
+    constants."""
     names = ("weight", "bias", "running_mean", "running_var")
     weight, bias, mean, variance = (site.args[name] for name in names)
     if mean is None or not all(v is None or is_constant(v) for v in (weight, bias, mean, variance)):
@@ -63,7 +64,7 @@ def stored_statistics(site: Site, norm: str) -> list[fx.Node] | None:
 
 
 def _instance_norm(site: Site) -> fx.Node | None:
-    """With stored statistics an instance norm is a batch norm."""
+    """Replaces an instance norm with stored statistics by a batch norm."""
     stats = None if site.args["use_input_stats"] else stored_statistics(site, "instance_norm")
     if stats is None:
         return None
@@ -72,7 +73,7 @@ def _instance_norm(site: Site) -> fx.Node | None:
 
 
 def _attention(site: Site) -> fx.Node | None:
-    """Returns the forms of attention that also give what only training needs."""
+    """Replaces forms of attention that also return values for training."""
     arg = site.args
     if arg["dropout_p"] != 0:
         return None
@@ -87,12 +88,12 @@ _PROJECTIONS = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias")
 """Constants of multi-head attention: [3 D, D], [3 D], [D, D], [D]."""
 
 _OVER_KEYS = 1
-"""The kind of a native mask that is [B, T]; others broadcast against [B, heads, T, T] already."""
+"""Kind of a native mask [B, T]; masks of other kinds already broadcast against [B, heads, T, T]."""
 
 
 def _multi_head(site: Site) -> list[fx.Node] | None:
-    """Multi-head attention: projections, attention, projection; and the weights [B, T, T] or
-    [B, heads, T, T] that it mixes by, where they are read."""
+    """Writes out multi-head attention: projections, attention, projection. If its weights are read,
+    also returns these, [B, T, T] or [B, heads, T, T]."""
     if any(site.constant(name) is None for name in _PROJECTIONS):
         return None
     sources = [site.input(name) for name in ("query", "key", "value")]
@@ -113,7 +114,7 @@ def _multi_head(site: Site) -> list[fx.Node] | None:
 
 
 def _embedding_bag(site: Site) -> fx.Node | None:
-    """Bags of one size each: rows of a table, summed, averaged, or the largest of each column."""
+    """Writes out bags of one size: rows of a table, summed, averaged, or each column's maximum."""
     arg, offsets = site.args, site.constant("offsets")
     if offsets is None or arg.get("padding_idx") not in (None, -1):
         return None
@@ -139,8 +140,8 @@ _MEAN, _MAX = 1, 2
 
 
 def _added_mask(site: Site) -> fx.Node | None:
-    """Returns the mask of native attention as what is added to [B, heads, T, T] scores: what is
-    true in a mask of truth values is minus infinity."""
+    """Returns the mask of native attention as a summand of [B, heads, T, T] scores: minus infinity
+    where a mask of truth values is true."""
     if site.args["mask"] is None:
         return None
     mask, kind = site.input("mask"), site.args["mask_type"]
@@ -156,13 +157,13 @@ def _added_mask(site: Site) -> fx.Node | None:
 def _self_attention(
     site: Site, sources: list[fx.Node], heads: int, mask: fx.Node | None
 ) -> fx.Node:
-    """``proj(attention(qkv(x)))`` of [B, T, D] inputs."""
+    """Returns ``proj(attention(qkv(x)))`` of [B, T, D] inputs."""
     parts = _heads(site, sources, heads)
     return _project_heads(site, site.call(aten.scaled_dot_product_attention.default, *parts, mask))
 
 
 def _heads(site: Site, sources: list[fx.Node], heads: int) -> list[fx.Node]:
-    """Queries, keys and values [B, heads, T, D / heads]."""
+    """Returns queries, keys and values [B, heads, T, D / heads]."""
     qkv_weight, qkv_bias = (constant_value(site.args[name]) for name in _PROJECTIONS[:2])
     stem = str(site.args["qkv_weight"].target)
     parts = []
@@ -178,7 +179,7 @@ def _heads(site: Site, sources: list[fx.Node], heads: int) -> list[fx.Node]:
 
 
 def _project_heads(site: Site, mixed: fx.Node) -> fx.Node:
-    """Returns the last projection, of [B, heads, T, D / heads]."""
+    """Returns the last projection, from [B, heads, T, D / heads]."""
     mixed = site.call(aten.permute.default, mixed, [0, 2, 1, 3])
     batch, length, *rest = type_of(mixed).shape
     joined = site.view(mixed, [batch, length, math.prod(rest)])
@@ -186,7 +187,7 @@ def _project_heads(site: Site, mixed: fx.Node) -> fx.Node:
 
 
 def _encoder_layer(site: Site) -> fx.Node | None:
-    """Returns a transformer's encoder layer, norms first or last."""
+    """Writes out a transformer's encoder layer, with its norms first or last."""
     arg = site.args
     if any(site.constant(name) is None for name in _PROJECTIONS):
         return None
@@ -213,8 +214,7 @@ def _encoder_layer(site: Site) -> fx.Node | None:
 
 
 def _average_over_channels(site: Site) -> fx.Node | None:
-    """Returns the average that a local response norm takes over neighbouring channels, as a
-    convolution.
+    """Writes out the average of a local response norm over neighbouring channels as a convolution.
 
     Given:
         %p [N, 1, C + 4, H, W] = constant_pad_nd(%v [N, 1, C, H, W], [0, 0, 0, 0, 2, 2], 0.0)
@@ -259,7 +259,7 @@ def _average_over_channels(site: Site) -> fx.Node | None:
 
 
 def _affine_grid(site: Site) -> fx.Node | None:
-    """Computes the source of each pixel of an image: its place, a constant, times the matrices.
+    """Computes the source of each pixel of an image: its position, a constant, times the matrices.
 
     Given:
         %g [N, H, W, 2] = affine_grid_generator(%m [N, 2, 3], [N, C, H, W], False)
@@ -280,11 +280,11 @@ def _affine_grid(site: Site) -> fx.Node | None:
 
 
 MAX_DIFFERENCES = 2**22
-"""Numbers that the differences of all pairs of points may be, at most."""
+"""Most numbers that the differences of all pairs of points may have."""
 
 
 def _distances(site: Site) -> fx.Node | None:
-    """Distances of all pairs of points, as norms of their differences.
+    """Writes out the distances of all pairs of points as norms of their differences.
 
     Given:
         %d [B, P, R] = cdist(%x [B, P, M], %y [B, R, M], 2.0)
@@ -308,8 +308,8 @@ def _as_dims(value: Any) -> list[int]:
 
 
 def _extreme(target: torch._ops.OpOverload) -> Rule:
-    """``max`` or ``min`` along a dimension without positions, as a reduction: these have a choice
-    of dim order."""
+    """Returns the rule for ``max`` or ``min`` along a dimension without positions: a reduction,
+    which has a choice of dim order."""
 
     def rule(site: Site) -> fx.Node | None:
         source = site.input()
@@ -330,7 +330,7 @@ COMPOSITES: dict[torch._ops.OpOverload, Rule] = {
     aten.affine_grid_generator.default: _affine_grid,
     aten.cdist.default: _distances,
 }
-"""Operators of one value."""
+"""Rules for operators of one value."""
 
 COMPOSITES_OF_SEVERAL: dict[torch._ops.OpOverload, ManyRule] = {
     aten.max.dim: first_of(_extreme(aten.amax.default)),
@@ -344,4 +344,4 @@ COMPOSITES_OF_SEVERAL: dict[torch._ops.OpOverload, ManyRule] = {
     aten._scaled_dot_product_flash_attention_for_cpu.default: first_of(_attention),
     aten._scaled_dot_product_attention_math.default: first_of(_attention),
 }
-"""Operators of several values, of most of which the first is read."""
+"""Rules for operators of several values; most need that only the first is read."""

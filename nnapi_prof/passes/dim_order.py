@@ -1,4 +1,4 @@
-"""How every value lies in memory, for the whole graph at once, and permutes that this saves."""
+"""Choose the dim order of every value for the whole graph at once, and cancel permutes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FORMATS = {
 
 
 def assign_dim_order(graph: fx.Graph) -> int:
-    """Annotates every value with its dim order; where two meet, a clone changes the order.
+    """Annotates every value with its dim order, and inserts clones where orders differ.
 
     Given:
         %x [1, 3, 8, 8] placeholder
@@ -52,15 +52,15 @@ def assign_dim_order(graph: fx.Graph) -> int:
         %c, %r, %p channels_last; %f contiguous (one pixel: the same memory)
 
     Placeholders, outputs of the graph and constants are contiguous; the converter transposes
-    constants. Placeholders with LIES_LAST in their ``meta`` lie channels last; an output node
+    constants. Placeholders with LIES_LAST in their ``meta`` are channels last, and an output node
     with it reads either order. Arguments that name dimensions keep PyTorch's logical dimensions.
 
     Phases:
     1. Each value gets a variable, contiguous or channels last; graph.dim_order fixes some.
-    2. The cheapest assignment is a minimum cut: a value pays for its bytes once if any reader wants
-       the other order, however many do. Among equally cheap cuts the one with most values channels
-       last is taken, so that a clone stands before a chain of followers and not inside it.
-    3. Clones go in, one for each value and order, shared by all readers.
+    2. The cheapest assignment is a minimum cut: a value pays for its bytes once if any reader
+       requires the other order, however many do. Among equally cheap cuts the one with most values
+       channels last is taken, so a clone precedes a chain of followers instead of splitting it.
+    3. Clones are inserted, one for each value and order, shared by all readers.
 
     Returns the number of clones inserted.
     """
@@ -83,14 +83,13 @@ def _dim_order_of(node: fx.Node) -> DimOrder:
 
 
 def _is_free(node: fx.Node) -> bool:
-    """Returns whether the node's value has a choice of order."""
+    """Returns whether the node's value may have either order."""
     computed = node.op == "call_function" and makes_tensor(node) and not is_weight(node)
     return computed and can_be_channels_last(type_of(node))
 
 
 def _cheapest_channels_last(graph: fx.Graph) -> list[fx.Node]:
-    """Returns the nodes whose values lie channels last in the cheapest assignment (phases 1 and
-    2)."""
+    """Returns the nodes that are channels last in the cheapest assignment (phases 1 and 2)."""
     network = _Network()
     free = [node for node in graph.nodes if _is_free(node)]
     for node in free:
@@ -111,10 +110,10 @@ def _cheapest_channels_last(graph: fx.Graph) -> list[fx.Node]:
 
 
 def _price(network: _Network, source: fx.Node) -> None:
-    """Adds to the network what it costs if readers of ``source`` want another order than its own.
+    """Adds the cost of readers that require another order than that of ``source`` to the network.
 
-    ``some_last`` falls on the channels-last side as soon as one reader does, ``some_contiguous`` on
-    the other side as soon as one reader does; each is cut from the source once.
+    ``some_last`` is on the channels-last side if any reader is, ``some_contiguous`` on the other
+    side if any reader is; each is cut from the source once.
     """
     cost = _cost(source)
     fixed = (
@@ -131,7 +130,7 @@ def _price(network: _Network, source: fx.Node) -> None:
         if LIES_LAST in reader.meta if is_output else reads_either(reader, type_of(source)):
             continue
         if moves_from_last(reader):
-            network.edge(network.CHANNELS_LAST, own, cost)  # else it moves the elements itself
+            network.edge(network.CHANNELS_LAST, own, cost)  # else it moves elements itself
             continue
         follows = reader.op != "output" and layout_of(reader) in (Layout.WANTS, Layout.FOLLOWS)
         follows = follows and _is_free(reader) and not is_plain_input(reader, source)
@@ -146,7 +145,7 @@ def _cost(node: fx.Node) -> int:
 
 
 class _Network:
-    """A flow network over values; the source side of a cut lies channels last."""
+    """Flow network over values; the source side of a cut is channels last."""
 
     CHANNELS_LAST = 0
     CONTIGUOUS = 1
@@ -166,7 +165,8 @@ class _Network:
         return self._vertices[node]
 
     def edge(self, start: int, end: int, capacity: int) -> None:
-        """Cutting ``start`` (channels last) from ``end`` (contiguous) costs ``capacity``."""
+        """Adds a cost ``capacity`` for cutting ``start`` (channels last) from ``end``
+        (contiguous)."""
         if start != end:
             before = self._capacity.get((start, end), 0)
             self._capacity[start, end] = min(before + capacity, _INFINITE)
@@ -174,8 +174,8 @@ class _Network:
     def channels_last_side(self) -> set[int]:
         """Returns the vertices of the largest source side among all minimum cuts.
 
-        They are those from which the sink cannot be reached in the residual network (Picard and
-        Queyranne, 1980): found by walking it backwards from the sink.
+        From these the sink cannot be reached in the residual network (Picard and Queyranne, 1980).
+        They are found by walking the network backwards from the sink.
         """
         keys = list(self._capacity)
         rows, columns = (np.array([key[i] for key in keys], dtype=np.int32) for i in (0, 1))
@@ -191,8 +191,8 @@ class _Network:
 
 
 def _raise_ranks(graph: fx.Graph, node: fx.Node) -> None:
-    """Views operands of lower rank as rank 4: broadcasting aligns last dimensions, and the last
-    dimension in memory is now the channel."""
+    """Views operands of lower rank as rank 4, because broadcasting aligns last dimensions and the
+    last dimension in memory is now the channel."""
     if torch.Tag.pointwise not in getattr(node.target, "tags", ()):
         return
     for source in node.all_input_nodes:
@@ -224,7 +224,7 @@ def _insert_clones(graph: fx.Graph) -> int:
 
 
 def _clone_for(graph: fx.Graph, source: fx.Node, readers: Iterable[fx.Node]) -> None:
-    """Puts one clone to the other order behind ``source`` (behind all inputs of the graph)."""
+    """Inserts one clone of ``source`` to the other order, before its first reader."""
     changed = next(order for order in DimOrder if order is not _dim_order_of(source))
     first_reader = min(readers)
     with graph.inserting_before(first_reader):
@@ -237,11 +237,11 @@ def _clone_for(graph: fx.Graph, source: fx.Node, readers: Iterable[fx.Node]) -> 
         reader.replace_input_with(source, clone)
 
 
-# Permutes that cancel each other, or that a dim order can take up.
+# Permutes that cancel each other, or that become a dim order.
 
 
 def cancel_permutes(graph: fx.Graph) -> int:
-    """Lets a permute of a permute read the first one's input; an identity falls away.
+    """Makes a permute of a permute read the first one's input, and removes identities.
 
     Given:
         %p [1, 4, 4, 8] = permute(%a [1, 8, 4, 4], [0, 2, 3, 1])
@@ -250,7 +250,7 @@ def cancel_permutes(graph: fx.Graph) -> int:
     Result:
         %r [1, 8, 4, 4] = relu(%a)
 
-    %p stays when something else reads it. Returns the number of permutes merged or dropped.
+    %p stays if another node reads it. Returns the number of permutes merged or dropped.
     """
     changed = 0
     for node in calls(graph):
@@ -281,11 +281,11 @@ def _dims(node: fx.Node) -> list[int]:
     return [d for d in dims if isinstance(d, int)]
 
 
-# Permutes of images that were flattened
+# Permutes of flattened images
 
 
 def lift_permutes(graph: fx.Graph) -> int:
-    """Lets a permute of pixels in a line be one of the image, whose dim order can take it up.
+    """Turns a permute of flattened pixels into one of the image, which can become a dim order.
 
     Given:
         %v [1, 8, 16] = view(%x [1, 8, 4, 4], ...)
@@ -294,7 +294,7 @@ def lift_permutes(graph: fx.Graph) -> int:
         %p [1, 4, 4, 8] = permute(%x, [0, 2, 3, 1])
         %v [1, 16, 8]   = view(%p, ...)
 
-    and the same backwards, from a line of pixels to an image. Returns the permutes replaced.
+    It does the same from flattened pixels to an image. Returns the number of permutes replaced.
     """
     changed = apply_rules(graph, {aten.permute.default: _from_image})
     changed += apply_rules(graph, dict.fromkeys(_VIEWS, _to_image))
@@ -338,8 +338,8 @@ def _is_image(shape: Sequence[int]) -> bool:
 
 
 def _swaps(flat: Sequence[int], dims: Sequence[int], image: Sequence[int]) -> bool:
-    """Returns whether ``flat`` is ``[N, C, H * W]`` of the image, and ``dims`` make it ``[N, H * W,
-    C]``; dimensions of size 1 may stand anywhere."""
+    """Returns whether ``flat`` is the image's ``[N, C, H * W]``, and ``dims`` turn it into ``[N, H
+    * W, C]``, apart from dimensions of size 1."""
     n, c, h, w = image
     real = [axis for axis, size in enumerate(flat) if size != 1]
     if [flat[axis] for axis in real] != [size for size in (n, c, h * w) if size != 1]:

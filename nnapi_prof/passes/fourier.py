@@ -1,8 +1,8 @@
 """Discrete Fourier transforms as products with constant matrices.
 
 A transform of n numbers is a product with an n x n matrix of cosines and sines. Real and imaginary
-parts lie side by side, so that each transform is one product of reals. The transform of windows of
-a signal is a convolution with such rows as filters, and back it is a transposed one.
+parts are joined, so each transform is one product of real numbers. The transform of a signal's
+windows is a convolution with such rows as filters; its inverse is a transposed convolution.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from nnapi_prof.passes import Site
 aten = torch.ops.aten
 
 MAX_LENGTH = 1024
-"""Longest transform that becomes a product: its matrix has up to 4 MB times 2, and it computes in
-n^2 steps, not n log n."""
+"""Longest transform that becomes a product. Its matrix has up to 2 times 4 MB, and it takes n^2
+steps, not n log n."""
 
 
 @dataclass(frozen=True)
 class ComplexPair:
-    """Real and imaginary part: nodes, of a Python number two numbers. None is zero everywhere."""
+    """Real and imaginary part: nodes, or Python numbers for a number. None is zero everywhere."""
 
     real: Any
     imag: Any
@@ -37,21 +37,22 @@ Transform = Callable[[Site, ComplexPair], ComplexPair | fx.Node | None]
 
 
 def imag_of(site: Site, pair: ComplexPair) -> fx.Node:
-    """Returns the imaginary part as a node, zeros where it is None."""
+    """Returns the imaginary part as a node; None becomes zeros."""
     if isinstance(pair.imag, fx.Node):
         return pair.imag
     return site.add_constant(torch.zeros(type_of(pair.real).shape), "zeros")
 
 
 def _angles(n: int, frequencies: int) -> Tensor:
-    """``2 pi j k / n`` of each place j and frequency k, [n, frequencies], exact for large j k."""
+    """Returns ``2 pi j k / n`` of each index j and frequency k, [n, frequencies], exact for large j
+    k."""
     turns = torch.outer(torch.arange(n), torch.arange(frequencies)) % n
     return turns.double() * (2 * math.pi / n)
 
 
 def _forward_matrix(n: int, frequencies: int, scale: float, real: bool, sign: int) -> Tensor:
-    """Numbers [re | im] (or [re]) times this are their frequencies [re | im]; ``sign`` is -1 for
-    the transform, 1 for its inverse."""
+    """Returns the matrix from numbers [re | im] (or [re]) to frequencies [re | im]; ``sign`` is -1
+    for the transform, 1 for its inverse."""
     angles = _angles(n, frequencies)
     cos, sin = scale * angles.cos(), scale * sign * angles.sin()
     rows = [torch.cat([cos, sin], 1)]
@@ -61,12 +62,14 @@ def _forward_matrix(n: int, frequencies: int, scale: float, real: bool, sign: in
 
 
 def _with_zeros(matrix: Tensor) -> Tensor:
-    """Makes what rounding left of a zero one: the phase of a real frequency hangs on its sign."""
+    """Replaces rounded zeros by exact ones, because a real frequency's phase depends on their
+    sign."""
     return torch.where(matrix.abs() < 1e-12, 0.0, matrix)
 
 
 def _real_matrix(n: int, scale: float) -> Tensor:
-    """Returns the n // 2 + 1 frequencies [re | im] of real numbers times this are the n numbers."""
+    """Returns the matrix from the n // 2 + 1 frequencies [re | im] of real numbers to the n
+    numbers."""
     frequencies = n // 2 + 1
     twice = torch.full((frequencies, 1), 2.0, dtype=torch.float64)
     twice[0] = 1.0
@@ -78,14 +81,15 @@ def _real_matrix(n: int, scale: float) -> Tensor:
 
 
 def _norm_factor(norm: Any, n: int, inverse: bool) -> float:
-    """Returns the factor of a transform of n numbers."""
+    """Returns the scale of a transform of n numbers."""
     if norm == "ortho":
         return 1 / math.sqrt(n)
     return 1 / n if inverse == (norm in (None, "backward")) else 1.0
 
 
 def _resized(site: Site, part: fx.Node, dim: int, size: int) -> fx.Node:
-    """Returns the first ``size`` numbers along a dimension, zeros where there are fewer."""
+    """Returns the first ``size`` numbers along a dimension, padded with zeros if there are
+    fewer."""
     shape = type_of(part).shape
     if shape[dim] > size:
         return site.call(aten.slice.Tensor, part, dim, 0, size, 1)
@@ -96,7 +100,8 @@ def _resized(site: Site, part: fx.Node, dim: int, size: int) -> fx.Node:
 
 
 def _times_matrix(site: Site, parts: Sequence[fx.Node], dim: int, matrix: Tensor) -> fx.Node:
-    """Parts side by side along ``dim`` times a matrix; the result lies along the last dimension."""
+    """Multiplies parts, joined along ``dim``, by a matrix; its result is along the last
+    dimension."""
     last = len(type_of(parts[0]).shape) - 1
     turned = [
         part if dim == last else site.call(aten.transpose.int, part, dim, last) for part in parts
@@ -113,8 +118,8 @@ def _turned_back(site: Site, part: fx.Node, dim: int) -> fx.Node:
 def _forward(
     site: Site, pair: ComplexPair, dim: int, n: int, frequencies: int, scale: float, sign: int = -1
 ) -> ComplexPair:
-    """Returns the transform along one dimension of n numbers, or of its inverse, the first
-    frequencies."""
+    """Returns the first frequencies of a transform (or its inverse) of n numbers along one
+    dimension."""
     parts = [_resized(site, part, dim, n) for part in (pair.real, pair.imag) if part is not None]
     matrix = _forward_matrix(n, frequencies, scale, pair.imag is None, sign)
     result = _times_matrix(site, parts, dim, matrix)
@@ -127,24 +132,24 @@ def _forward(
 
 
 def _to_real(site: Site, pair: ComplexPair, dim: int, n: int, scale: float) -> fx.Node:
-    """n real numbers from their first n // 2 + 1 frequencies along one dimension."""
+    """Returns n real numbers from their first n // 2 + 1 frequencies along one dimension."""
     parts = [_resized(site, part, dim, n // 2 + 1) for part in (pair.real, imag_of(site, pair))]
     return _turned_back(site, _times_matrix(site, parts, dim, _real_matrix(n, scale)), dim)
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A family of transforms: which way, and which side is real."""
+    """Family of transforms: the direction, and which side is real."""
 
     inverse: bool = False
     real_input: bool = False
     real_output: bool = False
     dims: tuple[int, ...] | None = (-1,)
-    """Where none are stated; None for all."""
+    """Default dimensions; None means all."""
 
     def __call__(self, site: Site, pair: ComplexPair) -> ComplexPair | fx.Node | None:
-        """Returns the transform of a node ``fft_*`` along each of its dimensions, the last one
-        first; from frequencies of real numbers, last."""
+        """Returns the transform of a node ``fft_*`` along each of its dimensions. The last one is
+        first, or last where the result is real."""
         shape = type_of(pair.real).shape
         if self.real_input and pair.imag is not None:
             return None
@@ -172,7 +177,7 @@ class _Kind:
         return pair
 
     def _places(self, site: Site, rank: int) -> tuple[list[int], list[int | None]]:
-        """Returns the dimensions that are transformed, and the lengths that are stated."""
+        """Returns the dimensions to transform, and the given lengths."""
         if "n" in site.args:
             return [positive_dim(site.args["dim"], rank)], [site.args["n"]]
         stated, dims = site.args["s"], site.args["dim"]
@@ -184,11 +189,12 @@ class _Kind:
         return listed, list(stated) if stated is not None else [None] * len(listed)
 
 
-# Transforms of windows of a signal
+# Transforms of a signal's windows
 
 
 def _window(site: Site, n: int) -> Tensor | None:
-    """Returns the window, zeros on both sides of it to n numbers; None where it is computed."""
+    """Returns the window padded with zeros on both sides to n numbers; None where it is
+    computed."""
     length = int(site.args["win_length"] or n)
     if site.args["window"] is None:
         window: Tensor | None = torch.ones(length, dtype=torch.float64)
@@ -201,7 +207,7 @@ def _window(site: Site, n: int) -> Tensor | None:
 
 
 def _short_time(site: Site, pair: ComplexPair) -> ComplexPair | fx.Node | None:
-    """``stft``: a convolution of the signal with a window's cosines and sines."""
+    """Writes out ``stft`` as a convolution of the signal with a window's cosines and sines."""
     arg, signal = site.args, pair.real
     n, window = int(arg["n_fft"]), _window(site, int(arg["n_fft"]))
     if n > MAX_LENGTH or window is None or pair.imag is not None or arg.get("align_to_window"):
@@ -235,11 +241,12 @@ def _short_time(site: Site, pair: ComplexPair) -> ComplexPair | fx.Node | None:
 
 
 SMALLEST_ENVELOPE = 1e-11
-"""PyTorch refuses windows whose overlapping squares are less than this."""
+"""Smallest sum of the overlapping windows' squares that PyTorch accepts."""
 
 
 def _inverse_short_time(site: Site, pair: ComplexPair) -> fx.Node | None:
-    """``istft``: a transposed convolution, over the sum of squares of windows that overlap."""
+    """Writes out ``istft`` as a transposed convolution over the sum of overlapping windows'
+    squares."""
     arg = site.args
     n, window = int(arg["n_fft"]), _window(site, int(arg["n_fft"]))
     shape = type_of(pair.real).shape
@@ -288,4 +295,4 @@ TRANSFORMS: dict[Any, Transform] = {
     aten.stft.center: _short_time,
     aten.istft.default: _inverse_short_time,
 }
-"""Transforms that have a product, by their operators."""
+"""Operator -> its transform as a product."""

@@ -1,4 +1,4 @@
-"""Rarer spellings of movement and pooling, in terms of the common ones."""
+"""Spell rare operators of movement and pooling by common ones."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def canonicalize_movement(graph: fx.Graph) -> int:
         %v = cat([%a, %f], 0)
         %m = max_pool2d(%x, [3, 3], [3, 3], [0, 0], [1, 1], False)
 
-    Adaptive maxima of unequal windows are cut apart, and joined, one axis after the other; one
-    whose indices are read stays. Returns the nodes replaced.
+    Adaptive maxima of unequal windows are split and joined along one axis after the other. A pool
+    whose indices are read stays. Returns the number of nodes replaced.
     """
     return apply_many_rules(graph, _MANY_RULES) + apply_rules(graph, _RULES)
 
@@ -91,8 +91,8 @@ def _same_elements(site: Site) -> fx.Node | None:
 
 
 def _concatenate_at_rank(dim: int, rank: int) -> Rule:
-    """Concatenation along ``dim`` of tensors brought to ``rank`` by leading ones (a row becomes
-    the one row of a matrix)."""
+    """Concatenates along ``dim`` tensors brought to ``rank`` by leading dimensions of 1 (a vector
+    becomes a matrix of one row)."""
 
     def rule(site: Site) -> fx.Node | None:
         tensors = [_at_least(site, t, rank) for t in site.args["tensors"]]
@@ -122,7 +122,7 @@ def _channel_shuffle(site: Site) -> fx.Node | None:
 
 
 def _take_along_dim(site: Site) -> fx.Node | None:
-    """``gather``, which does not broadcast: only where nothing has to."""
+    """Returns a ``gather``, which does not broadcast, if nothing has to broadcast."""
     index, dim = site.input("indices"), site.args["dim"]
     if dim is None:
         flat = site.reshape(site.input(), [type_of(site.input()).n_elements])
@@ -140,8 +140,9 @@ def _take_along_dim(site: Site) -> fx.Node | None:
 
 
 def _from_the_front(site: Site, index: fx.Node, size: int) -> fx.Node:
-    """Positions of which those below 0 count from the end, which gather does not know."""
-    if index.target in _POSITIONS or index.target is operator.getitem:  # getitem: of a sort, topk
+    """Returns positions from the front; negative ones count from the end, which gather does not
+    support."""
+    if index.target in _POSITIONS or index.target is operator.getitem:  # getitem of sort or topk
         return index
     below = site.call(aten.lt.Scalar, index, 0)
     return site.call(aten.where.self, below, site.call(aten.add.Tensor, index, size), index)
@@ -151,7 +152,7 @@ _POSITIONS = (aten.argmax.default, aten.argmin.default, aten.argsort.default)
 
 
 def _sections(site: Site) -> list[fx.Node] | None:
-    """``tensor_split``: as even as can be, the larger parts first, or at stated places."""
+    """Splits by ``tensor_split``: evenly with the larger parts first, or at given positions."""
     dim = site.args["dim"]
     size = type_of(site.input()).shape[dim]
     parts = site.args.get("sections")
@@ -163,7 +164,7 @@ def _sections(site: Site) -> list[fx.Node] | None:
         starts = [0, *places]
         sizes = [max(0, b - a) for a, b in zip(starts, ends, strict=True)]
         if sum(sizes) != size:
-            return None  # places that go back
+            return None  # positions that decrease
     return site.slices(dim, sizes)
 
 
@@ -179,12 +180,12 @@ def _unsafe_split(site: Site) -> list[fx.Node] | None:
 
 
 def adaptive_windows(size: int, out: int) -> list[range]:
-    """Returns the elements of an axis that each of ``out`` results is made of."""
+    """Returns the elements of an axis in the window of each of ``out`` results."""
     return [range(i * size // out, -((-(i + 1) * size) // out)) for i in range(out)]
 
 
 def equal_windows(size: int, out: int) -> tuple[int, int] | None:
-    """(length, stride) of the windows where all are alike, as a plain pooling has them."""
+    """Returns (length, stride) of the windows if all are equal, as in plain pooling."""
     windows = adaptive_windows(size, out)
     lengths = {len(window) for window in windows}
     steps = {b.start - a.start for a, b in itertools.pairwise(windows)}
@@ -230,7 +231,7 @@ def _maxima(site: Site, source: fx.Node, dim: int, out: int) -> fx.Node:
 
 
 def _signed(site: Site) -> fx.Node | None:
-    """``sign(x) * relu(abs(x))``, as lp_pool writes it, is x."""
+    """Replaces ``sign(x) * relu(abs(x))``, lp_pool's spelling of x, by x."""
     a, b = site.args["self"], site.args["other"]
     for sign, rest in ((a, b), (b, a)):
         if not isinstance(sign, fx.Node) or not isinstance(rest, fx.Node):
@@ -246,7 +247,7 @@ def _signed(site: Site) -> fx.Node | None:
 
 
 def _slice_scatter(site: Site) -> fx.Node | None:
-    """``x[start:end] = src`` without steps: what is before, ``src``, what is after."""
+    """Writes out ``x[start:end] = src`` without steps: the part before, ``src``, the part after."""
     arg = site.args
     dim = positive_dim(arg["dim"], len(site.type.shape))
     start, _, step = slice(arg["start"], arg["end"], arg["step"]).indices(site.type.shape[dim])
@@ -254,7 +255,7 @@ def _slice_scatter(site: Site) -> fx.Node | None:
 
 
 def _select_scatter(site: Site) -> fx.Node | None:
-    """``x[index] = src``: the same with ``src`` as a slice of one."""
+    """Writes out ``x[index] = src`` with ``src`` as a slice of one."""
     dim = positive_dim(site.args["dim"], len(site.type.shape))
     shape = list(site.type.shape)
     start = site.args["index"] % shape[dim]
@@ -263,7 +264,7 @@ def _select_scatter(site: Site) -> fx.Node | None:
 
 
 def _replaced(site: Site, src: fx.Node, dim: int, start: int) -> fx.Node:
-    """``self`` with ``src`` in the place that begins at ``start`` along ``dim``."""
+    """Returns ``self`` with ``src`` from position ``start`` on along ``dim``."""
     size, end = site.type.shape[dim], start + type_of(src).shape[dim]
     if end == start:
         return site.input()
@@ -277,7 +278,7 @@ def _replaced(site: Site, src: fx.Node, dim: int, start: int) -> fx.Node:
 
 
 def _diff(site: Site) -> fx.Node | None:
-    """Computes differences of neighbouring elements."""
+    """Writes out differences of neighbouring elements."""
     arg, source = site.args, site.input()
     if arg["n"] != 1 or arg["prepend"] is not None or arg["append"] is not None:
         return None
@@ -292,8 +293,8 @@ def _diff(site: Site) -> fx.Node | None:
 
 
 def _copy(site: Site) -> fx.Node | None:
-    """``copy``, as assignments are written without a change in place: ``src``, of the type of what
-    it is assigned to, and broadcast."""
+    """Replaces ``copy``, an assignment without a change in place, by ``src`` broadcast and cast to
+    the type of ``self``."""
     return _expand_to_result(site, site.input("src"))
 
 
@@ -305,7 +306,7 @@ def _expand_to_result(site: Site, source: fx.Node) -> fx.Node:
 
 
 def _fill(site: Site) -> fx.Node | None:
-    """``fill``: one number as large as ``self``; what ``self`` holds does not matter."""
+    """Replaces ``fill`` by one number in the shape of ``self``, whose values are not used."""
     value = site.args["value"]
     if isinstance(value, fx.Node):
         if not is_constant(value):
@@ -317,7 +318,7 @@ def _fill(site: Site) -> fx.Node | None:
 
 
 def drop_expands(graph: fx.Graph) -> int:
-    """Lets pointwise operations, which broadcast by themselves, read what an expand reads.
+    """Makes pointwise operations, which broadcast themselves, read the input of an expand.
 
     Given:
         %e [2, 3, 4] = expand(%b [3, 1], [2, 3, 4])

@@ -132,8 +132,7 @@ def hardshrink(x: FormulaValue) -> FormulaValue:
 
 @lowers(aten.softshrink.default)
 def softshrink(op: Lowering) -> OperandId:
-    """Lowers ``relu(x - lambd) - relu(-x - lambd)``: moves ``x`` towards 0 by lambd, at most to
-    0."""
+    """Lowers ``relu(x - lambd) - relu(-x - lambd)``: ``x`` nearer to 0 by lambd, or 0."""
     x, size = argument(op, "self"), float(op.arg("lambd"))
     return (x.plus(-size, RELU) - (x * -1).plus(-size, RELU)).operand
 

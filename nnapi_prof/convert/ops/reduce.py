@@ -105,8 +105,7 @@ def deviation(op: Lowering) -> OperandId:
     *(aten.std_mean.default, aten.std_mean.dim, aten.std_mean.correction),
 )
 def spread_and_mean(op: Lowering) -> tuple[OperandId, ...]:
-    """Lowers ``var_mean(x) -> (variance, mean)``, and ``std_mean`` with the root of the
-    variance."""
+    """Lowers ``var_mean(x) -> (variance, mean)``, and ``std_mean`` with the variance's root."""
     spread, average = _variance(op)
     if op.target in (aten.std_mean.default, aten.std_mean.dim, aten.std_mean.correction):
         spread = _root(spread)

@@ -222,8 +222,7 @@ def flip(op: Lowering) -> OperandId:
 @lowers(aten.roll.default)
 @moves_elements
 def roll(op: Lowering) -> OperandId:
-    """Lowers ``roll(x, shifts, dims)``: swaps two slices on each axis, or rolls the elements as one
-    row."""
+    """Lowers ``roll(x, shifts, dims)``: swaps two slices on each axis, or rolls all elements."""
     order = op.out.dim_order
     x = op.tensor("self", order)
     dims = list(op.arg("dims"))

@@ -32,8 +32,8 @@ def strided_slice(
     """Returns ``x[begin:end:strides]`` on every axis in memory. Positions are inside the tensor;
     strides are not 0. With a negative stride, ``end`` may be -1: the slice runs to position 0.
 
-    It is a STRIDED_SLICE, or a SLICE for integers and ranks above 4, or the operand itself where it
-    suffices.
+    Adds a STRIDED_SLICE, or a SLICE for integers and ranks above 4; nothing if all of ``x`` is
+    kept.
     """
     steps = [1] * len(begin) if strides is None else list(strides)
     dims = [
@@ -63,12 +63,10 @@ def slice_axis(
 def pad_constant(
     op: Lowering, x: OperandId, pads: Sequence[tuple[int, int]], value: float = 0.0
 ) -> OperandId:
-    """Pads ``x`` by (before, after) elements ``value`` on every axis in memory; negative counts
-    cut.
+    """Pads ``x`` by (before, after) elements ``value`` on every axis in memory; negative ones cut.
 
     Zeros use PAD, other values PAD_V2. Levels without them (below 2 and 3) use a CONCATENATION with
-    constants along each axis. Android 9's PAD fails on fewer than four dimensions, so level 2 pads
-    four.
+    constants along each axis. Android 9's PAD fails below four dimensions: level 2 always has four.
     """
     cut = [(max(0, -before), max(0, -after)) for before, after in pads]
     last = [size - after for size, (_, after) in zip(op.dims(x), cut, strict=True)]
