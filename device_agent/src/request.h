@@ -1,4 +1,4 @@
-/* A request (PROTOCOL.md, section 3): what to run, as data. No I/O. */
+/* A request (PROTOCOL.md, section 3) as data: what to run. No I/O. */
 #ifndef NP_REQUEST_H
 #define NP_REQUEST_H
 
@@ -16,16 +16,16 @@
 #define NP_MAX_GROUP 32u
 #define NP_MAX_IN_FLIGHT 63u
 #define NP_MAX_VARIANTS 64u
-#define NP_MAX_SEEN 256u        /* clocks that a request tells of */
-#define NP_ALL_CPUS UINT64_MAX  /* of cpu_mask: leave the affinity as it is */
-#define NP_UNBOUNDED UINT32_MAX /* of memory_kb */
+#define NP_MAX_SEEN 256u        /* CPU clocks that a request may list */
+#define NP_ALL_CPUS UINT64_MAX  /* as cpu_mask: leave the affinity unchanged */
+#define NP_UNBOUNDED UINT32_MAX /* as memory_kb: no limit */
 
 enum np_action_flags {
   NP_ACTION_UNTIMED = 1,
-  NP_ACTION_CORUN = 2,  /* segments run at once: np_corun_round */
+  NP_ACTION_CORUN = 2,  /* segments run at the same time: np_corun_round */
   NP_ACTION_FRAMES = 4, /* plans run many frames at once: np_frames_round */
-  NP_ACTION_COPIES = 8, /* a run goes from the caller's buffers to the caller's buffers */
-  NP_ACTION_GAUGE = 16, /* ran well before: only run to see whether its driver still works */
+  NP_ACTION_COPIES = 8, /* runs include copies from and to the caller's buffers */
+  NP_ACTION_GAUGE = 16, /* ran well before: run only to check whether its driver still works */
 };
 
 enum np_source {
@@ -39,24 +39,24 @@ struct np_blob {
   const uint8_t *sha256; /* [32] */
 };
 
-/* Where an input's bytes are from: words of the request. */
+/* The source of an input's bytes, as words of the request. */
 struct np_input {
   uint32_t source; /* enum np_source */
   uint32_t value;  /* blob index or seed */
 };
 
-/* A bundle and how often to run it. What has no count of its own points into the request's bytes.
- */
+/* A bundle and how often to run it. Pointers that are not marked as owned point into the request's
+ * bytes. */
 struct np_action {
   uint32_t id;
-  uint32_t timeout_ms; /* of set-up, compilation and warm-up together, and of each round */
+  uint32_t timeout_ms; /* for set-up, compilation and warm-up together, and for each round */
   uint32_t flags;
   uint32_t memory_kb; /* 0: the agent's default */
   uint32_t group;     /* 0: alone */
   uint32_t warmup_min;
   uint32_t warmup_max;
   uint64_t warmup_ns;
-  uint64_t warm_ns; /* busy time of the warm-up, at least; 0 where spin_ns is */
+  uint64_t warm_ns; /* minimum busy time of the warm-up; 0 if spin_ns is 0 */
   uint64_t
       spin_ns; /* of each round before its recorded runs; 0: one run, and no clock is watched */
   uint32_t rounds;
@@ -64,37 +64,40 @@ struct np_action {
   uint32_t max_runs;
   uint64_t budget_ns;
   uint32_t cooldown_ms;
-  uint32_t in_flight;      /* of frames at once: so many at most */
-  uint32_t variants;       /* ... of the inputs */
+  uint32_t in_flight;      /* for frames at once: maximum number in flight */
+  uint32_t variants;       /* ... and number of variants of the inputs */
   struct np_bytes bytes;   /* of the bundle */
   uint32_t n_weights;      /* blobs that are its weights, */
   const uint32_t *weights; /* [n_weights][NP_WEIGHT_WORDS] */
   uint32_t n_inputs;       /* as many as the bundle has */
   const struct np_input *inputs;
-  uint32_t n_kept; /* tensors whose bytes go to the work folder, ascending */
+  uint32_t n_kept; /* tensors whose bytes are saved in the work folder, ascending */
   const uint32_t *kept;
 
-  struct np_bundle bundle; /* the rest from np_request_bind on; owned */
-  uint32_t n_named;        /* segments on accelerators that are named, */
-  uint32_t n_chosen;       /* and those for which NNAPI chooses; the others are the CPU's */
+  struct np_bundle bundle; /* owned; this and the rest are set by np_request_bind */
+  uint32_t n_named;        /* segments on named accelerators, */
+  uint32_t n_chosen;       /* and segments for which NNAPI chooses; the others run on the CPU */
   uint32_t threads;        /* at least 1 */
   uint64_t cpu_mask;       /* 0: the big cores */
 };
 
-/* Whether an action uses NNAPI. */
+/* Returns whether an action uses NNAPI. */
 static inline int np_uses_nnapi(const struct np_action *action) {
   return action->n_named + action->n_chosen != 0;
 }
 
-/* Of an action's weights: blob index, and the offset of its bytes in the section WGHT, a u64. */
+/* Words of one of an action's weights: blob index, and the offset of its bytes in the section WGHT,
+ * a u64. */
 #define NP_WEIGHT_WORDS 3u
 
-/* What is known of a driver: accelerator (string, NP_NONE NNAPI's choice), room, kind of memory. */
+/* Words of a known driver: accelerator (string, NP_NONE: NNAPI's choice), room, kind of memory. */
 #define NP_DRIVER_WORDS 3u
 
-/* Arrays and strings are owned; what has no count of its own points into the request's bytes. */
+/* Arrays of structures and strings are owned; seen_khz and driver_facts point into the request's
+ * bytes. */
 struct np_request {
-  uint32_t wait_ms; /* that all groups together may wait for a hot device; NP_UNBOUNDED */
+  uint32_t wait_ms; /* limit for all groups together of waiting for a hot device; NP_UNBOUNDED:
+                       none */
   uint32_t n_seen;
   const uint32_t
       *seen_khz; /* [n_seen] highest scaling_max_freq of each CPU that its host was told */
@@ -109,29 +112,31 @@ struct np_request {
   struct np_action *actions;
 };
 
-/* Reads a request from bytes[size], which must be aligned to 8 and outlive it, but for the actions'
- * bundles. Everything that section 3 says of the rest is checked, also that actions of a group may
- * run in rounds together. The caller frees *request with np_request_free also after a failure.
- * NP_BAD_REQUEST with section, item and field in *why; NP_BAD_ARGUMENT, NP_NO_MEMORY. */
+/* Reads a request from bytes[size], which must be aligned to 8 and outlive it, except for the
+ * actions' bundles. Checks every rule of section 3 for the rest, including that the actions of a
+ * group can run in rounds together. The caller frees *request with np_request_free, even after a
+ * failure. NP_BAD_REQUEST with section, item and field in *why; NP_BAD_ARGUMENT, NP_NO_MEMORY. */
 enum np_status np_request_open(const void *bytes, size_t size, struct np_request *request,
                                struct np_message *why);
 
-/* Reads the actions' bundles, whose weights are blobs[n_blobs], by the runtime library's reader,
- * and checks what actions say of them, so that whoever runs one may index without looking. */
+/* Reads the actions' bundles, whose weights are in blobs[n_blobs], with the runtime library's
+ * reader, and checks the actions against them, so that code that runs an action can index without
+ * checks. */
 enum np_status np_request_bind(struct np_request *request, const struct np_bytes *blobs,
                                struct np_message *why);
 
-/* Where the group that begins with action `first` < n_actions ends: the index behind its last one.
- */
+/* Returns the index behind the last action of the group that begins with action `first` <
+ * n_actions. */
 uint32_t np_request_group_end(const struct np_request *request, uint32_t first);
 
 void np_request_free(struct np_request *request);
 
-/* What the runtime library is asked for by an action: what its bundle says of burst, threads and
- * memory, no fallback and no limits of time. */
+/* Returns the runtime library's options for an action: burst, threads and memory as in its bundle,
+ * no fallback and no time limits. */
 nnp_options np_action_options(const struct np_action *action);
 
-/* The place of a tensor among the bundle's inputs or outputs, [n] of them; n where it is none. */
+/* Returns the index of a tensor in ends[n], a bundle's inputs or outputs; n if it is not among
+ * them. */
 uint32_t np_end_of(const struct np_bundle_end *ends, uint32_t n, uint32_t tensor);
 
 #endif

@@ -1,5 +1,5 @@
-/* Warm-up and rounds of a process whose segments run one after the other, with an eye on the clock.
- */
+/* Warm-up and rounds of a process whose segments run one after the other, and its CPU's clock
+ * meanwhile. */
 #ifndef NP_ROUNDS_H
 #define NP_ROUNDS_H
 
@@ -10,34 +10,34 @@ struct np_rounds {
   const struct np_action *action;
   const struct np_record_view *view;
   struct np_clock clock;
-  int watched; /* the clock is waited for, and rounds in which it moved are told */
-  int on_cpu;  /* all of it runs on the CPU */
+  int watched; /* wait for the clock to settle, and report rounds in which it moved */
+  int on_cpu;  /* all segments run on the CPU */
   struct np_pace_watch watch;
 };
 
-/* Makes the rounds of an action: of a simulated phone where `simulator` is not NULL. A clock that
- * is constant, as most simulated phones' is, is not waited for. All that is named must outlive it,
- * and it stays where it is. */
+/* Initialises the rounds of an action, on a simulated phone if `simulator` is not NULL. A constant
+ * clock, as most simulated phones have, is not waited for. All arguments must outlive *rounds,
+ * which must not move. */
 void np_rounds_open(const struct np_action *action, const struct np_record_view *view,
                     const struct np_sysfs *sysfs, const struct np_simulator *simulator,
                     struct np_clock clock, struct np_rounds *rounds);
 
-/* How np_warm_up and np_time_round say. A round begins with runs that are not recorded: one, and as
- * many as spin_ns and the clock need. */
+/* Do what np_warm_up and np_time_round do. A round begins with unrecorded runs: one, and as many
+ * more as spin_ns and the clock need. */
 enum np_status np_rounds_warm_up(struct np_rounds *rounds, const struct np_run *run);
 enum np_status np_rounds_run(struct np_rounds *rounds, const struct np_run *run);
 
-/* Another core took over for good: what was seen of the clock holds no more. */
+/* Discards what was seen of the clock, because the process moved to another core for good. */
 void np_rounds_forget(struct np_rounds *rounds);
 
-/* What a process saw of its clock and its core in its last round. */
+/* Copies what a process saw of its clock and core in its last round. */
 void np_rounds_note(const struct np_record *record, struct np_round *round);
 
-/* Which of an action's rounds [n] moved, by the highest clock of all so far, and by the shortest
- * run of each, beside runs that were not recorded: not every clock can be read, and not every one
- * is the clock that it says. Where the clock says so of all rounds, and the times of none, the
- * clock is not believed. On an accelerator the clock of the CPU says little of a run, and its own
- * is told by nobody; of several threads the first one's core does not. */
+/* Decides in which of rounds[n] the clock moved, from the highest clock so far and from the
+ * shortest run of each round, compared with unrecorded runs, since not every clock can be read and
+ * not every reading is true. If the clock says that all rounds moved and the times say that none
+ * did, the clock is not trusted. On an accelerator the CPU's clock says little about a run, and the
+ * accelerator's cannot be read; with several threads the first thread's core says little. */
 void np_rounds_judge(const struct np_action *action, const struct np_record_view *view,
                      struct np_round *rounds, uint32_t n);
 

@@ -1,4 +1,4 @@
-/* What our emulator's library offers beyond NNAPI (np_emulator.h), where the library is ours. */
+/* Functions that our emulator's library has beyond NNAPI (np_emulator.h). */
 #ifndef NP_SIMULATOR_H
 #define NP_SIMULATOR_H
 
@@ -37,24 +37,24 @@ struct np_simulator {
 
 struct np_simulator np_simulator_of(const struct np_nnapi *nnapi);
 
-/* Name of the phone that is simulated, NULL where time is real. */
+/* Returns the name of the simulated phone, NULL in real time. */
 const char *np_simulator_phone(const struct np_simulator *simulator);
 
-/* Why the phone's description could not be read, NULL where nothing is wrong. */
+/* Returns why the phone's description could not be read, NULL if there is no error. */
 const char *np_simulator_error(const struct np_simulator *simulator);
 
-/* Whether the simulated phone's CPU has a clock that rises while it is busy. */
+/* Returns whether the simulated phone's CPU has a clock that rises while it is busy. */
 int np_simulator_governed(const struct np_simulator *simulator);
 
-/* What the simulated phone's CPU and thermal zone tell now, -1 each where they tell nothing. */
+/* Returns the present readings of the simulated phone's CPU and thermal zone, -1 where unknown. */
 struct np_readings np_simulator_readings(const struct np_simulator *simulator);
 
-/* Lets the simulated clock run, with nothing busy, until the phone is not throttled, for limit_ns
- * at the most. Returns how long that was. */
+/* Lets the simulated clock run idle until the phone is no longer throttled, at most limit_ns.
+ * Returns the time that it took, in ns. */
 uint64_t np_simulator_cool(const struct np_simulator *simulator, uint64_t limit_ns);
 
-/* The simulated clock where a phone is simulated, else CLOCK_MONOTONIC. The simulator must outlive
- * the clock. */
+/* Returns the simulated clock if a phone is simulated, else CLOCK_MONOTONIC. The simulator must
+ * outlive the clock. */
 struct np_clock np_simulator_clock(struct np_simulator *simulator);
 
 #endif

@@ -1,11 +1,11 @@
-/* Which driver hangs, where NNAPI does not answer. */
+/* Finds the driver that hangs when NNAPI does not answer. */
 #ifndef NP_STALL_H
 #define NP_STALL_H
 
 #define NP_STALL_BYTES 128u
 
-/* The name of the driver, as far as that can be known: 0 where it cannot. That of a simulated
- * phone's, or of a driver's process that stands still. */
+/* Finds the name of the hanging driver: a simulated phone's, or that of a driver's process that is
+ * stuck. Returns 0 if it cannot be known. */
 int np_stalled_driver(const char *library, char name[NP_STALL_BYTES]);
 
 #endif

@@ -1,5 +1,5 @@
-/* A function in a process of its own, with a watchdog: what a vendor's driver breaks stays there.
- */
+/* Runs a function in a separate process with a watchdog, which contains damage by a vendor's
+ * driver. */
 #ifndef NP_SUPERVISE_H
 #define NP_SUPERVISE_H
 
@@ -8,18 +8,19 @@
 #include "child.h"
 #include "np_status.h"
 
-/* Runs work(ctx) in a process of its own (np_child_start) and waits for its end as `watch` says; it
- * is killed when anything else happens, which *event tells. NP_IO with the failed call in *why
- * where no child could be made. */
+/* Runs work(ctx) in a child process (np_child_start) and waits for its end within the limits of
+ * `watch`; any other event kills the process and is returned in *event. NP_IO with the failed call
+ * in *why if no child could be made. */
 enum np_status np_supervise(int (*work)(void *ctx), void *ctx, const struct np_watch *watch,
                             enum np_event *event, struct np_outcome *outcome,
                             struct np_message *why);
 
-/* Memory that a child and its parent share, zeroed; NULL where there is none. */
+/* Allocates zeroed memory that a child and its parent share; NULL if memory is short. */
 void *np_shared_memory(size_t n_bytes);
 void np_shared_free(void *memory, size_t n_bytes);
 
-/* "SIGSEGV" and so on; "signal 42" goes to text[text_size] for one without a name here. */
+/* Returns "SIGSEGV" and so on; for a signal without a name here, "signal 42", written to
+ * text[text_size]. */
 const char *np_signal_name(int signal, char *text, size_t text_size);
 
 #endif
