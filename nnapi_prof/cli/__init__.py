@@ -1,9 +1,9 @@
 """The command line: ``main()`` turns errors into one line and an exit code.
 
 Exit codes: 0 success, 1 failure, 2 usage, 130 interrupted. An error is one line on standard error,
-``nnapi-prof: error: ...``, and under ``--json`` a document on standard output besides, so that what
-reads it need not read both; only a mistake of ours shows a traceback. Commands are imported when
-they are called, so that ``nnapi-prof --help`` loads neither torch nor pandas.
+``nnapi-prof: error: ...``, and with ``--json`` also a document on standard output, so that programs
+need not read both; only a bug of nnapi-prof shows a traceback. Commands are imported when they are
+called, so that ``nnapi-prof --help`` loads neither torch nor pandas.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from nnapi_prof.errors import NnapiProfError, command_line, escape_untrusted
 _ORDER = ("go", "devices", "profile", "partition", "pareto", "advise", "run", "compare",
           "estimate", "calibrate", "costs", "report", "agent", "doctor", "convert", "ship",
           "schema", "completion")  # fmt: skip
-"""Of commands in ``--help``, as a model goes; others follow by name."""
+"""Order of commands in ``--help``, by a usual workflow; others follow by name."""
 _HEAD = re.compile(r"^``nnapi-prof (\w+)``: ", re.MULTILINE)
 
 
 @functools.cache
 def _own_commands() -> dict[str, tuple[str, str]]:
-    """Find the commands of the modules here: name -> its module and its line in ``--help``."""
+    """Find the commands of this package: name -> its module and its line in ``--help``."""
     commands = {}
     for path in Path(__file__).parent.glob("*.py"):
         for name, line in _heads(path):
@@ -45,11 +45,11 @@ def _own_commands() -> dict[str, tuple[str, str]]:
 
 @functools.cache
 def _plugin_commands() -> dict[str, tuple[str, str]]:
-    """The same of modules that installed packages name as entry points of this group."""
+    """Find the commands in entry points of installed packages, like :func:`_own_commands`."""
     commands = {}
     for name, module in plugins(COMMANDS).items():
         package, *parts = module.split(".")
-        spec = importlib.util.find_spec(package)  # of a part, it would import the packages above
+        spec = importlib.util.find_spec(package)  # for a submodule, this would import its parents
         folders = () if spec is None else spec.submodule_search_locations or ()
         files = (Path(folder, *parts).with_suffix(".py") for folder in folders)
         lines = dict(line for file in files if file.is_file() for line in _heads(file))
@@ -58,8 +58,8 @@ def _plugin_commands() -> dict[str, tuple[str, str]]:
 
 
 def _heads(path: Path) -> Iterator[tuple[str, str]]:
-    """Read the commands in a module's docstring, each in a paragraph of its own, with their lines
-    in ``--help``. The module defines them, and is not imported for this."""
+    """Yield the commands in a module's docstring, one in each paragraph, with their lines in
+    ``--help``, without importing the module."""
     with path.open(encoding="utf-8") as file:
         docstring = file.read(2000).split('"""', 2)[1]
     _, *parts = _HEAD.split(docstring)
@@ -68,7 +68,7 @@ def _heads(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def commands() -> dict[str, str]:
-    """Every command -> its line in ``--help``."""
+    """Return every command -> its line in ``--help``."""
     lines = {n: line for n, (_, line) in {**_plugin_commands(), **_own_commands()}.items()}
     last = len(_ORDER)
     rank = {name: number for number, name in enumerate(_ORDER)}
@@ -76,10 +76,10 @@ def commands() -> dict[str, str]:
 
 
 PACKAGES = ("torch", "numpy", "scipy", "ziglang")
-"""Whose versions ``--version`` tells: models, costs, plans and builds hang on them."""
+"""Packages in ``--version``, which models, costs, plans and builds depend on."""
 COLLECT_AFTER = 20_000
-"""New objects before Python looks for cycles; its 700 is soon reached again and again while torch's
-modules are imported, none of which ever goes, and takes a tenth of a command's time."""
+"""Threshold of new objects for Python's garbage collector. With the default of 700 it runs again
+and again during the import of torch, finds nothing, and takes a tenth of a command's time."""
 
 
 class _LazyGroup(Group):
@@ -102,7 +102,7 @@ class _LazyGroup(Group):
 
 
 def _show_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
-    """Versions as their packages state them: nothing is imported for it."""
+    """Prints versions from the packages' metadata, without importing them."""
     if not asked or context.resilient_parsing:
         return
     import importlib.metadata
@@ -149,7 +149,7 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    if "_NNAPI_PROF_COMPLETE" in os.environ:  # a shell asks what TAB could stand for
+    if "_NNAPI_PROF_COMPLETE" in os.environ:  # a shell asks for completions
         importlib.import_module("nnapi_prof.cli.doctor")
     output = Output(asks_for_json(words))
     gc.set_threshold(COLLECT_AFTER)
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(words: Sequence[str], output: Output) -> int:
-    """Runs a command and says what went wrong; returns the exit code."""
+    """Runs a command, prints its error if any, and returns the exit code."""
     try:
         code = cli.main(args=words, prog_name="nnapi-prof", standalone_mode=False, obj=output)
     except click.exceptions.Abort:
@@ -173,11 +173,11 @@ def _run(words: Sequence[str], output: Output) -> int:
     except NnapiProfError as error:
         return _fail(output, type(error).__name__, str(error), error.exit_code)
     except BrokenPipeError:
-        # The reader of our output went away (`nnapi-prof ... | head`): nothing left to say.
+        # The reader of the output is gone (`nnapi-prof ... | head`).
         sys.stderr.close()
         return 1
     except OSError as error:
-        # A full disk, a file that vanished: this host's, not ours, whoever asked for it.
+        # An error of this host, such as a full disk or a missing file, not a bug.
         where = "" if error.filename is None else f"{error.filename}: "
         return _fail(output, "OSError", f"{where}{error.strerror or error}", 1)
     except Exception as error:
@@ -187,22 +187,22 @@ def _run(words: Sequence[str], output: Output) -> int:
 
 
 def _fail(output: Output, kind: str, words: str, code: int) -> int:
-    # Whatever got into the words, a terminal obeys none of it.
+    # A message may contain control characters, which must not reach the terminal.
     words = "\n".join(escape_untrusted(line, 20_000) for line in words.split("\n"))
     print(f"nnapi-prof: error: {words}", file=sys.stderr)
     return _document_of(output, kind, words, code)
 
 
 def _document_of(output: Output, kind: str, words: str, code: int) -> int:
-    """Under ``--json`` an error is a document on standard output, too, unless the command's own is
-    there already; returns ``code``."""
+    """Prints an error as a document with ``--json``, unless the command has already printed its
+    own; returns ``code``."""
     if output.as_json and not output.printed:
         output.print_document(error_document(kind, words, code))
     return code
 
 
 def _usage_line(error: click.ClickException) -> str:
-    """click's words as one line of ours, and where the command's options are told."""
+    """Returns click's message in nnapi-prof's format, with the ``--help`` to read."""
     words = " ".join(error.format_message().split()).rstrip(".")
     words = words[:1].lower() + words[1:].replace(". Did you mean", ": did you mean")
     context = error.ctx if isinstance(error, click.UsageError) else None

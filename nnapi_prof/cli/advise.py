@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 SHORT = 3
-"""Pieces of advice that other commands end with."""
+"""Number of suggestions at the end of other commands."""
 
 
 @define(
@@ -160,7 +160,7 @@ def _of_model(
 
 
 def show_advice(console: Console, advice: Sequence[Advice], most: int | None = None) -> None:
-    """Each piece as a sentence, its rewrite below it; ``most`` of them."""
+    """Prints at most ``most`` suggestions (None: all), each with its rewrite below it."""
     if not advice:
         line(console, "Nothing that would help was found: no hindrance costs 1 % of the plan.")
         return
@@ -246,12 +246,12 @@ def pareto(
     show_front(front)
     data_notes = () if costs.calibration is None else costs.calibration.samples.notes
     for note in front.notes:
-        if note not in data_notes:  # when the data was read
+        if note not in data_notes:  # those were printed when the data was read
             say(f"note: {note}")
 
 
 def show_front(front: Pareto) -> None:
-    """The points, the baselines, and what the best of these costs more at its own error."""
+    """Prints the points, the baselines, and the gain of the fastest point over float32."""
     console = stdout()
     unit = unit_of(front.simulated)
     heads = ["latency", "error", "held out", "95 %", "segments"]

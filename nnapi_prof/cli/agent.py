@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 @contextmanager
 def device(spec: str | None, agent: bool = True) -> Iterator[OpenDevice]:
-    """Opens what ``--device`` says, and tells the user where the choice was ours; with ``agent``,
-    the agent is on it then."""
+    """Opens the device of ``--device``, and reports the choice where none was named; with
+    ``agent``, also installs the agent on it."""
     from nnapi_prof.device.find import open_device
 
     with ExitStack() as stack:
-        with listening() as listener:  # over before the command prints
+        with listening() as listener:  # ends before the command prints
             opened = stack.enter_context(open_device(spec, listener.busy))
             if opened.note:
                 listener.note(opened.note)
             if agent:
-                path = opened.client.installed.path  # built and pushed where need be
+                path = opened.client.installed.path  # builds and pushes the agent if needed
                 LOGGER.debug("the agent is %s", path)
         yield opened
 
@@ -123,7 +123,7 @@ def info(device_spec: str | None) -> None:
 
 
 def print_info(device_spec: str | None) -> None:
-    """Prints what a device is and offers, as a document or for people."""
+    """Prints a device's properties and accelerators, as a document or for people."""
     from rich.table import Table
 
     with device(device_spec) as opened:
@@ -193,7 +193,7 @@ def clean(device_spec: str | None, older_than_days: int | None, everything: bool
 
     if everything and older_than_days is not None:
         raise UsageError("--all removes everything, --older-than only what is old", "choose one")
-    with device(device_spec, agent=not everything) as opened:  # a full phone takes no agent
+    with device(device_spec, agent=not everything) as opened:  # a full phone has no room for it
         client = opened.client
         gone = cleaning.clean_all(client) if everything else cleaning.clean(client, older_than_days)
         if as_json():

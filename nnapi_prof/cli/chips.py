@@ -44,7 +44,7 @@ def estimate_on_chips(
     options: dict[str, Any],
     samples: tuple[str | None, int | None],
 ) -> None:
-    """Prints what NPUs take of a model, and how long it would take."""
+    """Prints the operations of a model that NPUs support, and its estimated latency."""
     if not is_qnn(device):
         raise UsageError(
             f"estimate needs no device, and takes --device qnn:CHIP only: {device!r} is measured by"
@@ -114,8 +114,8 @@ def write_for_chip(
     output: Path | None,
     samples: tuple[str | None, int | None],
 ) -> None:
-    """Writes ``convert --to qnn``, and says what is known of it. Raises UsageError where no chip is
-    named, or another format is asked for, too."""
+    """Writes the files of ``convert --to qnn``, and prints a summary. Raises UsageError where no
+    chip is named, or another format is requested as well."""
     from nnapi_prof.cli.options import names_bundle
 
     if device is None or not is_qnn(device):
@@ -161,17 +161,17 @@ def write_for_chip(
 SLOWEST = 10
 LABEL = "ms, estimated by Qualcomm's simulator"
 PLAN_OPTIONS = ("forbid", "pin", "max_regions", "listed", "best")
-"""Fields of :class:`nnapi_prof.Latency` that a plan for a chip keeps to."""
+"""Fields of :class:`nnapi_prof.Latency` that plans for a chip support."""
 TAKEN = {"device_spec", "inputs", "model", "output", "calibration", "samples", "seconds"}
 TAKEN |= {*PLAN_OPTIONS, *COMMON}
 
 
 def on_chip(context: click.Context, *, bundle: bool = False, report: bool = False) -> bool:
-    """Plans for a chip and prints what came of it, where a command's ``--device`` is one; its
-    result, with ``bundle`` in the folder that ``--output`` names, with ``report`` in a file there
-    and the bundle beside it.
+    """Plans for a chip and prints the result if a command's ``--device`` is one, and returns
+    whether it is. With ``bundle`` the result is also saved to the folder of ``--output``, with
+    ``report`` a report is written to that file, and the bundle beside it.
 
-    Raises UsageError where an option is given that only devices have.
+    Raises UsageError for an option that is only for devices.
     """
     params = context.params
     device: str | None = params["device_spec"]
@@ -221,7 +221,7 @@ def on_chip(context: click.Context, *, bundle: bool = False, report: bool = Fals
 
 
 def _asked(context: click.Context, taken: Collection[str]) -> list[str]:
-    """Names of options that were typed and are none of ``taken``."""
+    """Returns the names of options on the command line that are not in ``taken``."""
     typed = click.core.ParameterSource.COMMANDLINE
     return [
         parameter.opts[0]

@@ -1,5 +1,4 @@
-"""The base of all commands: common options, and a ``--help`` that ends with examples and says
-numbers' units."""
+"""The base of all commands: common options, and a ``--help`` with examples and numbers' units."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from nnapi_prof.bisection.diagnosis import Bisection
     from nnapi_prof.cli.convert_files import OutputFiles
 
-# Map options and commands of earlier versions to the nearest way to do the same today.
+# Maps removed options and commands to their closest replacements.
 #
 # An entry stays for one minor version after the removal; then the usual error for an unknown option
 # is enough.
@@ -64,7 +63,7 @@ as the end of a sentence."""
 
 def removal(command_path: str, word: str) -> str | None:
     """Return the error message for an option or a subcommand that was removed from the command
-    with this path (``nnapi-prof costs``); None where there never was such a one."""
+    with this path (``nnapi-prof costs``); None where it was not removed."""
     words = [*command_path.split()[1:], word]
     instead = REMOVED.get(" ".join(words))
     return None if instead is None else f"`{' '.join(words)}` was removed: {instead}"
@@ -75,14 +74,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 HELP = {"help_option_names": ["-h", "--help"]}
 """``context_settings`` of every command."""
 COMMON = ("json", "quiet", "verbose", "help")
-"""Options that every command has: told last."""
+"""Options of every command, which ``--help`` lists last."""
 CONDITIONS = tuple(options_of(ConditionOptions))
-"""Options of conditions, where a command has all of them."""
+"""Options of conditions, for commands that have all of them."""
 _UNITS = ("ms", "mb", "s")
 
 
 class Command(click.Command):
-    """``examples`` are command lines, each as a user would type it."""
+    """A command with ``examples``: command lines, as a user would type them."""
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -125,7 +124,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Its commands, each on a line of its own."""
+    """A group of commands, whose ``--help`` lists each on its own line."""
 
     command_class = Command
 
@@ -158,7 +157,7 @@ def _first_sentences(commands: Mapping[str, click.Command]) -> Iterator[tuple[st
 
 
 def _metavar(option: click.Option) -> str | None:
-    """``MS`` of --budget-ms, ``N`` of whole numbers, ``X`` of others; None of what is no number."""
+    """Return ``MS`` for --budget-ms, ``N`` for integers, ``X`` for others, None for non-numbers."""
     number = isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
     if not number or option.is_flag:
         return None
@@ -169,7 +168,7 @@ def _metavar(option: click.Option) -> str | None:
 
 
 def option_group(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Some options as one decorator, in the order of ``--help``."""
+    """Combine options into one decorator, in the order of ``--help``."""
 
     def decorate(function: F) -> F:
         for option in reversed(options):
@@ -234,18 +233,18 @@ common_options = option_group(
         help="Print each step on standard error.",
     ),
 )
-"""``--json``, ``-q/--quiet``, ``-v/--verbose``, which every command takes.
+"""``--json``, ``-q/--quiet``, ``-v/--verbose``, the options of every command.
 
-The command has no parameters for them: :func:`~nnapi_prof.cli.output.as_json` says whether its
-result is to be a document, :func:`~nnapi_prof.cli.output.say` keeps to the other two.
+Commands have no parameters for them: :func:`~nnapi_prof.cli.output.as_json` returns the first, and
+:func:`~nnapi_prof.cli.output.say` respects the other two.
 """
 
 
 def define(
     name: str, *, examples: Sequence[str], of: click.Group | None = None
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Makes a function a command, with the options of every command; ``of`` is the group that it
-    belongs to, where it has no module of its own."""
+    """Make a function a command, with the options of every command; ``of`` is its group, if it is a
+    subcommand."""
     make = click.command if of is None else of.command
     command = make(name, cls=Command, context_settings=HELP, examples=examples)
     return lambda function: command(common_options(function))
@@ -253,10 +252,10 @@ def define(
 
 class FileFormat(Protocol):
     """A module that adds a format to ``convert --to``; an entry point of the group
-    :data:`nnapi_prof.documents.FORMATS` names it by the name of the format."""
+    :data:`nnapi_prof.documents.FORMATS`, with the name of the format, refers to it."""
 
     ENDING: str
-    """Of the format's files, which ``run`` hands over to it."""
+    """Suffix of the format's files, which ``run`` passes to this module."""
     BISECT_HELP: str
     """Help of ``bisect --NAME``."""
 
@@ -264,17 +263,17 @@ class FileFormat(Protocol):
         """Decorate ``convert`` with the format's own options."""
 
     def convert(self, context: click.Context, path: Path, output: Path | None) -> bool:
-        """Convert a model by these options alone; return False where they do not ask for that.
-        Raise UsageError where they make no sense."""
+        """Convert a model as the format's own options request; return False without them. Raise
+        UsageError where they make no sense."""
 
     def write_plan(self, context: click.Context, written: OutputFiles, path: Path) -> None:
         """Write the plan of the bundle ``written.source``, and add to ``written``."""
 
     def run(self, context: click.Context, path: Path) -> None:
-        """Run a file by the options of ``run``, and show the result."""
+        """Run a file with the options of ``run``, and show the result."""
 
     def bisect(self, model: Path, device: str | None, **options: Any) -> Bisection:
-        """Do what :func:`nnapi_prof.bisect` does, but with the format's way of running."""
+        """Run :func:`nnapi_prof.bisect` with the format's own runtime."""
 
 
 @functools.cache

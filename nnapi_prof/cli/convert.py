@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 class Level(click.ParamType[int]):
     """A feature level as devices report it: an API level up to 31, then 1000006, 1000007, ...
 
-    Android moved NNAPI into an updatable module after API 31, so that later levels are not tied
-    to an API level: a device says which it has (``nnapi-prof devices`` shows it).
+    Android moved NNAPI into an updatable module after API 31, so that later levels do not follow
+    from an API level; a device reports its own (``nnapi-prof devices`` shows it).
     """
 
     name = "level"
@@ -58,7 +58,7 @@ class Level(click.ParamType[int]):
 
 
 def known_levels() -> list[int]:
-    """Every feature level, the oldest first."""
+    """Return all feature levels, the oldest first."""
     return [int(level) for level in FeatureLevel]
 
 
@@ -222,7 +222,7 @@ def command(
 
 
 class _ConvertOptions(NamedTuple):
-    """The conversion that the options ask for."""
+    """The conversion that the command's options request."""
 
     level: int
     preference: str
@@ -236,8 +236,8 @@ class _ConvertOptions(NamedTuple):
 def _convert_model(
     written: OutputFiles, inputs: Sequence[str], output: Path | None, options: _ConvertOptions
 ) -> None:
-    """Writes a model in every format that is asked for; one that keeps state, or takes numbers, as
-    one of tensors alone."""
+    """Writes a model in every requested format; a model with state, or with numbers as inputs, is
+    first rewritten to have only tensors."""
     from nnapi_prof.api.model import is_named, load
 
     output = output or written.source.with_suffix(".nnapi.pt")
@@ -259,7 +259,7 @@ def _convert_tensors(
     path: Path,
     options: _ConvertOptions,
 ) -> None:
-    """Writes a model that takes tensors."""
+    """Writes a model whose inputs are all tensors."""
     from nnapi_prof.bundle.torchscript import why_not_said, why_uncarried
     from nnapi_prof.convert.dynamic_shapes import FlexibleModel, flexible_region
     from nnapi_prof.convert.export_json import RegionDescription
@@ -326,7 +326,7 @@ def _convert_tensors(
 
 
 def _say_precision(written: OutputFiles, program: Program, region: Region, float16: bool) -> None:
-    """How far float16 moves the outputs; only ``float16`` itself must be possible."""
+    """Notes how far float16 moves the outputs. Only with ``float16`` does a failure raise."""
     from nnapi_prof.execution.half_errors import float16_checks
 
     try:
@@ -357,7 +357,8 @@ def _say_sizes(written: OutputFiles, template: Template) -> None:
 
 
 def _say_what_is_beside(written: OutputFiles, program: Program, region: Region) -> None:
-    """A region has only what is computed: a model may have more outputs and inputs."""
+    """Notes the model's inputs and outputs that its region lacks because it does not compute
+    them."""
     for kind, names, own_names in (
         ("outputs", program.units.outputs, region.outputs),
         ("inputs", program.units.inputs, region.inputs),
@@ -373,7 +374,7 @@ def _say_what_is_beside(written: OutputFiles, program: Program, region: Region) 
 def _convert_bundle(
     context: click.Context, written: OutputFiles, output: Path | None, formats: tuple[str, ...]
 ) -> None:
-    """Writes what a bundle's plan gives to NNAPI, and the whole plan for stock PyTorch."""
+    """Writes a bundle's NNAPI regions, and the whole plan for stock PyTorch."""
     from nnapi_prof.bundle.storage import read_bundle
 
     refused = ["inputs", "level", "preference", "float16", "min_region"]

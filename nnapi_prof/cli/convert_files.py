@@ -1,4 +1,4 @@
-"""The files that ``nnapi-prof convert`` writes: said as they come, and kept for ``--json``."""
+"""The files of ``nnapi-prof convert``: printed when they are written, and kept for ``--json``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class OutputFiles(ConversionFiles):
-    """The files of one conversion, and what is to be known of them, said as it goes."""
+    """The files of one conversion, and facts about them, which are also printed at once."""
 
     def note(self, text: str) -> None:
         """Adds a note for the user."""
@@ -42,12 +42,13 @@ class OutputFiles(ConversionFiles):
         say(f"note: {text}")
 
     def notes_on(self, structure: Structure) -> None:
-        """Notes where outputs or inputs are nested otherwise than the model's."""
+        """Adds notes where outputs or inputs are nested differently from the model's."""
         for text in structure.notes:
             self.note(text)
 
     def grow(self, program: Program, converted: Sequence[tuple[Sequence[int], int]]) -> None:
-        """Regions, by units and NNAPI operations; said where they grew a lot."""
+        """Adds a note where regions, each given by its units and its number of NNAPI operations,
+        grew a lot."""
         from nnapi_prof.convert.region import growth_note
 
         note = growth_note(program.units, converted)
@@ -55,11 +56,11 @@ class OutputFiles(ConversionFiles):
             self.note(note)
 
     def keep(self, program: Program, cpu_reasons: Mapping[int, Refusal]) -> None:
-        """Units on the CPU, by index, and why."""
+        """Adds units on the CPU, by index, with their reasons."""
         self.kept += _unit_reasons(program, cpu_reasons)
 
     def compute_in_floats(self, program: Program, rules: Mapping[int, Refusal]) -> None:
-        """Quantised units in float32, by index, and why."""
+        """Adds quantised units in float32, by index, with their reasons."""
         self.in_floats += _unit_reasons(program, rules)
 
 
@@ -75,8 +76,9 @@ _ENDINGS = (".nnapi.pt", ".pt", ".pt2", ".json", ".h", ".cpp", ".weights", ".nnp
 
 
 def base_path(path: Path, formats: Sequence[str]) -> Path:
-    """``out/net`` for ``out/net.nnapi.pt``, ``out/net.json`` and ``out/net``: files are named
-    after it. Letters that an #include could not say become underscores where C++ is written."""
+    """Returns the common stem of output files: ``out/net`` for ``out/net.nnapi.pt``,
+    ``out/net.json`` and ``out/net``. For C++, characters unfit for an #include become
+    underscores."""
     name = next((path.name.removesuffix(e) for e in _ENDINGS if path.name.endswith(e)), path.name)
     if "cpp" in formats:
         name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
@@ -87,7 +89,7 @@ def write_region(
     written: OutputFiles, base: Path, described: RegionDescription, formats: Sequence[str]
 ) -> None:
     """Writes a region as ``base``.json, as ``base``.h and .cpp, or both, and its weights to
-    ``base``.weights; says which files there are."""
+    ``base``.weights; prints the names of the files."""
     from nnapi_prof.convert.export_cpp import to_cpp
     from nnapi_prof.convert.export_json import to_json
 
@@ -116,7 +118,7 @@ def write_region(
 def load_program(
     path: Path, inputs: Sequence[str], keep: bool = True, mixed: MixedPrecision | None = None
 ) -> Program:
-    """A model's program; says its notes. ``keep``, ``mixed`` and errors are those of
+    """Loads a model's program and prints its notes. ``keep``, ``mixed`` and errors are those of
     :func:`nnapi_prof.execution.profile.unit_graph_cache.load_program`."""
     with listening() as listener:
         with listener.working(f"reading {path.name}"):
@@ -128,7 +130,7 @@ def load_program(
 
 
 def bundle_regions(bundle: Bundle) -> Iterator[tuple[int, RegionDescription]]:
-    """The segments of a bundle's plan that NNAPI runs: the number of each and what it is."""
+    """Yields the NNAPI segments of a bundle's plan: the number and the description of each."""
     from nnapi_prof.convert.export_json import RegionDescription
     from nnapi_prof.costs import Precision
     from nnapi_prof.graph.plan import AUTO, Engine
@@ -155,8 +157,8 @@ ENDING = ".nnprt"
 
 
 def write_runtime(written: OutputFiles, path: Path, bundle: Bundle) -> None:
-    """Writes a bundle for ``libnnapi_prof_runtime`` to ``path``, or to ``path``.nnprt where it has
-    no ending; says what an app will find there."""
+    """Writes a bundle for ``libnnapi_prof_runtime`` to ``path``, or to ``path``.nnprt if that has
+    no suffix, and prints its content."""
     from nnapi_prof.bundle.deployment import needs_host, runtime_bundle, runtime_plans
 
     content = runtime_bundle(bundle)
@@ -200,8 +202,8 @@ def write_stock(
 def find_parts(
     program: Program, level: int, preference: Preference, least: int, float16: bool
 ) -> Parts:
-    """Finds what NNAPI can run of a model, and the rest. Raises NnapiProfError where NNAPI can run
-    nothing."""
+    """Divides a model into parts that NNAPI can run and others. Raises NnapiProfError where NNAPI
+    can run nothing."""
     from nnapi_prof.bundle.parts import largest_parts
 
     parts = largest_parts(program, level, preference, least)
@@ -223,7 +225,7 @@ def write_parts(
     relaxed: bool,
     structure: Structure,
 ) -> None:
-    """Writes a model that runs in parts, and says what stays on the CPU."""
+    """Writes a model that runs in parts, and prints the units that stay on the CPU."""
     from nnapi_prof.api.convert import module_of
     from nnapi_prof.graph.plan import Preference
 
@@ -248,8 +250,8 @@ def write_parts(
 def write_plan(
     written: OutputFiles, path: Path, bundle: Bundle, relaxed: bool, costs: str | None
 ) -> None:
-    """Writes the plan of a bundle that stock PyTorch can follow, made anew by the rows of a cost
-    table for tensors at addresses where it has them."""
+    """Writes the plan of a bundle that stock PyTorch can follow; where the cost table has rows for
+    tensors passed by address, the plan is made again from these."""
     from nnapi_prof.api.convert import with_addresses
     from nnapi_prof.api.model import Model
     from nnapi_prof.bundle.deployment import float32_cpu
@@ -301,7 +303,8 @@ def write_plan(
 def refusal_of_whole(
     program: Program, level: int, refusal: UnsupportedOp, formats: Sequence[str], is_open: bool
 ) -> NnapiProfError:
-    """The refusal of a model that NNAPI cannot run whole; what stays behind is shown."""
+    """Returns the error for a model that NNAPI cannot run whole, after a table of the refused
+    units."""
     from nnapi_prof.convert.lower import why_not
 
     every = range(len(program.units.units))
@@ -321,20 +324,20 @@ def refusal_of_whole(
 
 
 def _show_refusals(program: Program, cpu_reasons: Mapping[int, Refusal]) -> None:
-    """:func:`show_kept` of a model that is not converted: under --json on standard error."""
+    """Prints :func:`show_kept` for a model that is not converted, with --json on standard error."""
     show_kept(program, cpu_reasons, stderr() if as_json() else None)
 
 
 def show_kept(
     program: Program, cpu_reasons: Mapping[int, Refusal], console: Console | None = None
 ) -> None:
-    """A table of the units that stay on the CPU, if any, those of one reason in one row."""
+    """Prints a table of the units that stay on the CPU, if any, with one row for each reason."""
     if cpu_reasons:
         _show_reasons("Stays on the CPU", program, cpu_reasons, console)
 
 
 def show_in_floats(written: OutputFiles, program: Program, regions: Sequence[Region]) -> None:
-    """A table of the quantised units that NNAPI computes in float32, and the rules that say so."""
+    """Prints a table of the quantised units that NNAPI computes in float32, and the rules."""
     from nnapi_prof.convert.region import units_in_floats
 
     sentences = units_in_floats(program.units, regions)

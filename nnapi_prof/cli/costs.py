@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 _SORTS = ("time", "median", "spread", "label", "target")
 _ROWS_SHOWN = 40
 _MANY_ROWS = 100_000
-"""Of a table with more, those that fit are not counted where they are not shown."""
+"""Number of rows above which a table's matching rows are not counted beyond those shown."""
 
 
-# Selects rows of a cost table by a command's options.
+# Selection of rows of a cost table by a command's options.
 
 filter_options = option_group(
     click.option(
@@ -101,7 +101,7 @@ filter_options = option_group(
     ),
     click.option("--until", metavar="DATE", help="Measured at this date or earlier, in UTC."),
 )
-"""What :func:`selection_of` takes."""
+"""Options for the arguments of :func:`selection_of`."""
 
 
 def selection_of(
@@ -117,7 +117,7 @@ def selection_of(
     since: str | None,
     until: str | None,
 ) -> tuple[Selection, list[NamedDevice]]:
-    """The newest rows that fit, and the devices that were named (all, where none was)."""
+    """Returns the selection of the newest matching rows, and the named devices (all without)."""
     from nnapi_prof.costs.measurement import FAILURES, Kind, Status
     from nnapi_prof.costs.store import find, named
     from nnapi_prof.costs.store.selection import Selection, stated_instant
@@ -195,7 +195,7 @@ def prune(costs: str | None, superseded: bool, yes: bool, **filters: Any) -> Non
 
 
 def _pruned_words(pruned: Pruned) -> str:
-    """``412 of 1,203 rows deleted, of 2 devices; 1 device is forgotten``."""
+    """Returns a line like ``412 of 1,203 rows deleted, of 2 devices; 1 device is forgotten``."""
     verb = "deleted" if pruned.deleted else "would go"
     words = f"{pruned.rows:,} of {pruned.rows + pruned.kept:,} rows {verb}"
     if pruned.rows:
@@ -403,8 +403,8 @@ def _sorted(rows: list[Measurement], sort: str) -> list[Measurement]:
 
 
 def _show_table(rows: list[Measurement], names: dict[str, str], several: bool) -> None:
-    """Columns that say nothing of these rows are left out; on a narrow terminal kind, number of
-    runs and date, too. ``several``: the rows are of several devices, be it some not shown."""
+    """Prints rows as a table: conditions only where they are not all the defaults, the device only
+    where the matching rows are of ``several``; a narrow terminal lacks kind, p95, runs and date."""
     console = stdout()
     usual = not any(m.conditions.options for m in rows)
     wide = is_wide(console)
@@ -435,7 +435,7 @@ def _unit(rows: list[Measurement]) -> str:
 
 
 def _status(m: Measurement) -> list[str]:
-    """With doubts, without their explanations."""
+    """Returns the status with the names of doubts, without their explanations."""
     tried = [f"tried {m.attempts} times"] if m.attempts and m.attempts > 1 else []
     return (
         [m.why_not, *tried]
@@ -445,5 +445,5 @@ def _status(m: Measurement) -> list[str]:
 
 
 def _short(time: str) -> str:
-    """To the minute."""
+    """Returns a time without seconds."""
     return time[:16].replace("T", " ")

@@ -97,7 +97,7 @@ def schema(name: tuple[str, ...]) -> None:
                 f"no document {asked!r}{did_you_mean(asked, by_name)}",
                 "`nnapi-prof schema` lists them",
             )
-        current().printed = True  # the schema is the one document, with --json and without
+        current().printed = True  # the schema is the only document, also without --json
         click.echo(json.dumps(by_name[asked], indent=1))
         return
     if as_json():
@@ -112,8 +112,8 @@ def schema(name: tuple[str, ...]) -> None:
 SHELLS = ("bash", "zsh", "fish")
 PROGRAM = "nnapi-prof"
 VARIABLE = "_NNAPI_PROF_COMPLETE"
-# bash breaks words at colons, as in sim:npu-phone, and replaces only what stands behind the last
-# one: the line is handed over as it is, and what is before the colon taken off the answers.
+# bash splits words at colons, as in sim:npu-phone, and replaces only the text after the last one:
+# the script passes the whole line, and removes the text before the colon from the answers.
 _BASH = """\
 %(complete_func)s() {
     local IFS=$'\\n' answer kind value word before=
@@ -137,7 +137,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
 @add_completion_class
 class Bash(BashComplete):
-    """click's completion for bash, with colons in words and paths that end as they should."""
+    """click's completion for bash, with support for colons in words and for paths."""
 
     source_template = _BASH
 

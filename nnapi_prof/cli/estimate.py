@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 _ERROR = "± (9 of 10)"
-"""Head of a column: nine of ten predictions are off by less."""
+"""Head of a column with the error that nine of ten predictions stay below."""
 
 
 @define(
@@ -166,7 +166,7 @@ def _show_estimate(described: Phone, costs: EstimatedCosts, plans: tuple[Plan, .
 
 
 def _cost_cell(costs: EstimatedCosts, unit: int, target: Target) -> str:
-    """Milliseconds, with a question mark where no such operation was ever measured there."""
+    """Returns ms as text, with a question mark where no such operation was measured there."""
     estimate = costs.estimates.get((unit, target))
     return ms(None if estimate is None else estimate.ns) + (
         " ?" if estimate and estimate.never_measured else ""
@@ -282,7 +282,7 @@ def _show_fits(reports: Sequence[TargetReport], title: str) -> None:
 
 
 def _device(store: CostStore, asked: str | None) -> str:
-    """The fingerprint of the device to fit; raises UsageError where it is not clear which."""
+    """Returns the fingerprint of the device to fit. Raises UsageError where that is ambiguous."""
     from nnapi_prof.costs.store import find_one, measured
     from nnapi_prof.errors import UsageError
 

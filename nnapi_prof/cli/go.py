@@ -131,7 +131,7 @@ def _go(
 
 
 def _show_pipeline(result: PipelineResult) -> None:
-    """The few lines that matter, where the rest is, and what to type next."""
+    """Prints the main results, the paths of the rest, and the next commands."""
     console = stdout()
     subject = result.result or result.planned
     ship: Sequence[DeployStep] = ()
@@ -145,7 +145,7 @@ def _show_pipeline(result: PipelineResult) -> None:
         summary = headline(data, plans, label_cards=False)
         is_told = console.is_terminal and stderr().is_terminal and not current().quiet
         conditions = f", {subject.conditions.options}" if subject.conditions.options else ""
-        if not is_told:  # by the profile, to the same reader
+        if not is_told:  # the profile has not printed this line before
             console.print(f"{data.model} on {subject.device}{conditions}", soft_wrap=True)
         console.print(summary.sentence, soft_wrap=True)
         for card in summary.cards:

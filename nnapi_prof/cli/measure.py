@@ -133,7 +133,7 @@ def _say_doubts(outcome: ProfileOutcome, refined: bool) -> None:
 
 
 def _effort(outcome: ProfileOutcome) -> str:
-    """Returns the effort that the plan took beside measuring everything."""
+    """Returns the effort for the plan, compared with measuring everything, in words."""
     words = (
         f"{outcome.rounds} rounds of refinement, with {outcome.n_regions} of all "
         f"{outcome.n_rows} measurements"
@@ -278,7 +278,7 @@ def run(
         print_document(run_document(bundle, bundle / RESULT_FILE, report))
     else:
         _show_run(report)
-    say(f"result in {keep_result(bundle, report)}")  # at last: what was measured is shown anyhow
+    say(f"result in {keep_result(bundle, report)}")  # last, so that a failure hides no results
     result.raise_for_mismatch()
 
 
@@ -289,7 +289,7 @@ def _show_run(report: RunReport) -> None:
     console = stdout()
     under = f", {report.conditions}" if report.conditions else ""
     line(console, f"{report.model} on {report.device}{under}")
-    # A bundle may have been made for a phone and run on a simulated one, or the other way round.
+    # A bundle that was made for a phone may run on a simulated one, or vice versa.
     planned = report.runs[0].plan.simulated
     unit = unit_of(report.simulated and planned)
     mixed = report.simulated != planned
@@ -303,7 +303,7 @@ def _show_run(report: RunReport) -> None:
     table = boxed(f"Plan, latency in {unit}", words, times)
     for each in segments:
         cells = [str(each.segment), each.target, each.label]
-        estimated = " est." if each.target == HOST.key else ""  # what is not timed is no more
+        estimated = " est." if each.target == HOST.key else ""  # the host is not timed
         latencies = (each.median_ns, each.first_ns, each.compile_ns)
         table.add_row(
             *cells[: len(words)], f"{ms(each.predicted_ns)}{estimated}", *map(ms, latencies)

@@ -1,7 +1,7 @@
-"""Options that several commands share, and what the shell's TAB offers for their values.
+"""Options that several commands share, and the shell's completions of their values.
 
-Completions are asked anew at every TAB, so that none may take long: no torch, and an adb server
-that does not answer at once has no phones.
+Completions run again at every TAB, so they must be fast: none imports torch, and an adb server that
+does not answer at once counts as having no phones.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ ADB_SERVER_S = 0.3
 MODELS = (".pt", ".pt2")
 BUNDLES = (".nnprof",)
 IN_BASH = "NNAPI_PROF_COMPLETING_IN_BASH"
-"""Set by the script for bash, which marks what are paths."""
+"""Environment variable that is set by the script for bash, which marks paths."""
 
 
 def names_bundle(path: Path) -> bool:
-    """Whether a bundle is meant, there or not, where a command takes models, too."""
+    """Returns whether a path is a bundle, existing or not, for commands that also take models."""
     return path.suffix in BUNDLES or (path / "manifest.json").is_file()
 
 
@@ -72,7 +72,7 @@ def phones(
 def chips(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
-    """Chips that Qualcomm's simulator stands in for; what is behind a comma is the next one."""
+    """Completes chips that Qualcomm's simulator estimates, the last one in a list with commas."""
     from nnapi_prof.qnn import CHIPS, PREFIX
 
     before, comma, _ = incomplete.rpartition(",")
@@ -82,14 +82,15 @@ def chips(
 def documents(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
-    """Names of documents."""
+    """Completes names of documents."""
     from nnapi_prof.documents import schemas
 
     return _beginning_with(incomplete, schemas())
 
 
 def files(endings: tuple[str, ...]) -> Complete:
-    """Files with these endings, and the folders on the way; in zsh and fish all files."""
+    """Returns a completion of files with these suffixes, and of folders; in zsh and fish of all
+    files."""
 
     def complete(
         _context: click.Context, _parameter: click.Parameter, incomplete: str
@@ -102,7 +103,7 @@ def files(endings: tuple[str, ...]) -> Complete:
 
 
 def _paths(incomplete: str, endings: tuple[str, ...]) -> list[str]:
-    """Bundles are folders, and named like files here."""
+    """Lists matching files and folders; bundles are folders."""
     before, _, begin = incomplete.rpartition("/")
     folder = f"{before}/" if before or incomplete.startswith("/") else ""
     try:
@@ -147,7 +148,7 @@ device = click.option(
 
 
 def library(function: F) -> F:
-    """``--nnapi-library``, beside ``--device``: the command's ``device_spec`` names both."""
+    """Add ``--nnapi-library`` to a command with ``--device``; ``device_spec`` then has both."""
 
     @functools.wraps(function)
     def with_library(nnapi_library: str | None, **arguments: Any) -> Any:
@@ -201,7 +202,7 @@ class Threads(click.ParamType["int | str"]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | str:
-        """The number, or ``auto``."""
+        """Return the number, or ``auto``."""
         text = str(value)
         if text == BY_TRIAL:
             return BY_TRIAL
@@ -213,8 +214,8 @@ class Threads(click.ParamType["int | str"]):
 def declared(
     cls: type[DataclassInstance], *names: str, **settings: Mapping[str, Any]
 ) -> Callable[[F], F]:
-    """Make options of the command line from those that a dataclass declares, of all or of those
-    with these names; ``settings`` are further arguments of ``click.option``, by name."""
+    """Make command-line options from the options of a dataclass, of all or of those with these
+    names; ``settings`` are further arguments of ``click.option``, by name."""
     return option_group(
         *(_declared_option(cls, name, settings.get(name, {})) for name in names or options_of(cls))
     )
@@ -245,8 +246,8 @@ def _declared_option(
 
 
 def taken(cls: type[T], arguments: dict[str, Any]) -> T:
-    """Make the options object of a command's arguments, and take these out of them. No values of
-    an option that takes several are its default."""
+    """Make the options object from a command's arguments, and remove these from them. An option of
+    several values keeps its default if it has none."""
     own = {name: arguments.pop(name) for name in options_of(cls) if name in arguments}
     return cls(**{name: value for name, value in own.items() if value != ()})
 
@@ -258,7 +259,7 @@ mode = declared(ConditionOptions, "mode")
 
 def conditions(function: F) -> F:
     """Add the options of :class:`.ConditionOptions`, which the command gets as ``conditions``.
-    Raises UsageError where they exclude each other, before the command does anything."""
+    Options that exclude each other raise UsageError before the command starts."""
 
     @functools.wraps(function)
     def with_conditions(**arguments: Any) -> Any:
@@ -277,17 +278,16 @@ boundary = declared(RunOptions, "boundary")
 memory = declared(RunOptions, "memory_mb")
 
 
-# Options of commands that choose precisions: which ones, what is calibrated with, what an error
-# is.
+# Options of commands that choose precisions: the precisions, calibration data, and error metric.
 
 CALIBRATION = ("precisions", "calibration", "samples")
-"""What :func:`precision_options` gives to a command."""
+"""Arguments that :func:`precision_options` adds to a command."""
 WORDS = ",".join(precision.value for precision in Precision)
 _BUDGET = re.compile(r"([0-9.]+(?:e-?[0-9]+)?) *(%|dB)?", re.IGNORECASE)
 
 
 class ErrorBudget(click.ParamType[float]):
-    """An error as a share: ``2%``, ``0.02``, or as its distance, ``34dB``."""
+    """An error as a share, ``2%`` or ``0.02``, or as a signal-to-noise ratio, ``34dB``."""
 
     name = "error"
 
@@ -334,8 +334,8 @@ calibration_options = option_group(
 
 
 def precision_options(default: str | None) -> Callable[[F], F]:
-    """``--precisions`` (None where none are asked for), ``--calibration``, ``--samples``:
-    arguments of :func:`nnapi_prof.profile`."""
+    """Return the options ``--precisions`` (with this default), ``--calibration``, ``--samples``,
+    for arguments of :func:`nnapi_prof.profile`."""
     return option_group(
         click.option(
             "--precisions",

@@ -1,9 +1,9 @@
 """Writes a command's results to standard output, and everything else to standard error.
 
-Standard output has results only. Under ``--json`` it has exactly one JSON document: the command's
+Standard output has results only. With ``--json`` it has exactly one JSON document: the command's
 result, or a document ``nnapi-prof/error`` where the command failed before it had one. Notes,
-progress and errors go to standard error, the notes through the logger ``nnapi_prof``: INFO is what
-a user should know, DEBUG what is done (``--verbose``); ``--quiet`` leaves errors only.
+progress and errors go to standard error, the notes through the logger ``nnapi_prof``: INFO has
+notes for the user, DEBUG has steps (``--verbose``); ``--quiet`` leaves only errors.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _PIPE_COLUMNS = 160
 
 
 class Output:
-    """The format of one call's output, and what was printed so far.
+    """The format and state of one call's output.
 
-    ``as_json`` is ``--json``, ``quiet`` is ``--quiet``; ``printed`` tells whether the document
-    of ``--json`` is out.
+    ``as_json`` is ``--json``, ``quiet`` is ``--quiet``; ``printed`` is whether the document of
+    ``--json`` was printed.
     """
 
     def __init__(self, as_json: bool = False) -> None:
@@ -46,12 +46,12 @@ class Output:
         self.verbose = False
         self.printed = False
         self.listener: Listener | None = None
-        """Of :func:`nnapi_prof.cli.progress.listening`, while there is one."""
+        """The listener of :func:`nnapi_prof.cli.progress.listening` during its block."""
         self._stderr: Console | None = None
 
     @property
     def stderr(self) -> Console:
-        """One console for notes and progress, so that notes appear above a moving bar."""
+        """The console for both notes and progress, so that notes appear above a moving bar."""
         if self._stderr is None:
             from rich.console import Console
 
@@ -68,7 +68,7 @@ class Output:
 
     @contextmanager
     def logging(self) -> Iterator[None]:
-        """While this lasts, the logger's records are printed on standard error."""
+        """Prints the logger's records on standard error during a block."""
         handler, level = _Notes(self), LOGGER.level
         LOGGER.addHandler(handler)
         LOGGER.setLevel(logging.INFO)
@@ -80,7 +80,7 @@ class Output:
 
 
 class _Notes(logging.Handler):
-    """Notes as they are; in front of debug records, who says it."""
+    """A handler that prints notes unchanged, and debug records with time and logger."""
 
     def __init__(self, output: Output) -> None:
         super().__init__()
@@ -100,24 +100,25 @@ class _Notes(logging.Handler):
 
 
 FORMS = ("html", "md")
-"""Of reports that are one file to read."""
+"""Formats of reports that are one readable file."""
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
-    """Whether ``--json`` is among the options: known before they are parsed, for errors in them."""
+    """Returns whether ``--json`` is among the options, before they are parsed, for errors in
+    them."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in options
 
 
 def current() -> Output:
-    """The output of the command that runs."""
+    """Returns the output of the current command."""
     context = click.get_current_context(silent=True)
     output = None if context is None else context.find_object(Output)
     return Output() if output is None else output
 
 
 def as_json() -> bool:
-    """Whether the result is to be one JSON document: then :func:`print_document` prints it."""
+    """Returns whether the result must be one JSON document, by :func:`print_document`."""
     return current().as_json
 
 
@@ -127,9 +128,10 @@ def print_document(document: Mapping[str, Any]) -> None:
 
 
 def stdout() -> Console:
-    """For results: wide when nobody watches, so that pipes stay whole; silent under ``--json``.
+    """Returns the console for results: wide in a pipe, so that lines are not broken; silent with
+    ``--json``.
 
-    No markup: what devices and models say may have brackets of its own.
+    It has no markup, because texts from devices and models may contain brackets.
     """
     from rich.console import Console
 
@@ -140,18 +142,18 @@ def stdout() -> Console:
 
 
 def stderr() -> Console:
-    """For progress and notes, so that results can be piped."""
+    """Returns the console for progress and notes, so that results can be piped."""
     return current().stderr
 
 
 def say(text: str) -> None:
-    """A note on standard error."""
+    """Prints a note on standard error."""
     LOGGER.info("%s", text)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns what goes wrong while a result is written to ``path`` into a UsageError."""
+    """Turns an OSError while a result is written to ``path`` into a UsageError."""
     from nnapi_prof.errors import UsageError
 
     try:
@@ -163,19 +165,19 @@ def writing(path: Path) -> Iterator[None]:
 
 
 WIDE = 110
-"""Columns of a terminal that has room for all of a table's."""
+"""Width of a terminal with room for all columns of a table."""
 _WHOLE = ("target", "device", "serial")
-"""Columns of names that options take."""
+"""Columns with values for options, which are not broken over lines."""
 
 
 def unit_of(simulated: bool) -> str:
-    """The unit in a column's head: simulated latencies are always labelled."""
+    """Returns the unit for a column's head; simulated latencies are always labelled."""
     return "ms, simulated" if simulated else "ms"
 
 
 def boxed(title: str, left: Sequence[str], right: Sequence[str] = (), *last: str) -> Table:
-    """An empty table: columns of words, of numbers, and of words again. Words that are too long for
-    their column go on in the next line."""
+    """Returns an empty table: columns of text, of numbers, and of text again. Text that is too long
+    for its column continues in the next line."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
@@ -189,24 +191,24 @@ def boxed(title: str, left: Sequence[str], right: Sequence[str] = (), *last: str
 
 
 def plain(left: Sequence[str], right: Sequence[str] = (), *last: str, title: str = "") -> Table:
-    """:func:`boxed` without lines, for lists that other programs may cut into columns."""
+    """Returns a table like :func:`boxed` without lines, so that programs can split its columns."""
     table = boxed(title, left, right, *last)
     table.box, table.pad_edge = None, False
     return table
 
 
 def is_wide(console: Console) -> bool:
-    """Whether there is room for every column; a pipe has it always."""
+    """Returns whether there is room for every column, which a pipe always has."""
     return not console.is_terminal or console.width >= WIDE
 
 
 def line(console: Console, text: str) -> None:
-    """A sentence: broken between words on a terminal, one line in a pipe."""
+    """Prints a sentence, wrapped between words on a terminal, as one line in a pipe."""
     console.print(text, soft_wrap=not console.is_terminal)
 
 
 def listed(console: Console, title: str, rows: Iterable[tuple[str, str]]) -> None:
-    """Sentences that belong to the rows of a table above, by what these begin with."""
+    """Prints sentences about rows of the table above, each with the first cell of its row."""
     from rich.table import Table
 
     if not console.is_terminal:
@@ -223,7 +225,7 @@ def listed(console: Console, title: str, rows: Iterable[tuple[str, str]]) -> Non
 
 
 def units_of(graph: UnitGraph, segment: Segment) -> str:
-    """A segment's units: the label of one, first and last of several."""
+    """Returns a segment's units: the label of one, or number, first and last of several."""
     label = graph.label(segment.units)
     return label if len(segment.units) == 1 else f"{len(segment.units)}: {label}"
 
@@ -236,8 +238,8 @@ def show_segments(
     doubt: tuple[str, Callable[[Segment], str]],
     mark: Callable[[Segment], str] = lambda _: "",
 ) -> None:
-    """A plan's segments, and why each stands where it does. ``doubt`` is the name of a column and
-    what it says of a segment's latency, ``mark`` is put behind the latency."""
+    """Prints a plan's segments with their causes. ``doubt`` is the name of a column and its text
+    about a segment's latency, ``mark`` is appended to the latency."""
     head, of = doubt
     table = boxed(title, ["#", "target", "units"], ["latency", head])
     for number, each in enumerate(plan.segments):
@@ -253,8 +255,8 @@ def show_plans(
     plans: Sequence[Plan],
     doubt: tuple[str, Callable[[Plan], str]] | None = None,
 ) -> None:
-    """Plan and baselines, each latency against the first one's, and what the plan gains over the
-    fastest of them."""
+    """Prints plan and baselines, each latency relative to the first one's, and the plan's gain over
+    the fastest of them."""
     heads = [] if doubt is None else [doubt[0]]
     table = boxed(title, ["plan"], ["segments", "latency", *heads, "against the plan"])
     best = plans[0].predicted_ns
@@ -271,7 +273,7 @@ def show_plans(
 
 
 def _against_rule(rule: Plan, ratio: float) -> str:
-    """``1.17 times as fast as the fastest rule that needs no partitioner, greedy``."""
+    """Returns ``1.17 times as fast as the fastest rule that needs no partitioner, greedy``."""
     name = f"the fastest rule that needs no partitioner, {rule.name}"
     if ratio > 1 + NOISE:
         return f"{ratio:.2f} times as fast as {name}"
@@ -281,7 +283,7 @@ def _against_rule(rule: Plan, ratio: float) -> str:
 
 
 def check_writable(report: Path) -> None:
-    """Refuses before the work what cannot be written after it."""
+    """Raises UsageError for a report that cannot be written, before the work begins."""
     from nnapi_prof.errors import UsageError
     from nnapi_prof.reports import format_of
 

@@ -186,8 +186,8 @@ def command(
 
 
 def _objective(arguments: dict[str, Any]) -> PlanObjective:
-    """Take the objective out of a command's arguments. Raises UsageError for two of them, and for
-    options of another one."""
+    """Remove the objective from a command's arguments and return it. Raises UsageError for two
+    objectives, and for options of another one."""
     is_throughput = arguments.pop("objective") == "throughput"
     asked: dict[type[PlanObjective], tuple[str, bool]] = {
         Throughput: ("--objective throughput", is_throughput),
@@ -287,16 +287,15 @@ def _show_throughput(bundle: Bundle, predicted: PredictedThroughput) -> None:
 
 MOST_ROWS = 8
 WORTH_A_ROW = 0.01
-"""A latency that falls by less than this is no row of its own."""
+"""Share by which latency must fall for a separate row."""
 WORTH_A_LINE = 0.001
-"""Of the latency: what the fastest plan saves at least where it is spoken of."""
+"""Smallest saving of the fastest plan that gets a line, as a share of the latency."""
 
 
 def show_curve(console: Console, search: PlanSearch, plan: Plan, best: bool, unit: str) -> None:
-    """Nothing where plans of fewer segments are as fast, and none of more is faster.
+    """Prints latency by number of segments, unless fewer are as fast and more are not faster.
 
-    ``plan`` is the bundle's: chosen as it ran whole, it need not be the one that
-    ``best`` asked for.
+    ``plan`` is the bundle's, which may have been chosen by whole runs instead of by ``best``.
     """
     few, many = search.default, search.best
     if not search.curve or few.predicted_ns <= 0:
@@ -340,7 +339,8 @@ def _start_up(start_up: StartupCost | None) -> tuple[str, str, str]:
 
 
 def worth_showing(curve: Sequence[CurvePoint], default: int) -> list[CurvePoint]:
-    """The ends, the default's number, and where latency falls; of many the deepest falls."""
+    """Returns the points at both ends, of the default's number, and at the largest falls of
+    latency, at most :data:`MOST_ROWS` in all."""
     ends = {curve[0].n_segments, curve[-1].n_segments, default}
     falls: dict[int, float] = {}
     last = curve[0].ns

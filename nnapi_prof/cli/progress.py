@@ -1,10 +1,9 @@
 """Progress on standard error: bars with the time left on a terminal, else a line for each phase.
 
-A phase is shown on a terminal while it lasts and stays there when it is done; what has no parts to
-count (reading a model, planning) is shown while it lasts only. Where standard error is no terminal,
-a phase that took longer than :data:`WORTH_A_LINE_S` is one line, once it is done (a build says
-every :data:`BUILD_LINE_S` how far it is), and what has no parts is not told. ``--quiet`` shows
-nothing.
+On a terminal, the bar of a phase stays when the phase is done; work without parts to count (reading
+a model, planning) has a bar only while it lasts. Where standard error is not a terminal, a phase
+that took longer than :data:`WORTH_A_LINE_S` gets one line when it is done (a build gets one every
+:data:`BUILD_LINE_S`), and work without parts gets none. ``--quiet`` shows nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ BUILD_LINE_S = 60.0
 
 @contextmanager
 def listening() -> Iterator[Listener]:
-    """A listener that says notes and shows how far each phase is; in another one, that one."""
+    """Yields a listener that prints notes and shows progress; in a nested block, the outer one."""
     output = current()
     if output.listener is not None:
         yield output.listener
@@ -71,7 +70,7 @@ def _listening() -> Iterator[Listener]:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Shows that a command works, for those that need no listener."""
+    """Shows that a command is busy, for commands that need no listener."""
     with listening() as listener, listener.working(what):
         yield
 
@@ -83,7 +82,7 @@ def _board(durations: Durations) -> Board:
 
 
 class Board:
-    """Progress where standard error is no terminal: a line for each long phase, after it."""
+    """Progress where standard error is not a terminal: a line after each long phase."""
 
     def __init__(self, durations: Durations, now: Callable[[], float] = time.monotonic) -> None:
         self.durations = durations
@@ -93,14 +92,14 @@ class Board:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """While this lasts, there may be reports."""
+        """Ends the last phase after a block of reports."""
         try:
             yield
         finally:
             self._ended()
 
     def show(self, progress: Progress) -> None:
-        """A phase began or went on."""
+        """Reports the start or the progress of a phase."""
         if self._phase is None or self._phase.phase != progress.phase:
             self._ended()
             self._began = self._last_line = self.now()
@@ -120,7 +119,7 @@ class Board:
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """While this lasts, something without parts goes on."""
+        """Times a block of work without parts."""
         began = self.now()
         yield
         took = self.now() - began
@@ -129,7 +128,7 @@ class Board:
 
 
 class Terminal(Board):
-    """Bars, the time left of the command beside the one that moves."""
+    """Progress bars, with the command's remaining time beside the moving one."""
 
     def __init__(self, durations: Durations, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__(durations, now)
@@ -148,8 +147,8 @@ class Terminal(Board):
 
     def show(self, progress: Progress) -> None:
         if progress.total == 0:
-            return  # nothing to do: all was known
-        self._bars.start()  # not before: what is said until then stands above it
+            return  # there is nothing to measure
+        self._bars.start()  # only now, so that earlier lines stay above the bars
         task = self._tasks.get(progress.phase)
         if task is None:
             self._stop(self._moving)
@@ -166,7 +165,7 @@ class Terminal(Board):
         )
 
     def _stop(self, task: TaskID | None) -> None:
-        """Hides the remaining time of a phase that others follow, or that ended early."""
+        """Hides the remaining time of a phase that is over, or that ended early."""
         if task is not None:
             self._bars.update(task, label="", until=None)
             self._bars.stop_task(task)
@@ -196,7 +195,7 @@ def _bars() -> Bars:
             return Text("") if task.total is None else super().render(task)
 
     class Time(ProgressColumn):
-        """Time left where it is known, else the time that it takes so far."""
+        """The remaining time where it is known, else the elapsed time."""
 
         max_refresh = 0.5
 
@@ -222,30 +221,30 @@ def _bars() -> Bars:
 
 
 _LEAST_S = 0.5
-"""Before that, what is done says too little about the rest."""
+"""Time of finished parts that is needed to estimate the rest."""
 _REMEMBERED = 200
 _WORTH_REMEMBERING_S = 1.0
 
 
 class TimeLeft:
-    """Time left of phases whose parts take about alike, by the time that the parts done took.
+    """Remaining time of phases with parts of similar duration, from the time of finished parts.
 
-    The clock of a phase starts with its first part done: what came before that (reading a model,
-    building a request) comes once. The rest of a phase is judged by that phase, where enough of it
-    is done; a phase that has only begun, and what comes after it, by all of them.
+    The clock of a phase starts when its first part is done: work before that (reading a model,
+    building a request) happens once. The rest of a phase is estimated from that phase, if enough of
+    it is done; a phase that has just begun, and later ones, are estimated from all phases.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._phase = ""
         self._first: tuple[float, int] | None = None
-        """When the first report of parts done in this phase came, and of how many."""
+        """Time of this phase's first report with finished parts, and their number."""
         self._parts, self._seconds = 0, 0.0
-        """Of earlier phases, and of this one until its last report."""
+        """Finished parts of earlier phases, and their seconds; ``_here`` has this phase's."""
         self._here = (0, 0.0)
 
     def seconds(self, progress: Progress) -> float | None:
-        """Seconds left after this report; None while too little is known."""
+        """Returns the remaining seconds after this report; None while too little is known."""
         if progress.phase != self._phase:
             self._parts += self._here[0]
             self._seconds += self._here[1]
@@ -265,25 +264,25 @@ class TimeLeft:
 
 
 class Durations:
-    """How long things took before, kept in a small file of the cache folder."""
+    """Durations of earlier work, stored in a small file in the cache folder."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def expected(self, what: str) -> float | None:
-        """Seconds that ``what`` took last time."""
+        """Returns the last duration of ``what`` in seconds."""
         seconds = self._read().get(what)
         return None if seconds is None else float(seconds)
 
     def remember(self, what: str, seconds: float) -> None:
-        """A file that cannot be written forgets."""
+        """Stores a duration, unless the file cannot be written."""
         if seconds < _WORTH_REMEMBERING_S:
             return
         durations = self._read()
         durations.pop(what, None)
         durations[what] = round(seconds, 2)
         newest = dict(list(durations.items())[-_REMEMBERED:])
-        with contextlib.suppress(OSError):  # next time there is an estimate less, and nothing else
+        with contextlib.suppress(OSError):  # only the next estimate is then missing
             self._path.parent.mkdir(parents=True, exist_ok=True)
             draft = self._path.with_suffix(f".{os.getpid()}")
             draft.write_text(json.dumps(newest, indent=1))
@@ -300,7 +299,7 @@ class Durations:
 
 
 def in_words(seconds: float) -> str:
-    """``0:07``, ``1:20``, ``1:02:00``."""
+    """Returns a duration as ``0:07``, ``1:20`` or ``1:02:00``."""
     whole = max(0, round(seconds))
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)

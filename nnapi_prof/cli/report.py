@@ -146,8 +146,8 @@ def report(
 
 
 def _of_chip(bundle: Path, asked: Sequence[str | None]) -> ReportData:
-    """The data of a plan that is estimated for a chip. Raises UsageError where a run or a table is
-    ``asked`` for: there is none."""
+    """Returns the data of a plan that is estimated for a chip. Raises UsageError where a run or a
+    table is ``asked`` for, because it has none."""
     from nnapi_prof.api.plan import read_plan
     from nnapi_prof.errors import UsageError
 
@@ -161,7 +161,7 @@ def _of_chip(bundle: Path, asked: Sequence[str | None]) -> ReportData:
 
 
 def _table(bundle: Path, costs: str | None) -> str:
-    """The cost table that is asked; where there is none, the error names the bundle's."""
+    """Returns the cost table to read; if it does not exist, the error names the bundle's."""
     from nnapi_prof.bundle.storage import read_bundle
     from nnapi_prof.errors import UsageError
     from nnapi_prof.reports.bundle_data import naming_table
@@ -226,7 +226,7 @@ class Share(click.ParamType[float]):
             number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
         except ValueError:
             number = 0.0
-        if not 0 < number < (10 if text.endswith("%") else 1):  # 5 is not meant to be 500 %
+        if not 0 < number < (10 if text.endswith("%") else 1):  # a plain 5 is not 500 %
             self.fail(f"{value!r} is not a share: write 5% or 0.05", param, ctx)
         return number
 

@@ -76,14 +76,13 @@ def command(aar: bool, abis: tuple[str, ...], output: Path | None, bundle: Path)
 
 
 GAP = 2
-"""Between two columns of a table."""
+"""Number of spaces between two columns of a table."""
 
 
 def show_steps(console: Console, ways: Sequence[DeployStep]) -> None:
-    """The next command for each way into an app, or why it leads nowhere.
+    """Prints the next command for each way into an app, or the reason why there is none.
 
-    A command that is broken over lines does not run: where the table has no room for one, each has
-    a line of its own.
+    A command must not be broken over lines: where the table is too narrow, each gets its own line.
     """
     doors = max((len(step.runtime.value) for step in ways), default=0)
     longest = max((len(step.command) for step in ways if step.refusal is None), default=0)
