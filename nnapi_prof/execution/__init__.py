@@ -1,6 +1,6 @@
 """Run actions on a device: profile a model's regions, run, verify and compare plans.
 
-Here are the options of a run, and of one action. The command line's defaults are these, too.
+This module has the options of a run and of one action; the command line has the same defaults.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from nnapi_prof.device.protocol.actions import MAX_RUNS, Timing
 from nnapi_prof.options import option, validate
 
 LEAST_SECONDS, MOST_SECONDS = 0.1, 86_400
-"""Of planning, and of what looks for something else."""
+"""Range of the ``seconds`` options, which limit planning and other searches."""
 MOST_WAIT_S = 3600
-"""For a device that is too hot."""
+"""Longest wait for a device that is too hot, each time."""
 MOST_MEMORY_MB = (1 << 22) - 1
 USUAL_COOLDOWN_S = 60.0
-"""For a hot device, unless the user says how long."""
+"""Default of the longest wait for a hot device."""
 WARM_NS = 50_000_000
-"""Busy time of a warm-up at least: governors take up to about that long to raise a clock."""
+"""Shortest busy time of a warm-up: governors take up to about that long to raise a clock."""
 SPIN_NS = 20_000_000
-"""The same of each round: the clock falls again while others take their turns."""
+"""Shortest busy time before each round: the clock falls again while others take their turns."""
 
 
 COOLDOWN = option(
@@ -41,8 +41,8 @@ MEMORY = option(
 
 
 def cooldown_ms(cooldown_s: float | None, sustained_s: int) -> int:
-    """How long a group may wait for a hot device. A device that is kept busy is measured as hot as
-    it is."""
+    """Returns the longest wait of a group for a hot device: 0 for a device that is kept busy, which
+    is measured as hot as it is."""
     return (
         0 if sustained_s else round(1e3 * (USUAL_COOLDOWN_S if cooldown_s is None else cooldown_s))
     )
@@ -60,7 +60,7 @@ class Boundary(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActionOptions:
-    """How an action runs, beside its timing."""
+    """Options of an action, without its timing."""
 
     conditions: Conditions
     memory_kb: int = 0
@@ -68,21 +68,21 @@ class ActionOptions:
     untimed: bool = False
     """Run for the outputs only."""
     corun: bool = False
-    """Alone and then all at once, each with inputs of its own."""
+    """Run the segments alone and then all at once, each with its own inputs."""
     copies: bool = True
     """Runs go from the caller's buffers to the caller's buffers."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a bundle's plans run, and how often: ``runs`` recorded runs in all, spread over
+    """Options of running a bundle's plans: ``runs`` recorded runs of each plan, spread over
     ``repeats`` processes."""
 
     runs: int = field(
         default=30, metadata=option("Number of recorded runs of each plan.", 1, MAX_RUNS)
     )
     baselines: bool = True
-    """Times the baselines, too."""
+    """Also time the baselines."""
     boundary: str = field(
         default=Boundary.APP,
         metadata=option(
@@ -100,16 +100,16 @@ class RunOptions:
         ),
     )
     cpus: str | None = None
-    """Cores to keep to; None: those that the bundle was planned for."""
+    """Cores to run on; None: those that the bundle was planned for."""
     repeats: int = 3
     """Times that all plans run in new processes, each for its share of the runs; one on a simulated
     phone, which repeats itself exactly."""
     rounds: int = 5
-    """Of one process, at most; one on a simulated phone, which does not drift."""
+    """Largest number of rounds of a process; one on a simulated phone, which does not drift."""
     warmup_min: int = 2
     warmup_max: int = 50
     warmup_ms: int = 200
-    """Of each process of a plan, at most."""
+    """Longest warm-up of each process of a plan."""
     budget_ms: int = 10_000
     """Per plan, over all repeats: a slow plan stops early, after at least two runs a round."""
     cooldown_s: float | None = field(default=None, metadata=COOLDOWN)
@@ -125,18 +125,17 @@ class RunOptions:
         ),
     )
     seed: int | None = None
-    """Of random inputs; None: the model's bundled inputs, else always the same."""
+    """Seed of random inputs; None: the model's bundled inputs, else always the same ones."""
 
     def __post_init__(self) -> None:
         validate(self)
 
     def under(self, conditions: Conditions) -> RunOptions:
-        """The same under the conditions that a bundle was planned for, but on the cores that were
-        asked for."""
+        """Returns these options under the conditions of a bundle, but on the cores asked for."""
         return replace(self, conditions=replace(conditions, cpus=self.cpus or conditions.cpus))
 
     def timings(self, simulated: bool) -> list[Timing]:
-        """One of each repeat."""
+        """Returns the timing of each repeat."""
         repeats = 1 if simulated else max(1, min(self.repeats, self.runs))
         ends = [self.runs * n // repeats for n in range(repeats + 1)]
         return [
@@ -165,5 +164,5 @@ class RunOptions:
 
 
 QUICK = RunOptions(runs=20, repeats=1, warmup_ms=60, budget_ms=600)
-"""How plans run in ``nnapi-prof go``: in one process each, for about this long, and ``runs`` times
-at most."""
+"""Options of running plans in ``nnapi-prof go``: in one process each, for about ``budget_ms`` and
+``runs`` runs at most."""

@@ -1,6 +1,6 @@
-"""Build actions for the agent from models and targets: what runs together, shared tensors.
+"""Build actions for the agent from models and targets.
 
-One small reference model is the same for all: it shows whether a device is as fast as it was, and
+A small reference model, the same for all devices, shows whether a device is as fast as before, and
 keeps it busy.
 """
 
@@ -33,7 +33,7 @@ from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
 from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
 
 Feed = Callable[[str], tuple[TensorSource, int]]
-"""Name of a value that enters an action -> where its bytes come from, and the blob's index or the
+"""Name of a value that enters an action -> the source of its bytes, and the blob's index or the
 seed (:class:`TensorSpec`)."""
 
 
@@ -70,7 +70,7 @@ def stages_of(plan: Plan) -> tuple[PlanStage, ...]:
 
 
 def read_later(bundle: Bundle, segments: Iterable[Segment]) -> set[str]:
-    """The values that some segments read, and the outputs of the graph."""
+    """Returns the values that these segments read, and the outputs of the graph."""
     names = set(bundle.graph.outputs)
     for segment in segments:
         names.update(bundle.graph.boundary(segment.units)[0])
@@ -87,11 +87,11 @@ def build_action(
     keep: Collection[str] = (),
     frames: FramesSpec | None = None,
 ) -> PreparedAction:
-    """The action that runs some models, each on its target: one after the other, or side by side.
+    """Returns the action that runs models on their targets, one after the other or side by side.
 
-    ``feed`` is asked for every value that none of them makes; the values in ``keep`` come home
-    after the last run. ``number`` is the action's id in ``request``. With ``frames`` the models are
-    those of several plans, and what is kept is compared and stays there.
+    ``feed`` is called for every value that no model computes; the values in ``keep`` return to the
+    host after the last run. ``number`` is the action's id in ``request``. With ``frames`` the
+    models are those of several plans, and values in ``keep`` are compared on the device instead.
     """
     tensors: list[TensorSpec] = []
     index: dict[str, int] = {}
@@ -145,13 +145,14 @@ def build_action(
 RUNS, ROUNDS = 25, 5
 SIDE, CHANNELS = 28, 32
 LEVEL = 27
-"""What every NNAPI knows."""
+"""Feature level of the first NNAPI, which all later ones support."""
 BUSY_TURNS_S = 1.0
-"""Processors that are kept busy take turns of about this long."""
+"""Approximate length of a processor's turn when a device is kept busy."""
 
 
 def reference() -> Region:
-    """A 3x3 convolution of 32 channels on 28x28, 7.2 million multiply-accumulates."""
+    """Returns the reference: a 3x3 convolution of 32 channels on 28x28, 7.2 million
+    multiply-accumulates."""
     builder = ModelBuilder(LEVEL)
     shape = (1, SIDE, SIDE, CHANNELS)
     data = builder.input(Operand(OperandCode.TENSOR_FLOAT32, shape))
@@ -172,12 +173,12 @@ _ADDED = (
     ("float16", None, 29),
     ("int8", Quantisation(0.05, 0), 30),
 )
-"""Data types that drivers compute in, and the level that each came with."""
+"""Data types that drivers compute in, and the feature level that introduced each."""
 
 
 def small_models(level: int) -> list[Region]:
-    """Returns models of which a driver of this level runs one if it runs anything: the reference,
-    and an addition in each data type."""
+    """Returns small models, at least one of which runs on any working driver of this level: the
+    reference, and an addition in each data type."""
     additions = []
     for dtype, quant, first_level in _ADDED:
         if first_level > level:
@@ -203,7 +204,7 @@ def one_a_processor(targets: Iterable[Target]) -> list[Target]:
 
 
 def anchor_request(targets: Sequence[Target], conditions: Conditions) -> Request:
-    """Runs the reference on each target, in turns."""
+    """Returns a request that runs the reference on each target, in turns."""
     timing = Timing(
         warmup_min=2, warmup_max=50, warmup_ns=100_000_000, warm_ns=WARM_NS, spin_ns=SPIN_NS,
         rounds=ROUNDS, min_runs=RUNS, max_runs=RUNS, budget_ns=0,
@@ -212,7 +213,7 @@ def anchor_request(targets: Sequence[Target], conditions: Conditions) -> Request
 
 
 def trial_request(target: Target, level: int, conditions: Conditions) -> Request:
-    """Runs each of the small models on a target once."""
+    """Returns a request that runs each of the small models on a target once."""
     timing = Timing(warmup_min=0, warmup_max=0, rounds=1, min_runs=1, max_runs=1, budget_ns=0)
     request, own = RequestBuilder(), ActionOptions(conditions.on(target), 0, 0)
     for number, region in enumerate(small_models(level)):
@@ -224,7 +225,7 @@ def trial_request(target: Target, level: int, conditions: Conditions) -> Request
 
 
 def busy_request(targets: Sequence[Target], conditions: Conditions, seconds: float) -> Request:
-    """Keeps the processors of all targets busy with the reference, in turns, for so long."""
+    """Returns a request that keeps all targets' processors busy with the reference, in turns."""
     rounds = max(1, min(1000, round(seconds / BUSY_TURNS_S)))
     timing = Timing(
         warmup_min=0, warmup_max=0, rounds=rounds, min_runs=1, max_runs=100_000,

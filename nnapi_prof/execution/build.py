@@ -1,4 +1,4 @@
-"""Makes the bundle of a model's plans for a device: every region converted for it."""
+"""Make the bundle of a model's plans for a device, with every region converted for it."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def bundle_of(
     levels: Mapping[str, int] | None = None,
     forms: Forms | None = None,
 ) -> Bundle:
-    """Some plans of a model for a device, with every region of theirs converted.
+    """Returns a bundle of a model's plans for a device, with all their regions converted.
 
-    ``model_file`` is the original's name in the bundle, ``fits`` are what it was planned with,
-    ``levels`` the feature levels of targets by their keys, where they are not the device's own, and
-    ``forms`` those of products of activations that the costs are of.
-    Raises UsageError where a plan needs what the device lacks, UnsupportedOp where a region cannot
-    be converted for it.
+    ``model_file`` is the original's name in the bundle. ``fits`` are those that the plans were made
+    with. ``levels`` are the feature levels of targets by their keys, by default the device's own.
+    ``forms`` are the forms of products of activations that the costs refer to. Raises UsageError
+    where a plan needs a target that the device lacks, UnsupportedOp where a region cannot be
+    converted for it.
     """
     if levels is None:
         levels = levels_of(info)
@@ -87,7 +87,8 @@ def bundle_at(
     fits: Mapping[Target, TargetFit] | None = None,
     forms: Forms = MappingProxyType({}),
 ) -> Bundle:
-    """:func:`bundle_of` for a device that need not be there. Raises UnsupportedOp."""
+    """Returns the bundle of :func:`bundle_of` for a device that need not be connected. Raises
+    UnsupportedOp."""
     levels = device.levels
     regions = {
         key: convert_region(program, *key)
@@ -124,7 +125,7 @@ def bundle_at(
 
 
 def levels_of(info: AgentInfo) -> dict[str, int]:
-    """Key of each of a device's targets -> the feature level to convert for."""
+    """Returns the feature level to convert for, by the key of each of a device's targets."""
     return {spec.target.key: spec.level for spec in device_targets(info, one_thread=True)}
 
 
@@ -163,10 +164,10 @@ def _floats(program: Program, regions: Iterable[Region]) -> list[str]:
 
 
 def at_sizes(bundle: Bundle, model: Path, stated: Sequence[str]) -> tuple[Bundle, Program]:
-    """The bundle for the sizes that ``stated`` gives to those it leaves open, and its program.
+    """Returns the bundle with the sizes that ``stated`` gives for its open ones, and its program.
 
-    The plan stays, its regions are converted for the sizes. Raises InputSpecError where the bundle
-    does not leave them open, or the model has other units with them.
+    The plan stays the same; its regions are converted again. Raises InputSpecError where the bundle
+    does not leave these sizes open, or the model has other units with them.
     """
     specs = [parse_input_spec(text) for text in stated]
     made_for = [parse_input_spec(text) for text in bundle.inputs]
@@ -213,13 +214,13 @@ def _converted_again(bundle: Bundle, program: Program, stated: str) -> Bundle:
 
 
 def input_specs(program: Program) -> tuple[str, ...]:
-    """The inputs as ``--input`` takes them."""
+    """Returns the inputs in the syntax of ``--input``."""
     examples = program.as_given(program.example_inputs)
     return tuple(str(InputSpec.of(value)) for value in examples)
 
 
 def with_open_sizes(bundle: Bundle, inputs: Sequence[str]) -> Bundle:
-    """The bundle, in which sizes that the stated inputs leave open stay so."""
+    """Returns the bundle with those sizes left open that the stated inputs leave open."""
     if not inputs:
         return bundle
     return replace(bundle, inputs=tuple(map(str, parse_input_specs(inputs))))
@@ -237,15 +238,15 @@ def save_bundle(path: Path, bundle: Bundle, model: Path) -> None:
 
 
 def names_of(info: AgentInfo | None) -> PhoneTraits:
-    """By what a bundle knows the device."""
+    """Returns the traits by which a bundle recognises the device."""
     if info is None:
         return PhoneTraits()
     return phone_of(info.properties, ((a.name, a.feature_level) for a in info.nnapi.accelerators))
 
 
 def check_device(plan: Plan, made_for: str, client: AgentClient, name: str) -> None:
-    """Raises UsageError where the device lacks an accelerator that a plan made for another one
-    runs on. ``name`` is the plan's for people."""
+    """Raises UsageError where the device lacks an accelerator that a plan for another device uses.
+    ``name`` is the plan's name for people."""
     info = client.info()
     there = [each.name for each in info.nnapi.accelerators]
     needed = dict.fromkeys(s.target.accelerator or "" for s in plan.segments)
@@ -260,8 +261,8 @@ def check_device(plan: Plan, made_for: str, client: AgentClient, name: str) -> N
 
 
 def check_levels(bundle: Bundle, info: AgentInfo, name: str) -> None:
-    """Raises UsageError where a model of a bundle has an operation of a later feature level than
-    the accelerator of that name has on a device. ``name`` is the plan's for people."""
+    """Raises UsageError where a bundle's model has an operation of a later feature level than the
+    accelerator of that name on a device. ``name`` is the plan's name for people."""
     levels = {each.name: each.feature_level for each in info.nnapi.accelerators}
     for segment in (segment for plan in bundle.plans for segment in plan.segments):
         own = levels.get(segment.target.accelerator or "")

@@ -1,4 +1,4 @@
-"""Outputs of a device against eager PyTorch, and what the comparison shows, in words."""
+"""Compare outputs of a device with eager PyTorch, and describe the result in words."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from nnapi_prof.costs import Precision
 from nnapi_prof.execution.report import Evidence, OutputCheck
 
 SMALLEST = float(np.finfo(np.float32).tiny)
-"""The smallest normal number of float32. A difference of less is none: devices may flush smaller
-numbers to zero, and what rounds to them is rounded coarsely."""
+"""The smallest normal number of float32. Smaller differences are ignored: devices may flush smaller
+numbers to zero, and results near them are rounded coarsely."""
 
 TOLERANCE = 1e-4
 """Largest allowed ``max |found - wanted| / max |wanted|`` of an output in float32."""
 
 HALF_TOLERANCE = 2e-2
-"""The same where NNAPI may compute, or holds everything, in float16: a value has 11 bits there, and
-what many layers round adds up."""
+"""The same where NNAPI may compute in float16, or stores everything in it: a value has 11 bits
+there, and the rounding errors of many layers add up."""
 
 QUANTISED_TOLERANCE = 0.1
-"""The same of an output that quantised values lead to: a device may round a tie the other way, and
-what moves by one step can move steps behind it. Two steps of the last scale are always allowed."""
+"""The same for an output computed from quantised values: a device may round a tie the other way,
+and a difference of one step can grow to several in later layers. Two steps of the last scale are
+always allowed."""
 
 
 def usual_tolerance(precision: Precision) -> float:
@@ -39,13 +40,15 @@ def compare(
     steps: Sequence[float] | None = None,
     integers: float = 0.0,
 ) -> tuple[OutputCheck, ...]:
-    """One check per output. A shape that differs or a value that is not finite on one side only
-    counts as an infinite difference, but for what :func:`limit_notes` tells of. ``steps`` has
-    :func:`~nnapi_prof.execution.judgement.last_step` of each output; ``integers`` is the tolerance
-    of those that are integers or truth values and stand for no real numbers.
+    """Returns one check per output.
 
-    Differences of SMALLEST at most, of two quantised steps behind quantised values, pass whatever
-    the largest value is: it may be zero.
+    A different shape, or a value that is finite on one side only, counts as an infinite difference,
+    except where :func:`limit_notes` reports it. ``steps`` has
+    :func:`~nnapi_prof.execution.judgement.last_step` of each output; ``integers`` is the tolerance
+    of integers and truth values that do not stand for real numbers.
+
+    Differences up to SMALLEST, or up to two steps after quantised values, pass whatever the largest
+    value is: it may be zero.
     """
     checks = []
     steps = [0.0] * len(names) if steps is None else steps
@@ -62,7 +65,7 @@ def compare(
 
 
 def _reals(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """Complex numbers as pairs; others as they are."""
+    """Returns complex numbers as pairs, others unchanged."""
     return np.stack([values.real, values.imag], -1) if np.iscomplexobj(values) else values
 
 
@@ -71,7 +74,7 @@ def limit_notes(
     actual: Sequence[npt.NDArray[np.generic]],
     expected: Sequence[npt.NDArray[np.generic]],
 ) -> list[str]:
-    """Says which outputs have the largest float32 where PyTorch has infinity."""
+    """Returns a note for each output that has the largest float32 where PyTorch has infinity."""
     notes = []
     for name, mine, theirs in zip(names, actual, expected, strict=True):
         mine, theirs = _reals(mine), _reals(theirs)
@@ -91,14 +94,14 @@ _LARGEST = float(np.finfo(np.float32).max)
 def _at_the_limit(
     actual: npt.NDArray[np.generic], expected: npt.NDArray[np.generic]
 ) -> npt.NDArray[np.bool_]:
-    """Marks places where an infinity is wanted and the float32 next to it was found."""
+    """Marks places where infinity is expected and the largest float32 was found."""
     mine, theirs = actual.astype(np.float64), expected.astype(np.float64)
     at_end: npt.NDArray[np.bool_] = np.isinf(theirs) & (mine == np.copysign(_LARGEST, theirs))
     return at_end
 
 
 def evidence_of(expected: npt.NDArray[np.generic]) -> Evidence:
-    """Tells what an output of eager PyTorch gives to compare."""
+    """Returns the kind of evidence that an output of eager PyTorch gives."""
     if expected.size == 0:
         return Evidence.EMPTY
     values = expected.astype(np.float64).ravel()
@@ -115,7 +118,7 @@ def evidence_of(expected: npt.NDArray[np.generic]) -> Evidence:
 
 
 def _quantised(expected: npt.NDArray[np.generic], step: float) -> float:
-    """The tolerance of an output with quantised values before it."""
+    """Returns the tolerance of an output that is computed from quantised values."""
     largest = _largest_finite(expected.astype(np.float64))
     return max(QUANTISED_TOLERANCE, 2.01 * step / largest if largest > 0 else 0.0)
 
@@ -131,8 +134,8 @@ def _difference(
     allowed: float,
     least: float,
 ) -> tuple[float, float]:
-    """The largest difference, and the same relative to the largest value; to as large a value as
-    makes it pass, where it is at most ``least``."""
+    """Returns the largest difference, absolute and relative to the largest value. A difference of
+    at most ``least`` is relative to a value that is large enough for it to pass."""
     if actual.shape != expected.shape:
         return float("inf"), float("inf")
     if expected.size == 0:
@@ -164,12 +167,13 @@ _WHAT = {
 
 
 def weak_evidence(check: OutputCheck) -> str | None:
-    """``is 0 everywhere``: why that an output agrees tells little; None where it tells."""
+    """Returns why an output's agreement proves little (``is 0 everywhere``); None where it proves
+    more."""
     return _WHAT.get(check.evidence)
 
 
 def notes_on(checks: Iterable[OutputCheck]) -> list[str]:
-    """A note for each output that agrees and leaves little to compare."""
+    """Returns a note for each output that agrees but leaves little to compare."""
     return [
         f"output {check.name} {what} for these inputs, in eager PyTorch, too: that it agrees tells"
         " little; run it with other inputs (another seed)"
@@ -179,7 +183,7 @@ def notes_on(checks: Iterable[OutputCheck]) -> list[str]:
 
 
 def verdict(check: OutputCheck) -> str:
-    """``agrees``, ``agrees, but it is 0 everywhere``, ``differs``."""
+    """Returns ``agrees``, ``agrees, but it is 0 everywhere`` or ``differs``."""
     if not check.ok:
         return "differs"
     little = weak_evidence(check)

@@ -1,6 +1,6 @@
-"""Estimates a model's costs by the description of a phone, without a device and without a network.
+"""Estimate a model's costs from the description of a phone, without a device or a network.
 
-``estimate``, ``partition --estimate`` and reports of estimated plans share it.
+``estimate``, ``partition --estimate`` and reports of estimated plans use it.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ _BYTES = {"float32": 4, "float16": 2, "int32": 4, "quant16": 2}
 NINE_TENTHS = 1.645
 """Normal quantile: nine of ten simulated runs stay within this many of the noise's spreads."""
 _READERS = ("ARGMAX", "ARGMIN", "REDUCE_", "TOPK_V2")
-"""Beginnings of the operations whose work follows what they read (``runtime/graph/work.c``)."""
+"""Prefixes of operations whose work depends on what they read (``runtime/graph/work.c``)."""
 
 
 def read_phone(name: str) -> dict[str, Any]:
-    """The description of a phone: a name that comes along (``sim:`` in front is taken, too), or a
+    """Returns the description of a phone: a bundled one by its name (also as ``sim:NAME``), or a
     JSON file of either format. Raises UsageError, listing the names."""
     refuse_fleet(name)
     bare = name.removeprefix(SIMULATED)
@@ -103,7 +103,7 @@ def described_device(phone: Mapping[str, Any]) -> dict[str, Any]:
         "os": "android",
         "api_level": int(properties.get("ro.build.version.sdk", 30)),
         "properties": properties,
-        "nnapi_library": None,  # what NNAPI itself would choose is not estimated
+        "nnapi_library": None,  # NNAPI's own choice is not estimated
         "accelerators": [
             {name: one[name] for name in ("name", "type", "version", "feature_level")}
             for one in phone["accelerators"]
@@ -121,9 +121,9 @@ def estimated_costs(
 ) -> EstimatedCosts:
     """Estimates the model's costs on the phone.
 
-    A real phone's description holds for the threads of the CPU that it was made with, which is what
-    ``threads`` None takes, and for NNAPI as it was asked then: UsageError where others are wanted.
-    Of a simulated phone None is the smallest number with which its CPU runs the model within
+    The description of a real phone is valid only for the number of CPU threads and the NNAPI
+    settings that it was measured with: ``threads`` None takes that number, others raise UsageError.
+    For a simulated phone, None takes the smallest number with which its CPU runs the model within
     :data:`.LEAST_GAIN` of the fastest. Raises CostError where the description is damaged.
     """
     if phone.get("format") == SIMULATED_FORMAT:
@@ -147,7 +147,7 @@ def estimated_costs(
 
 
 def _fastest_number(program: Program, phone: Mapping[str, Any]) -> int:
-    """The number of threads with which a simulated phone's CPU is to run a model."""
+    """Returns the number of threads to run a model with on a simulated phone's CPU."""
     totals: dict[int, float] = {}
     works: list[tuple[Work, ...] | str] | None = None
     for n in counts_up_to(described_cores(phone) or max(COUNTS)):
@@ -158,7 +158,7 @@ def _fastest_number(program: Program, phone: Mapping[str, Any]) -> int:
 
 
 def described_costs(program: Program, described: Description) -> EstimatedCosts:
-    """Costs by a description that was fitted."""
+    """Returns the costs by a fitted description."""
     from nnapi_prof.convert.lower import why_not
 
     graph = program.units
@@ -223,7 +223,7 @@ def _simulated(
     prices = {processor.target: processor.price for processor in units}
     for processor in units:
         if processor.target == CPU and relaxed and processor.has_float16:
-            # What crosses a region's border is converted, as one operation more.
+            # Values that cross a region's border are converted, by one more operation.
             per_byte = 1.5 / processor.bytes_per_ns
             prices[CPU] = Price(processor.operation_ns, per_byte, per_byte)
     costs = _with_host(graph, prices, estimates, refusals, simulated=True)
@@ -237,7 +237,8 @@ def _with_host(
     refusals: dict[tuple[int, Target], str],
     simulated: bool,
 ) -> EstimatedCosts:
-    """Units that nothing on the phone can run go to eager PyTorch on the host."""
+    """Returns the costs, with eager PyTorch on the host for units that nothing on the phone can
+    run."""
     used = dict(prices)
     for unit in graph.units:
         if not any((unit.index, target) in estimates for target in prices):
@@ -250,8 +251,8 @@ def _with_host(
 def _works_in_forms(
     program: Program, level: int
 ) -> dict[int, dict[ProductForm | None, tuple[Work, ...] | str]]:
-    """The NNAPI operations of each unit with a product of activations, in each form but the usual
-    one; or the reason why it has none."""
+    """Returns the NNAPI operations of each unit with a product of activations, in each form except
+    the usual one, or the reason why the form has none."""
     works: dict[int, dict[ProductForm | None, tuple[Work, ...] | str]] = {}
     for unit in product_units(program.units):
         forms = other_forms(program.units, unit, level_number(level))
@@ -281,7 +282,7 @@ def unit_works(program: Program, level: int) -> list[tuple[Work, ...] | str]:
 
 
 def operation_works(model: NnapiModel) -> tuple[Work, ...]:
-    """The operations of an NNAPI model, counted as the emulator does."""
+    """Returns the operations of an NNAPI model, counted as the emulator counts them."""
     constant = {value.operand for value in model.values}
     works = []
     for operation in model.operations:
@@ -319,7 +320,7 @@ def operation_works(model: NnapiModel) -> tuple[Work, ...]:
 
 
 def _products(kind: str, read: list[Operand], weights: tuple[int, ...]) -> float:
-    """Multiply-accumulates for each element written."""
+    """Returns the multiply-accumulates for each element written."""
     if kind in ("CONV_2D", "GROUPED_CONV_2D"):
         return float(math.prod(weights[1:]))
     if kind == "DEPTHWISE_CONV_2D":
@@ -340,8 +341,8 @@ def _operand_bytes(operand: Operand) -> int:
 
 
 def _in_precision(works: tuple[Work, ...], processor: PhoneUnit, relaxed: bool) -> tuple[Work, ...]:
-    """float32 that may be computed as float16: the CPU does so, with half the bytes, where it has
-    arithmetic for it."""
+    """Returns the works, with float32 replaced where ``relaxed`` lets a processor compute in
+    float16. The CPU does so, with half the bytes, where it has float16 arithmetic."""
     if not relaxed or (processor.target == CPU and not processor.has_float16):
         return works
     floats = [work.data == "float32" for work in works]
@@ -367,10 +368,11 @@ def _in_precision(works: tuple[Work, ...], processor: PhoneUnit, relaxed: bool) 
 def filled_costs(
     program: Program, rows: Sequence[Measurement], fingerprint: str
 ) -> tuple[CostModel, str | None]:
-    """The costs of a model of which not all was measured on a device, and a note that says so.
+    """Returns the costs of a model that was only partly measured on a device, and a note that says
+    so.
 
-    Units that were never measured are estimated by a description fitted to ``rows``, all that the
-    table has of the device, of whatever model. Raises CostError where that is nothing.
+    Units that were never measured are estimated by a description fitted to ``rows``, all rows of
+    the device in the table, of any model. Raises CostError where there are none.
     """
     from nnapi_prof.costs.estimate.calibration import calibrate
     from nnapi_prof.costs.estimate.costs import fill

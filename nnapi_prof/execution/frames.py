@@ -1,9 +1,9 @@
-"""Runs many frames at once on a device, in one or several ways, and says how many a second it does.
+"""Run many frames at once on a device, in one or several ways, and measure the frames per second.
 
 The agent runs each way through the runtime library's queue (PROTOCOL.md, "Frames at once"), in a
-process of its own; the ways take turns in rounds. Of each round the time counts in which as many
-frames as may be were on their way: from the first frame that came out once that many had been
-handed in, to the last one before the handing-in ended.
+process of its own; the ways take turns in rounds. A round is timed while as many frames as allowed
+were in flight: from the first frame that came out once that many had been submitted, to the last
+one before the submissions ended.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from nnapi_prof.progress import StepCallback
 OWN_CHOICE = "nnapi"
 """The lane of NNAPI's own choice."""
 VARIANTS = 4
-"""Of the inputs. One on a simulated phone, where each computes the whole model once more."""
+"""Number of variants of the inputs; one on a simulated phone, where each variant computes the whole
+model again."""
 CLOSE = 0.01
-"""Relative difference of two rates below which the way of fewer plans is taken."""
+"""Relative difference of two rates below which the way with fewer plans is chosen."""
 ALL_CORES = "all-cpu, every core"
 FRAMES_TO_CHOOSE = 20
-"""Times as many frames of each way as are in flight: by so many it is chosen."""
+"""Frames that each way runs to be compared, as a multiple of the frames in flight."""
 
 
 def lane_of(target: Target) -> str:
@@ -54,7 +55,8 @@ def lane_of(target: Target) -> str:
 
 
 def ways_of(bundle: Bundle) -> FramePlan:
-    """How a bundle runs many frames; of one that was not made for it each plan, one by one."""
+    """Returns the ways in which a bundle runs many frames: its own, else each distinct plan by
+    itself."""
     if bundle.frames is not None:
         return bundle.frames
     distinct = {plan_key(plan): index for index, plan in reversed([*enumerate(bundle.plans)])}
@@ -80,7 +82,7 @@ def _on_host(plan: Plan) -> bool:
 
 
 def conditions_of(way: FrameSchedule, conditions: Conditions) -> Conditions:
-    """Those that a way runs under, in a bundle of some conditions."""
+    """Returns the conditions that a way runs under, in a bundle planned under ``conditions``."""
     if way.threads is None:
         return conditions
     return replace(conditions, threads=way.threads, cpus=way.cpus)
@@ -97,9 +99,9 @@ def time_frames(
 ) -> tuple[FrameScheduleRun, ...]:
     """Runs ``n_frames`` frames in each way of ``plan``, as many at once as it says.
 
-    ``inputs`` are logical tensors, in the order of the graph's; frames take them and, on a real
-    device, some that are made of them by turning. A way that fails has its error; frames that fail
-    do not end it. Plans with segments on the host are not run: they have an error.
+    ``inputs`` are logical tensors, in the order of the graph's. On a real device frames also take
+    variants of them, whose elements are rotated. A way that fails has its error; frames that fail
+    do not end it. Ways with segments on the host do not run, and have an error.
     """
     values = dict(zip(bundle.graph.inputs, inputs, strict=True))
     simulated = client.info().simulated
@@ -178,7 +180,7 @@ def _way_run(bundle: Bundle, way: FrameSchedule, result: ActionResult) -> FrameS
 
 
 def frame_notes(runs: Sequence[FrameScheduleRun]) -> list[str]:
-    """Lists notes on frames' rates, in sentences."""
+    """Returns notes on frames that gave other bits than their plan alone, or failed."""
     notes = []
     for run in runs:
         if differing := run.outcomes[Outcome.DIFFERS]:
@@ -198,9 +200,11 @@ def frame_notes(runs: Sequence[FrameScheduleRun]) -> list[str]:
 
 
 def fastest(runs: Sequence[FrameScheduleRun]) -> int:
-    """Index of the way of most frames per second; of those as fast as the fastest but for
-    :data:`CLOSE` that of fewest plans, and of these the first. Only ways that ran without a failed
-    frame; the first where there is none."""
+    """Returns the index of the way with the most frames per second.
+
+    Of the ways within :data:`CLOSE` of the fastest it is the one with the fewest plans, and of
+    these the first. Ways with a failed frame do not count; 0 where no way is left.
+    """
     rates = {
         number: run.frames_per_second or 0.0
         for number, run in enumerate(runs)
@@ -212,8 +216,8 @@ def fastest(runs: Sequence[FrameScheduleRun]) -> int:
 
 
 def all_cores(bundle: Bundle, threads: int) -> FrameSchedule | None:
-    """The rule that gives the CPU engine every core of a device, where a plan of the bundle is all
-    on the CPU and the conditions leave it fewer."""
+    """Returns the way that gives the CPU engine every core of a device. None where no plan of the
+    bundle is all on the CPU, or the conditions already give it as many threads."""
     if threads <= bundle.conditions.threads:
         return None
     for index, plan in enumerate(bundle.plans):
@@ -223,10 +227,13 @@ def all_cores(bundle: Bundle, threads: int) -> FrameSchedule | None:
 
 
 def choose_way(bundle: Bundle, frames: FramePlan, runs: Sequence[FrameScheduleRun]) -> Bundle:
-    """The bundle with the fastest of ``frames``' ways as the one that is meant, its plans first. A
-    note says so where that is another one than was planned. On a real device what is predicted of
-    each way becomes what it did, and a note has both: costs are measured one at a time, and
-    processors are not alone then."""
+    """Returns the bundle with the fastest of ``frames``' ways as the one to use, and its plans
+    first.
+
+    A note says so where another way was planned. On a real device the measured rate of each way
+    replaces its prediction, and a note has both: costs are measured one at a time, but here
+    processors do not run alone.
+    """
     chosen, planned = fastest(runs), runs[0]
     way = frames.ways[chosen]
     notes = list(bundle.notes)
@@ -257,8 +264,8 @@ def choose_way(bundle: Bundle, frames: FramePlan, runs: Sequence[FrameScheduleRu
 
 
 def _with_way_first(bundle: Bundle, frames: FramePlan, first: int) -> Bundle:
-    """The bundle with that way as the one that is meant, its plans first, and its conditions; the
-    others keep the threads and cores that they had."""
+    """Returns the bundle with that way as the one to use, with its plans first and its conditions;
+    the others keep their threads and cores."""
     way, former = frames.ways[first], bundle.conditions
     conditions = conditions_of(way, former)
     own = [choice.plan for choice in way.choices]
@@ -299,9 +306,11 @@ SERIAL, OVERLAPPED = "one segment after the other", "branches at once"
 
 
 def with_branches(plans: Sequence[Plan], parallel: ParallelPlan) -> tuple[Plan, FramePlan] | None:
-    """The schedule, to stand behind ``plans``, and the two ways of running a frame: by the first
-    plan, which is meant until the other one ran faster, and by the schedule. None where nothing is
-    to be gained."""
+    """Returns the schedule, to follow ``plans``, and the two ways of running a frame; None without
+    a gain.
+
+    The ways are the first plan, which is used until the other way has run faster, and the schedule.
+    """
     if not parallel.tried or parallel.gain <= 1:
         return None
     serial_ns = plans[0].predicted_ns
@@ -318,8 +327,8 @@ def with_branches(plans: Sequence[Plan], parallel: ParallelPlan) -> tuple[Plan, 
 def _named_plans(
     plan: ThroughputPlan, rivals: Sequence[Plan], frames_in_flight: int
 ) -> tuple[tuple[Plan, ...], FramePlan]:
-    """All plans, each once and by its name among ``rivals`` where it is one of them, those of the
-    mixture first; and the ways that take them."""
+    """Returns all distinct plans, those of the mixture first, and the ways that use them. A plan
+    that is among ``rivals`` has its name from there."""
     plans: dict[PlanKey, tuple[int, Plan]] = {}
     named = {plan_key(rival): rival for rival in reversed(rivals)}
 
@@ -356,9 +365,11 @@ def verified_frames(
     options: RunOptions,
     counting: Callable[[int], StepCallback],
 ) -> Bundle:
-    """Return the bundle with the way of running frames that is fastest on the device: for many at
-    once the CPU engine on every core is among them. ``counting`` is told how many ways there are,
-    and returns what is told of each."""
+    """Returns the bundle with the way of running frames that is fastest on the device.
+
+    For many frames at once, the CPU engine on every core is another way. ``counting`` is called
+    with the number of ways, and returns the callback for each way's result.
+    """
     assert bundle.frames is not None
     info = client.info()
     frames = bundle.frames

@@ -1,9 +1,9 @@
-"""Searches the front of latency against error by plans that run whole on this host.
+"""Search the front of latency against error, with plans that run whole on this host.
 
 The partitioner plans with noise powers of single units, which add up approximately. So every plan
-runs whole, in NNAPI's own arithmetic, and where one shows another error than the sum said, the
-powers of its units are corrected by it and the plan for that budget is searched again. What stays
-are those plans, of all that ran, of which none is both faster and more accurate than another.
+runs whole, in NNAPI's own arithmetic. Where its error differs from the sum, the powers of its units
+are corrected and the plan for that budget is searched again. The front keeps those plans of all
+that ran that no other plan beats in both latency and error.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class FrontPoint:
     name: str
     """``front 3``, or the rule of a baseline."""
     plan: Plan
-    """Of the float model's units; targets say their precisions."""
+    """Plan of the float model's units; its targets have their precisions."""
     measured: PlanError = field(repr=False)
-    """Of the whole plan, on calibration and on held-out data."""
+    """Error of the whole plan, on calibration and on held-out data."""
     predicted_error: float
-    """What its units' own errors add up to, as :attr:`PlanError.relative`."""
+    """Error that its units' own errors add up to, in the unit of :attr:`PlanError.relative`."""
     float_precision: Precision
-    """What floats are computed in when it runs, on accelerators and on a CPU that has it."""
+    """Precision of floats when the plan runs, on accelerators and on a CPU that supports it."""
 
     @property
     def latency_ns(self) -> float:
@@ -52,21 +52,21 @@ class FrontPoint:
 
     @property
     def error(self) -> float:
-        """On the calibration data."""
+        """Error on the calibration data."""
         return self.measured.calibrated.error
 
     @property
     def held_out(self) -> ErrorEstimate:
-        """On data that chose nothing; on the calibration data where there is no other."""
+        """Error on held-out data; on the calibration data where there is no other."""
         return self.measured.honest
 
     def precisions(self, n_units: int) -> tuple[Precision, ...]:
-        """[n_units]: what each unit computes in."""
+        """Returns the precision of each unit, [n_units]."""
         return precisions_of(n_units, self.plan)
 
 
 def precisions_of(n: int, plan: Plan) -> tuple[Precision, ...]:
-    """[n]: what each unit computes in."""
+    """Returns the precision of each unit, [n]."""
     chosen = [Precision.FLOAT32] * n
     for segment in plan.segments:
         for unit in segment.units:
@@ -75,10 +75,10 @@ def precisions_of(n: int, plan: Plan) -> tuple[Precision, ...]:
 
 
 def float_precisions(plan: Plan) -> tuple[Precision, ...]:
-    """Returns the precisions that a plan's floats may have when it runs, where one holds for all.
+    """Returns the precisions that a plan's floats may run in; one applies to the whole plan.
 
-    It is the most exact one that the plan has on accelerators, so that no error exceeds what was
-    planned; where all floats are the CPU's, any that it has, the least exact first.
+    With floats on accelerators it is the most exact one there, so that no error exceeds the planned
+    one. Where all floats are the CPU's, it is any that the plan has, the least exact first.
     """
     order = list(Precision)
     for engine in (Engine.NNAPI, Engine.CPU):
@@ -91,8 +91,8 @@ def float_precisions(plan: Plan) -> tuple[Precision, ...]:
 
 
 def nondominated(points: Sequence[FrontPoint]) -> tuple[FrontPoint, ...]:
-    """The points of which none is both as fast and as accurate as another, the fastest first; of
-    equals the one of fewer segments."""
+    """Returns the points that no other one beats in latency and error, the fastest first; of equal
+    points the one with fewer segments."""
     ordered = sorted(points, key=lambda p: (p.latency_ns, p.error, len(p.plan.segments)))
     front: list[FrontPoint] = []
     for point in ordered:
@@ -102,10 +102,11 @@ def nondominated(points: Sequence[FrontPoint]) -> tuple[FrontPoint, ...]:
 
 
 TRIES = 4
-"""Plans for one budget, each with powers corrected by the one before."""
+"""Number of plans tried for one budget, each with powers corrected by the one before."""
 
 ALIKE = 0.03
-"""Relative: a plan whose error is this close below the budget needs no other."""
+"""Relative distance of a plan's error below the budget at which the search for a better plan
+ends."""
 
 
 @dataclass
@@ -118,15 +119,15 @@ class FrontSearch:
     limits: SearchLimits
     told: Notify
     cpu: HalfArithmetic = HalfArithmetic.NONE
-    """Of the device's CPU engine."""
+    """Float16 arithmetic of the device's CPU engine."""
     points: list[FrontPoint] = field(default_factory=list)
     _errors: dict[tuple[tuple[Precision, ...], frozenset[int]], PlanError] = field(
         default_factory=dict
     )
 
     def add(self, name: str, plan: Plan) -> FrontPoint:
-        """Runs a plan whole in each precision that its floats may have, and notes it; returns the
-        least exact."""
+        """Runs a plan whole in each precision that its floats may have, and adds the points;
+        returns the least exact one."""
         least_exact, *_ = [
             self._add(name, self._in_one(plan, precision), precision)
             for precision in float_precisions(plan)
@@ -134,7 +135,8 @@ class FrontSearch:
         return least_exact
 
     def _in_one(self, plan: Plan, precision: Precision) -> Plan:
-        """The plan with its floats in one precision, as it runs, wherever that has costs."""
+        """Returns the plan with its floats in one precision, as it runs, wherever that has
+        costs."""
         placements = [
             (units, self._index_at(units, k, precision)) for units, k in self._placements(plan)
         ]
@@ -143,7 +145,8 @@ class FrontSearch:
         return self._plan_of(plan.name, placements)
 
     def _index_at(self, units: Sequence[int], index: int, precision: Precision) -> int:
-        """The target of a region in floats in that precision; that of others."""
+        """Returns the index of a region's target with floats in that precision. Targets in 8 bits,
+        or without costs in that precision, stay the same."""
         target = self.problem.targets[index]
         own = target.at(precision)
         if target.precision is Precision.INT8 or own not in self.problem.targets:
@@ -166,11 +169,11 @@ class FrontSearch:
     def _as_run(
         self, plan: Plan, precision: Precision
     ) -> tuple[tuple[Precision, ...], frozenset[int]]:
-        """[n]: what each unit computes in when the plan runs with its floats in ``precision``, and
-        the units of the CPU that add up in float16.
+        """Returns the precision of each unit, [n], when the plan runs with its floats in
+        ``precision``, and the CPU's units with float16 sums.
 
-        What a plan has in floats on the CPU runs in that precision, where the CPU has it: one
-        condition holds for all.
+        A plan's floats on the CPU run in that precision where the CPU supports it: one setting
+        applies to all.
         """
         chosen, narrow = list(precisions_of(self.problem.n, plan)), set()
         for segment in plan.segments:
@@ -187,8 +190,8 @@ class FrontSearch:
         return tuple(chosen), frozenset(narrow)
 
     def uniform(self, precisions: Sequence[Precision]) -> list[FrontPoint]:
-        """Add and return what one would do without the front: one precision for all, as far as it
-        goes."""
+        """Adds and returns the plans without a front: one precision for all units that support
+        it."""
         points = []
         noise = self._noise_of(self.noise)
         for precision in (Precision.FLOAT32, *precisions):
@@ -199,7 +202,7 @@ class FrontSearch:
         return points
 
     def front(self, budgets: Sequence[float]) -> None:
-        """The front by the noise of single units, with every plan that is noted to be matched."""
+        """Adds the front by the noise of single units, which must match every plan added so far."""
         rivals = dict.fromkeys(self._placements(point.plan) for point in self.points)
         powers = [budget**2 for budget in budgets]
         for found in front(
@@ -212,10 +215,11 @@ class FrontSearch:
             self.add("front", self._plan_of("front", found.placements, found.proof))
 
     def within(self, budget: float) -> None:
-        """Looks for a plan whose error, run whole, keeps to a budget and is little below it.
+        """Searches for a plan whose error, run whole, is within a budget and only a little below
+        it.
 
-        From the fastest plan so far on: one that does not keep to it, or stays far below, is
-        planned again with its units' powers corrected by what it showed.
+        The search starts from the fastest plan so far. A plan that exceeds the budget, or stays far
+        below it, is planned again with its units' powers corrected by its own error.
         """
         keeping = [point for point in self.points if point.error <= budget]
         point = min(keeping, key=lambda p: p.latency_ns, default=None)
@@ -268,7 +272,7 @@ class FrontSearch:
 
 
 def noise_on_targets(problem: Problem, noise: UnitNoise, output: int) -> NDArray[np.float64]:
-    """[n, t]: noise power of each unit on each target in one output of the model."""
+    """Returns the noise power of each unit on each target in one output of the model, [n, t]."""
     rows = [
         [
             noise.of(unit, target.precision, on_cpu=target.engine is Engine.CPU)[output]

@@ -1,9 +1,9 @@
-"""Measure what float16 costs in accuracy: regions in halves, run on this host against float32.
+"""Measure the accuracy cost of float16: regions in float16 on this host, compared with float32.
 
-For a plan every unit runs alone, in float16 and in float32, on the emulator's reference kernels and
-on the values that eager PyTorch computes for it from the model's example inputs, so that one unit's
-error is not the next one's. The emulator's float16 rounds after every operation: what a driver does
-with relaxed float32 is as good or better.
+For a plan every unit runs alone in float16 on the emulator's reference kernels, and is compared
+with eager PyTorch in float32. Its inputs are the values that eager PyTorch computes from the
+model's example inputs, so that the errors of earlier units do not reach it. The emulator's float16
+rounds after every operation: a driver's relaxed float32 is as accurate or better.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ from nnapi_prof.precision.simulation import NARROW_DOUBT, EagerUnits, kept_in_fl
 
 
 def float16_checks(program: Program, region: Region) -> tuple[OutputCheck, ...]:
-    """Each output of ``region`` (all of ``program``) in float16, against float32 in eager PyTorch.
+    """Compares each output of ``region`` (all of ``program``) in float16 with float32 in eager
+    PyTorch.
 
-    It runs on the program's example inputs, in stock PyTorch on the emulator, whose float16
-    rounds after every operation: a driver may be better, and hardly worse. Raises ConversionError
-    where float16 cannot hold the region, NnapiProfError where stock PyTorch cannot carry it, and
+    It runs on the program's example inputs, in stock PyTorch on the emulator, whose float16 rounds
+    after every operation: a driver may be better, and hardly worse. Raises ConversionError where
+    float16 cannot represent the region, NnapiProfError where stock PyTorch cannot run it, and
     BuildError where the emulator cannot be built.
     """
     halved = to_float16(region)
@@ -64,12 +65,12 @@ def float16_checks(program: Program, region: Region) -> tuple[OutputCheck, ...]:
 
 
 LEVEL = 30
-"""What the host's library has."""
+"""Feature level of the host's library."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitError:
-    """How far a unit's outputs move in float16, relative to the largest of their values."""
+    """The error of a unit's outputs in float16, relative to the largest of their values."""
 
     relative: float
     message: str | None = None
@@ -77,7 +78,7 @@ class UnitError:
 
 
 def unit_errors(program: Program, units: Iterable[int]) -> dict[int, UnitError]:
-    """The error of each unit that NNAPI can have; units that no lowering takes are left out.
+    """Returns the error of each unit that NNAPI can run; units without a lowering are left out.
 
     Raises BuildError where the emulator cannot be built, DeviceError where it cannot be loaded.
     """
@@ -102,8 +103,9 @@ def unit_errors(program: Program, units: Iterable[int]) -> dict[int, UnitError]:
 
 
 def narrow_errors(program: Program, units: Iterable[int]) -> dict[int, float]:
-    """The error of each unit, as :func:`unit_errors` has it, on a CPU that adds up in float16: one
-    draw of what its sums are off by, times what the model of these may be off itself."""
+    """Returns the error of each unit, as :func:`unit_errors` defines it, on a CPU with float16
+    sums: one random draw of the sums' errors, times the factor by which their model may be
+    wrong."""
     values = all_values(program, program.example_inputs)
     narrow = EagerUnits(program, narrow=True)
     errors: dict[int, float] = {}
@@ -140,9 +142,12 @@ def accuracy_constraint(
     half: HalfArithmetic,
     constraints: Constraints,
 ) -> Constraints:
-    """The constraints, and no accelerator for units that less than float32 moves by more than
-    ``max_error``; computed on this host. Raises UsageError where NNAPI is to compute in float32,
-    and where the CPU, which has ``half``, runs a unit in float16 that this moves by more."""
+    """Returns the constraints, with units kept off accelerators where less than float32 moves them
+    by more than ``max_error``, as computed on this host.
+
+    Raises UsageError where NNAPI is to compute in float32, and where the CPU, which has ``half``,
+    runs a unit in float16 that this moves by more.
+    """
 
     if conditions.precision is Precision.FLOAT32:
         raise UsageError(

@@ -1,7 +1,7 @@
-"""Judges outputs that differ from eager PyTorch's by what eager PyTorch itself leaves open.
+"""Judge outputs that differ from eager PyTorch's by what eager PyTorch itself leaves open.
 
-Three things are left open: where a value on the way falls when it is rounded to 8 bits, which of
-values that are equal but for rounding is the largest, and all that a model makes of rounding errors
+Three things are left open: the step to which an intermediate value is rounded in 8 bits, which of
+several values that are equal except for rounding is the largest, and the growth of rounding errors
 in float32. Each is measured on the model and on the inputs of the run, never assumed.
 """
 
@@ -27,8 +27,12 @@ aten = torch.ops.aten
 
 
 def choose_inputs(program: Program, seed: int | None) -> tuple[Tensor, ...]:
-    """The inputs to run with: the program's examples (bundled ones where the file has them), or
-    with a seed new ones of the same shapes: normal floats, integers and truth values kept."""
+    """Returns the inputs to run with.
+
+    Without a seed they are the program's examples (bundled ones where the file has them). With a
+    seed they are new ones of the same shapes: random normal floats, with integers and truth values
+    kept.
+    """
     if seed is None:
         return program.example_inputs
     random = torch.Generator().manual_seed(seed)
@@ -41,10 +45,10 @@ def choose_inputs(program: Program, seed: int | None) -> tuple[Tensor, ...]:
 
 
 def last_step(program: Program, output: str) -> float:
-    """Return the coarsest scale to which values nearest to an output are rounded; 0 where none are.
+    """Return the coarsest scale of the last roundings before an output; 0 without any.
 
-    An output that is rounded itself comes as integers: its step is 1. Integers that the model is
-    given, such as a camera's bytes, are rounded nowhere.
+    An output that is rounded itself consists of integers: its step is 1. Integer inputs of the
+    model, such as a camera's bytes, are not rounded.
     """
     node = program.nodes[output]
     is_integers = makes_tensor(node) and type_of(node).quant is not None
@@ -70,10 +74,9 @@ def allow_ambiguous(
     expected: Sequence[Tensor],
     tolerance: float = TOLERANCE,
 ) -> tuple[tuple[OutputCheck, ...], list[str]]:
-    """Return the checks, with those allowed that failed for what eager PyTorch leaves open, and
-    what to tell of these.
+    """Return the checks and notes, with failures allowed that eager PyTorch leaves open.
 
-    ``steps`` has :func:`last_step` of each output, ``tolerance`` is that of values in float.
+    ``steps`` has :func:`last_step` of each output; ``tolerance`` is that of floats.
     """
     notes: list[str] = []
     checks, told = allow_halves(checks, program, inputs, actual, expected, tolerance)
@@ -97,8 +100,8 @@ def allow_halves(
     expected: Sequence[Tensor],
     tolerance: float,
 ) -> tuple[tuple[OutputCheck, ...], list[str]]:
-    """Return the checks of a widened program, those that failed allowed whose output is what eager
-    PyTorch gives in float32, and what to tell of these."""
+    """Return the checks of a widened program and notes, with failed outputs allowed that match
+    eager PyTorch's in float32."""
     if not program.widened or all(check.ok for check in checks):
         return tuple(checks), []
     with torch.inference_mode():
@@ -123,7 +126,7 @@ def allow_halves(
 
 
 NUDGE = 1 / 512
-"""Half a step of 8 bits, of each input's values."""
+"""Half a step of 8 bits, relative to each input value."""
 
 
 def allow_unsteady(
@@ -132,9 +135,9 @@ def allow_unsteady(
     inputs: Sequence[Tensor],
     steps: Sequence[float],
 ) -> tuple[tuple[OutputCheck, ...], list[str]]:
-    """The checks, those of quantised outputs that failed with a tolerance as large as eager PyTorch
-    itself moves them when the inputs move by NUDGE; and what to tell of these.
+    """Return the checks, with larger tolerances of failed quantised outputs, and notes.
 
+    The tolerance is as large as eager PyTorch itself moves an output when the inputs move by NUDGE.
     ``steps`` has :func:`last_step` of each output.
     """
     doubtful = [
@@ -179,16 +182,16 @@ def _largest_magnitude(values: Tensor) -> float:
 
 
 _FIRST = (aten.argmax.default, aten.argmin.default, aten.argsort.default)
-"""What gives the places of values in their order."""
+"""Operations that return the places of values in their order."""
 _SECOND = (aten.topk.default, aten.sort.default, aten.max.dim, aten.min.dim)
-"""What gives values and, second, the places that they are at."""
+"""Operations that return values and, second, their places."""
 _CASTS = (aten._to_copy.default, aten.clone.default)
 _MOVES = (*_CASTS, *(aten.view.default, aten.reshape.default, aten.permute.default))
-"""What leaves each place as it is, and puts it elsewhere."""
+"""Operations that move or copy places without changing them."""
 
 
 def _is_decision(program: Program, output: str) -> bool:
-    """Whether an output is integers or truth values that do not stand for real numbers."""
+    """Returns whether an output has integers or truth values that do not stand for real numbers."""
     own = type_of(program.nodes[output])
     return own.quant is None and not torch_dtype(own.dtype).is_floating_point
 
@@ -202,12 +205,12 @@ def allow_decisions(
     expected: Sequence[Tensor],
     tolerance: float = TOLERANCE,
 ) -> tuple[tuple[OutputCheck, ...], list[str]]:
-    """Return the checks, those allowed whose integers follow from floats that differ by no more
-    than is allowed for these, and what to tell of them.
+    """Return the checks and notes, with integers allowed that follow from floats within their
+    tolerance.
 
     Places of the largest values (``argmax``, ``topk``, ``sort``) may name any value that is as
-    large but for the tolerance; of other integers each must be what the model gives for values
-    that are larger or smaller by the tolerance.
+    large within the tolerance. Each other integer must lie between the model's results for values
+    that are larger and smaller by the tolerance.
     """
     doubtful = [
         index
@@ -256,7 +259,7 @@ def allow_decisions(
 
 
 class _Shifted(fx.Interpreter):
-    """Runs a graph with values in float moved up or down where they become integers."""
+    """Runs a graph with floats moved up or down where they become integers."""
 
     def __init__(self, module: fx.GraphModule, sign: int, slack: Callable[[Tensor], float]) -> None:
         super().__init__(module)
@@ -279,19 +282,20 @@ class _Shifted(fx.Interpreter):
 
 @dataclass(frozen=True)
 class _Ranking:
-    """A node that gives places in the order of values, and what moves these to an output."""
+    """A node that returns places in the order of values, and the nodes that move these to an
+    output."""
 
     node: fx.Node
     moves: tuple[fx.Node, ...]
 
     @property
     def values(self) -> str:
-        """The name of what is ranked."""
+        """The name of the ranked values."""
         return str(bound_args(self.node)["self"].name)
 
     def same(self, ranked: Tensor, mine: Tensor, theirs: Tensor, slack: float) -> bool:
-        """Whether two outputs name places of values that are equal but for ``slack``, and mine none
-        of them twice."""
+        """Returns whether two outputs name places of values that are equal within ``slack``, and
+        ``mine`` names none twice."""
         args = bound_args(self.node)
         result = _call(self.node, ranked)
         places = result if isinstance(result, Tensor) else result[1]
@@ -309,7 +313,7 @@ class _Ranking:
         return bool((apart <= slack).all())
 
     def _unmoved(self, output: Tensor, places: Tensor) -> Tensor:
-        """The places that an output is moved from."""
+        """Returns the places of an output as they were before the moves."""
         origin = torch.arange(places.numel()).reshape(places.shape)
         for move in reversed(self.moves):
             if move.target not in _CASTS:
@@ -326,7 +330,7 @@ def _call(node: fx.Node, first: Tensor) -> Any:
 
 
 def _ranking(output: fx.Node) -> _Ranking | None:
-    """The node that ranks values, of which an output is the places; None of any other."""
+    """Returns the ranking whose places an output has; None for any other output."""
     node, moves = output, []
     while node.target in _MOVES:
         moves.append(node)
@@ -341,12 +345,13 @@ def _ranking(output: fx.Node) -> _Ranking | None:
 
 
 ROUNDING = 2.0**-20
-"""Largest error of a result in float32, relative to itself, that a run must expect: 8 units in the
-last place, which is what sums of some thousand products differ by between two orders of adding."""
+"""Largest relative error that a run must expect of a result in float32: 8 units in the last place,
+the difference between two orders of adding some thousand products."""
 DRAWS = 3
-"""Runs with random errors of that size."""
+"""Number of runs with random errors of that size."""
 MARGIN = 2.0
-"""Times what these move an output: they are few, and those of a device are others."""
+"""Factor on an output's change in these runs: they are few, and a device's errors differ from
+theirs."""
 
 
 def allow_rounding(
@@ -358,12 +363,12 @@ def allow_rounding(
     expected: Sequence[Tensor],
     tolerance: float = TOLERANCE,
 ) -> tuple[tuple[OutputCheck, ...], list[str]]:
-    """Return the checks, those that failed with the tolerance that eager PyTorch itself needs when
-    each result is off by ROUNDING, and what to tell of these.
+    """Return the checks, with the tolerance of failed ones that eager PyTorch itself needs when
+    each result is off by ROUNDING, and notes.
 
-    Monte Carlo arithmetic (Parker, 1997): inputs and all results in float are multiplied by random
-    numbers next to 1. An output may be off by MARGIN times as far as it moves then, and at MARGIN
-    times as many places; where rounding moves few places, an error everywhere is one.
+    Monte Carlo arithmetic (Parker, 1997): inputs and all float results are multiplied by random
+    numbers next to 1. An output may then be off by MARGIN times as much as it moves, and at MARGIN
+    times as many places: where rounding moves few places, a difference everywhere is an error.
     """
     doubtful = [
         index
@@ -399,14 +404,15 @@ def allow_rounding(
 
 
 def _wobble(program: Program, inputs: Sequence[Tensor], name: str) -> float:
-    """How far rounding moves a value on the way, at most."""
+    """Returns the largest change of an intermediate value by rounding."""
     runs = [_Rounded(program.module, seed, name) for seed in range(DRAWS + 1)]
     exact, *draws = [run.value_after(inputs) for run in runs]
     return max((value.double() - exact.double()).abs().max().item() for value in draws)
 
 
 LITTLE = 0.05
-"""Of an output's largest value: what is allowed more shows coarse faults alone."""
+"""Tolerance, as a share of an output's largest value, above which a check shows only coarse
+faults."""
 
 
 def _share_off(values: Tensor, exact: Tensor, least: float) -> float:
@@ -419,7 +425,8 @@ def _share_off(values: Tensor, exact: Tensor, least: float) -> float:
 
 
 class _Rounded(fx.Interpreter):
-    """Runs a graph with a random error of ROUNDING in inputs and results; none of seed 0."""
+    """Runs a graph with a random error of ROUNDING in inputs and results; without errors for seed
+    0."""
 
     def __init__(self, module: fx.GraphModule, seed: int, name: str | None = None) -> None:
         super().__init__(module)
@@ -432,7 +439,7 @@ class _Rounded(fx.Interpreter):
         return super().run(*inputs, **options)
 
     def value_after(self, inputs: Sequence[Tensor]) -> Tensor:
-        """The value called ``name`` in a run."""
+        """Returns the value called ``name`` in a run."""
         self.run(*inputs)
         return self._value
 

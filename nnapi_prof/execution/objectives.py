@@ -115,7 +115,7 @@ class Latency(_OneFrame):
 
     @property
     def is_constrained(self) -> bool:
-        """Whether baselines, which keep to no constraint, may break what was asked."""
+        """Whether baselines, which follow no constraint, may break one of these."""
         limits = (self.max_regions, self.max_compile_ms, self.max_error)
         asked = self.forbid or self.pin or self.preference
         return bool(asked) or any(limit is not None for limit in limits)
@@ -285,14 +285,14 @@ def _matching_targets(targets: Sequence[Target], pattern: str, asked: str) -> li
 
 
 def seconds_option(search: str, default: str) -> float | None:
-    """Declare the field of ``seconds``; None is the default, which is said to be so many."""
+    """Declare the field ``seconds``; None stands for ``default``."""
     text = f"Most that {search} may take. Default: {default}."
     limit: float | None = field(default=None, metadata=option(text, LEAST_SECONDS, MOST_SECONDS))
     return limit
 
 
 class ValidatedOptions:
-    """Options that are checked when they are made."""
+    """Options that are checked when they are constructed."""
 
     def __post_init__(self) -> None:
         validate(self)  # type: ignore[arg-type]
@@ -357,7 +357,7 @@ class BisectOptions(ValidatedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceOptions(ValidatedOptions):
-    """Options of measuring which of several partitioners takes what."""
+    """Options of choosing among several partitioners by measuring."""
 
     seconds: float = field(
         default=600,

@@ -1,7 +1,7 @@
 """Report a run on a device: timings of plan and baselines, and the comparison of outputs.
 
-In a bundle the last report is ``run.json``, those before it are in ``runs/``. Of frames in flight
-it says which frame ran by which plan, on which lanes, and when.
+In a bundle the last report is ``run.json``; earlier ones are in ``runs/``. For frames in flight a
+report has the plan of each frame, and the lanes and times of its segments.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nnapi_prof.graph.plan import Engine, Plan
 
 CPU_LANE = "cpu"
 MOST_PLANS = 10_000
-"""Of a bundle, whose runs are read without it."""
+"""Largest number of plans of a bundle, when its runs are read without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class LaneSpan:
     lane: str
     """``cpu``, an accelerator's name, or ``nnapi`` where NNAPI chose."""
     plan: int
-    """Of the bundle's."""
+    """Index of the plan in the bundle."""
     segment: int
-    """Of the plan's."""
+    """Index of the segment in the plan."""
     frame: int
     begin_ns: int
-    """Of the agent's clock, as are the frames' times."""
+    """Start in ns of the agent's clock, which frames use, too."""
     end_ns: int
 
 
@@ -54,14 +54,13 @@ class FrameScheduleRun:
 
     way: FrameSchedule
     frames: tuple[FrameSample, ...] = field(default=(), repr=False)
-    """In the order in which they were handed in; their plans are the way's, by index."""
+    """In the order of submission; their plans are indices of the way's plans."""
     spans: tuple[LaneSpan, ...] = field(default=(), repr=False)
-    """What ran on which lane, and when."""
+    """Times of segments on their lanes."""
     rounds: tuple[int, ...] = ()
-    """How many frames each round had, in order."""
+    """Number of frames of each round, in order."""
     error: str | None = None
-    """Why it did not run to its end; the sentence of the first frame that failed, where some did.
-    """
+    """Why it did not run to its end, or the message of the first failed frame."""
 
     @property
     def lanes(self) -> tuple[str, ...]:
@@ -71,7 +70,7 @@ class FrameScheduleRun:
 
     @property
     def busy_ns(self) -> dict[str, int]:
-        """Lane -> how long it worked, over all frames."""
+        """Lane -> its busy time over all frames, in ns."""
         busy = dict.fromkeys(self.lanes, 0)
         for span in self.spans:
             busy[span.lane] += span.end_ns - span.begin_ns
@@ -79,8 +78,8 @@ class FrameScheduleRun:
 
     @property
     def frames_per_second(self) -> float | None:
-        """The median of the rounds, so that one that was disturbed does not count; None where no
-        frame was measured."""
+        """The median over the rounds, which ignores a disturbed one; None where no frame was
+        measured."""
         counted = [_steady(frames, self.way.in_flight) for frames in self._each_round()]
         rates = [1e9 * n / ns for n, ns in counted if ns]
         return statistics.median(rates) if rates else None
@@ -100,8 +99,8 @@ class FrameScheduleRun:
         )
 
     def latency_ns(self, share: float) -> float | None:
-        """Returns the latency that this share of frames kept to, from the hand-over to the end of
-        their last segment; None where none was measured."""
+        """Returns the latency within which this share of frames finished, from submission to the
+        end of their last segment; None where no frame was measured."""
         times = self.frame_ns
         if len(times) < 2:
             return float(times[0]) if times else None
@@ -109,7 +108,8 @@ class FrameScheduleRun:
 
     @property
     def outcomes(self) -> Counter[Outcome]:
-        """How many frames gave, bit by bit, what their plan gives alone, and how many did not."""
+        """Number of frames by outcome: the same bits as their plan gives alone, other bits, or a
+        failure."""
         return Counter(frame.outcome for frame in self.frames)
 
     def _each_round(self) -> Iterator[Sequence[FrameSample]]:
@@ -133,8 +133,8 @@ class FrameScheduleRun:
 
     @classmethod
     def from_json(cls, data: Any) -> FrameScheduleRun:
-        """The inverse of :meth:`to_json`. Raises SerializationError, LookupError, ValueError or
-        TypeError where it is no such run."""
+        """Reads what :meth:`to_json` returns. Raises SerializationError, LookupError, ValueError or
+        TypeError for other data."""
         numbers = [n for row in data["spans"] for n in row]
         numbers += [n for _, _, *times in data["frames"] for n in times]
         if not all(type(n) is int and 0 <= n < 2**63 for n in (*numbers, *data["rounds"])):
@@ -150,8 +150,8 @@ class FrameScheduleRun:
 
 
 def _steady(frames: Sequence[FrameSample], in_flight: int) -> tuple[int, int]:
-    """How many frames came out while as many as may be were on their way, and in how many ns; of a
-    few frames all of them."""
+    """Returns how many frames came out while as many as allowed were in flight, and in how many ns;
+    counts all frames where there are few."""
     if not frames:
         return 0, 0
     ends = sorted(frame.end_ns for frame in frames)
@@ -173,7 +173,8 @@ class SegmentTiming:
     samples_ns: tuple[int, ...]
     compile_ns: int | None
     first_ns: int | None = None
-    """Of its first, cold run; known of the plan itself. ``samples_ns`` are warm."""
+    """Time of its first, cold run, which is only known for the bundle's first plan. ``samples_ns``
+    are warm."""
 
     @property
     def median_ns(self) -> float | None:
@@ -193,11 +194,12 @@ class PlanRun:
     segments: tuple[SegmentTiming, ...]
     error: str | None = None
     flags: tuple[str, ...] = ()
-    """What a reader should know before trusting the times, for people."""
+    """Reasons to distrust the times, for people."""
     first_ns: int | None = None
-    """Of the first, cold run after compilation. ``total_ns`` are warm."""
+    """Latency of the first, cold run after compilation. ``total_ns`` are warm."""
     copies_ns: tuple[int, ...] = ()
-    """Of ``total_ns`` the copies of inputs and outputs; empty where the latency is the model's."""
+    """Part of ``total_ns`` that copies inputs and outputs; empty where the latency is the
+    model's."""
 
     @property
     def median_copies_ns(self) -> float | None:
@@ -209,14 +211,14 @@ class PlanRun:
 
     @property
     def p95_ns(self) -> float | None:
-        """The latency that 95 % of the runs keep to."""
+        """The latency within which 95 % of the runs finished."""
         return p95(self.total_ns) if self.total_ns else None
 
     @property
     def predicted_ns(self) -> float:
-        """The prediction for what was timed: without the segments on the host, which are not, and
-        without copies where the latency is the model's. Of a plan that runs on the host altogether,
-        all of it."""
+        """The prediction of what was timed: without segments on the host, which are not timed, and
+        without copies where the latency is the model's. For a plan that runs on the host
+        altogether, the whole prediction."""
         on_device = [s.predicted_ns for s in self.plan.segments if s.target.engine != Engine.HOST]
         if not on_device:
             return self.plan.predicted_ns
@@ -225,12 +227,11 @@ class PlanRun:
 
 
 MOST_NS = 10**15
-"""Nothing here runs for eleven days."""
+"""Largest time that is accepted, eleven days."""
 
 
 class Evidence(enum.Enum):
-    """The kind of evidence that an output of eager PyTorch gives, which decides what agreement
-    tells."""
+    """The evidence that an output of eager PyTorch gives: it decides what agreement proves."""
 
     VALUES = "values"
     """Numbers that differ, or a single one: something to compare."""
@@ -247,7 +248,7 @@ class Evidence(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class OutputCheck:
-    """One output against eager PyTorch. ``relative`` is max |a - b| / max |b|."""
+    """The comparison of one output with eager PyTorch. ``relative`` is max |a - b| / max |b|."""
 
     name: str
     shape: tuple[int, ...]
@@ -261,8 +262,8 @@ class OutputCheck:
         return self.relative <= self.tolerance
 
     def texts(self, least: int = 1) -> tuple[str, str]:
-        """Return ``relative``, with at least that many decimals, and ``tolerance``, within 5 %;
-        with enough to show which is larger."""
+        """Return ``relative``, with at least ``least`` decimals, and ``tolerance``, rounded within
+        5 %; both with enough digits to show which is larger."""
         for digits in range(17):
             texts = f"{self.relative:.{max(digits, least)}e}", f"{self.tolerance:.{digits}e}"
             shown, allowed = map(float, texts)
@@ -273,7 +274,7 @@ class OutputCheck:
 
     @property
     def tells(self) -> bool:
-        """Whether that it agrees tells that the outputs for other inputs will."""
+        """Whether agreement is evidence that the outputs for other inputs agree, too."""
         return self.evidence is Evidence.VALUES
 
 
@@ -286,16 +287,16 @@ class RunReport:
     """For people: ``simulated npu-phone`` or ``Pixel 6 (serial)``."""
     fingerprint: str
     simulated: bool
-    """Of what was measured; the predictions have ``Plan.simulated``."""
+    """Whether the measurements are simulated; the predictions have ``Plan.simulated``."""
     created_at: str
     runs: tuple[PlanRun, ...]
     checks: tuple[OutputCheck, ...]
     notes: tuple[str, ...] = ()
     conditions: str = ""
-    """The options that asked for other than the usual conditions."""
+    """The options for other than the usual conditions."""
     frames: tuple[FrameScheduleRun, ...] = ()
-    """Many frames at once, where they were asked for: as the bundle is meant to run them first,
-    then the rivals. Each has its frames' times and its lanes' spans."""
+    """Runs of many frames at once, where they were asked for: first in the bundle's own way, then
+    in the others. Each has its frames' times and its lanes' spans."""
 
     def to_json(self) -> str:
         data = dataclasses.asdict(dataclasses.replace(self, frames=()))
@@ -308,7 +309,7 @@ class RunReport:
 
     @classmethod
     def from_json(cls, text: str) -> RunReport:
-        """Raises SerializationError where ``text`` is not a run report."""
+        """Reads a run report. Raises SerializationError where ``text`` is not one."""
         try:
             data: dict[str, Any] = json.loads(text)
             runs = tuple(
@@ -347,32 +348,33 @@ def _output_check(row: dict[str, Any]) -> OutputCheck:
 
 
 def _read_times(values: list[Any]) -> tuple[int, ...]:
-    """Samples in ns. Raises ValueError where they are none."""
+    """Returns samples in ns. Raises ValueError where they are something else."""
     if not all(isinstance(ns, int) and 0 <= ns < MOST_NS for ns in values):
         raise ValueError("its times are no numbers of nanoseconds")
     return tuple(values)
 
 
 RESULT_FILE = "run.json"
-"""In the bundle: the last run's report."""
+"""Name of the last run's report in the bundle."""
 EARLIER = "runs"
-"""In the bundle: the folder of those before, each named by its time."""
+"""Name of the bundle's folder of earlier reports, each named by its time."""
 MOST_BYTES = 1 << 26
-"""Of one run's report: a plan of a thousand segments, run a thousand times, has a fifth of that."""
+"""Largest size of one run's report: that of a plan of a thousand segments, run a thousand times, is
+a fifth of that."""
 MOST_KEPT = 50
-"""Earlier runs; the oldest make room. `nnapi-prof partition` begins anew: it writes another
+"""Number of earlier runs that are kept. `nnapi-prof partition` starts again, with another
 bundle."""
 
 
 def keep(bundle: Path, report: RunReport) -> Path:
     """Writes a run's report into its bundle, as the last one; returns the file.
 
-    What stood there goes to the earlier ones, where it is a run's report at all.
+    The file that it replaces moves to the earlier ones, if it is a run report.
     """
     file = bundle / RESULT_FILE
     text = report.to_json()
     for place in (file, bundle / EARLIER):
-        if place.is_symlink():  # a stranger's, to have something written elsewhere
+        if place.is_symlink():  # a stranger may redirect the write to another file
             place.unlink()
     if file.is_file():
         _file_away(bundle, file, text)
@@ -385,7 +387,7 @@ def _file_away(bundle: Path, file: Path, text: str) -> None:
         former = read_file(file, MOST_BYTES)
         time = RunReport.from_json(former.decode()).created_at
     except (SerializationError, UnicodeDecodeError):
-        file.unlink()  # damaged, or a link: there is no run in it
+        file.unlink()  # damaged, or a link: it has no run
         return
     if former == text.encode():
         return
@@ -393,7 +395,7 @@ def _file_away(bundle: Path, file: Path, text: str) -> None:
     folder.mkdir(exist_ok=True)
     name = "".join(c if c.isalnum() else "-" for c in time.partition("+")[0])[:40]
     path, n = folder / f"{name}.json", 1
-    while path.exists():  # another one of the same second
+    while path.exists():  # another run in the same second
         n += 1
         path = folder / f"{name}-{n:02}.json"
     path.write_bytes(former)
@@ -402,15 +404,13 @@ def _file_away(bundle: Path, file: Path, text: str) -> None:
 
 
 def _earlier(bundle: Path) -> list[Path]:
-    """Files, the oldest first."""
+    """Returns the files of earlier runs, the oldest first."""
     return sorted((bundle / EARLIER).glob("*.json"), key=lambda path: path.stem)
 
 
 def last(bundle: Path) -> RunReport | None:
-    """Reads the bundle's last run, None where it was never run.
-
-    Raises SerializationError where that is damaged.
-    """
+    """Returns the bundle's last run; None where it was never run. Raises SerializationError where
+    the file is damaged."""
     file = bundle / RESULT_FILE
     if not file.is_file():
         return None
@@ -418,7 +418,8 @@ def last(bundle: Path) -> RunReport | None:
 
 
 def every(bundle: Path) -> tuple[RunReport, ...]:
-    """All runs that are kept, the oldest first. Raises SerializationError as :func:`last`."""
+    """Returns all runs that are kept, the oldest first. Raises SerializationError as
+    :func:`last`."""
     files = _earlier(bundle)[-MOST_KEPT:]
     earlier = [_read_report(path, "remove the file to do without it") for path in files]
     newest = last(bundle)
@@ -433,11 +434,11 @@ def _read_report(path: Path, remedy: str) -> RunReport:
 
 
 def choose(runs: Sequence[RunReport], words: str) -> RunReport:
-    """The last of ``runs`` that fits.
+    """Returns the last of ``runs`` that matches.
 
-    ``words`` are a date (the last run until its end), a device (its fingerprint or the beginning
-    of it, or a part of its name; ``*`` and ``?`` stand for anything) or ``DEVICE@DATE``. Raises
-    UsageError, listing the runs, where none fits.
+    ``words`` are a date (runs until its end match), a device (its fingerprint or the beginning of
+    it, or a part of its name; ``*`` and ``?`` are wildcards) or ``DEVICE@DATE``. Raises UsageError,
+    listing the runs, where none matches.
     """
     device, _, date = words.rpartition("@")
     try:

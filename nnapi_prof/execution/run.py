@@ -1,6 +1,7 @@
-"""Runs a bundle on a device: once for its outputs, then plan and baselines in rounds for time.
+"""Run a bundle on a device: once for its outputs, then plan and baselines in rounds for their
+times.
 
-1. The plan runs once; its outputs (and what a segment on the host needs) come home.
+1. The plan runs once; its outputs (and inputs of segments on the host) return to the host.
 2. Every distinct plan is timed (:mod:`~nnapi_prof.execution.timing`).
 """
 
@@ -56,9 +57,9 @@ def run_bundle(
     """Runs a bundle's plan and, if asked, its baselines.
 
     ``inputs`` are logical tensors in the order of the graph's inputs, ``expected`` the outputs of
-    eager PyTorch for them, flattened; where the bundle has units in 8 bits, of the quantised model,
-    and ``floats`` are those of the float one. Raises AgentError where the plan itself fails; a
-    baseline that fails is reported as such.
+    eager PyTorch for them, flattened. Where the bundle has units in 8 bits, ``expected`` are those
+    of the quantised model and ``floats`` those of the float model. Raises AgentError where the plan
+    itself fails; a baseline that fails is reported as such.
     """
     info = client.info()
     notes = list(bundle.notes)
@@ -138,7 +139,7 @@ def run_bundle(
     frames: tuple[FrameScheduleRun, ...] = ()
     n_frames, meant = options.frames, bundle.frames
     if meant is not None and any(way.overlaps for way in meant.ways[: len(plans)]):
-        n_frames = n_frames or options.runs  # in order, as above, one of them is not meant to run
+        n_frames = n_frames or options.runs  # the runs above do not overlap segments
     if n_frames:
         ways = ways_of(bundle)
         if not options.baselines:
@@ -176,7 +177,8 @@ def _accuracy_cost(precision: Precision, checks: Sequence[OutputCheck]) -> str:
 
 
 def _faster_rivals(runs: Sequence[PlanRun]) -> list[str]:
-    """Says which baselines beat the plan by more than NOISE, if any, and what was predicted."""
+    """Returns notes on baselines that were faster than the plan by more than NOISE, with the
+    predictions."""
     plan = runs[0].median_ns
     if plan is None:
         return []
@@ -191,7 +193,7 @@ def _faster_rivals(runs: Sequence[PlanRun]) -> list[str]:
 
 
 def _than_predicted(run: PlanRun, median_ns: float) -> str:
-    """``5.62 ms where 2.07 ms were predicted``."""
+    """Returns ``5.62 ms where 2.07 ms were predicted``."""
     return f"{median_ns / 1e6:.4g} ms where {run.predicted_ns / 1e6:.4g} ms were predicted"
 
 
@@ -202,8 +204,8 @@ def _outputs(
     client: AgentClient,
     options: RunOptions,
 ) -> tuple[dict[str, torch.Tensor], dict[int, int]]:
-    """Runs the plan once, cold; returns the values that came home, the graph's outputs among them,
-    and what its segments on the device took, by number."""
+    """Runs the plan once, cold. Returns the values on the host, the graph's outputs among them, and
+    the ns that each segment on the device took, by its number."""
     values = dict(zip(bundle.graph.inputs, inputs, strict=True)) | constant_outputs(program)
     once = Timing.once(options.timeout_s * 1000)
     cold: dict[int, int] = {}
@@ -233,7 +235,7 @@ def _outputs(
 def _pull_kept_values(
     bundle: Bundle, action: PreparedAction, result: ActionResult, client: AgentClient
 ) -> dict[str, torch.Tensor]:
-    """The values that an action kept. Raises AgentError where it failed."""
+    """Returns the values that an action kept. Raises AgentError where it failed."""
     if not result.ok:
         raise AgentError(
             f"{client.serial}: the plan failed: {why_failed(result)}", serial=client.serial
@@ -248,6 +250,6 @@ def _pull_kept_values(
 
 
 def _label(bundle: Bundle, units: tuple[int, ...]) -> str:
-    """``conv2d 3x3 … linear (65 units)``."""
+    """Returns ``conv2d 3x3 … linear (65 units)``."""
     label = bundle.graph.label(units)
     return label if len(units) == 1 else f"{label} ({len(units)} units)"

@@ -1,18 +1,18 @@
-"""Times plans end to end on a device, and chooses the fastest of a bundle's.
+"""Time plans end to end on a device, and choose the fastest of a bundle.
 
-The plans are one group of the agent's: they take turns, so that a drift of the device (heat, other
-load) hits them alike. What a process was given (which pages of memory, which cores) stays with it
-through all its rounds and makes equal plans differ by 1 or 2 %; so on a real device everything is
-repeated in processes of its own.
+The plans form one group of the agent: they take turns, so that a drift of the device (heat, other
+load) affects them alike. A process keeps its pages of memory and its cores through all its rounds,
+which makes equal plans differ by 1 or 2 %; so on a real device everything is repeated in new
+processes.
 
 Segments on the host (units that no engine of the agent can run) cut a plan into stages, each an
 action of its own; their own time is not measured.
 
 The last step of planning runs plan and baselines whole. The partitioner's optimum rests on segments
 measured one at a time: where they take longer one after another (cold caches, clocks that drop),
-another plan can be faster end to end. The fastest of several noisy measurements is the luckiest,
-too: predicted by what it was chosen for, it would run slower than predicted ever after. So some of
-the runs choose, and others, in processes of their own, predict.
+another plan can be faster end to end. The fastest of several noisy measurements is also the
+luckiest: a prediction by the runs that chose a plan would be too low. So some of the runs choose,
+and others, in their own processes, predict.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from nnapi_prof.progress import StepCallback
 
 NOISE = 0.02
 """Relative difference of two plans' medians below which they count as equal: repeated runs on big
-cores vary by up to 1 %, and two plans vary each."""
+cores vary by up to 1 %, and each of the two plans varies."""
 PlanKey = tuple[tuple[tuple[int, ...], str], ...]
 
 
@@ -60,12 +60,12 @@ class TimedPlan:
     compile_ns: dict[int, int | None] = field(default_factory=dict)
     stage_first_ns: dict[int, int | None] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
-    """What a reader should know before trusting the times, for people."""
+    """Reasons to distrust the times, for people."""
     error: str | None = None
     stage_copies_ns: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def total_ns(self) -> tuple[int, ...]:
-        """End to end: the sum over stages, run by run."""
+        """Returns the end-to-end latency of each run: the sum over stages."""
         if self.error is not None or not self.stage_total_ns:
             return ()
         return tuple(sum(runs) for runs in zip(*self.stage_total_ns.values(), strict=False))
@@ -77,13 +77,15 @@ class TimedPlan:
         return tuple(sum(runs) for runs in zip(*self.stage_copies_ns.values(), strict=False))
 
     def first_ns(self) -> int | None:
-        """The first run of all end to end, the cold one; None where it failed."""
+        """Returns the end-to-end latency of the very first run, the cold one; None where it
+        failed."""
         first = [ns for ns in self.stage_first_ns.values() if ns is not None]
         whole = self.error is None and len(first) == len(self.stage_total_ns) > 0
         return sum(first) if whole else None
 
     def latency_ns(self) -> float | None:
-        """None where it failed or nothing of it runs on the device."""
+        """Returns the median latency; None where the plan failed or nothing of it runs on the
+        device."""
         total = self.total_ns()
         return float(statistics.median(total)) if total else None
 
@@ -104,7 +106,7 @@ def time_plans(
 ) -> dict[PlanKey, TimedPlan]:
     """Times ``plans`` of a bundle for logical ``inputs``; equal plans are timed once.
 
-    A plan that fails has its ``error`` set and no samples; the others go on.
+    A plan that fails has its ``error`` set and no samples; the others continue.
     """
     return pool_repeats(time_repeats(bundle, program, plans, inputs, client, options, progress))
 
@@ -118,8 +120,9 @@ def time_repeats(
     options: RunOptions,
     progress: StepCallback | None,
 ) -> list[dict[PlanKey, TimedPlan]]:
-    """:func:`time_plans`, each repeat for itself; the order of the plans turns round each time."""
-    # A stage behind a host segment reads values of the middle: eager PyTorch makes them.
+    """Times plans as :func:`time_plans`, but returns each repeat separately; the order of plans
+    alternates."""
+    # A stage after a host segment reads intermediate values: eager PyTorch computes them.
     values = dict(zip(bundle.graph.inputs, inputs, strict=True))
     if any(stage.on_host for plan in plans for stage in stages_of(plan)):
         values |= all_values(program, inputs)
@@ -154,7 +157,7 @@ def _keep_busy(client: AgentClient, plans: Sequence[Plan], options: RunOptions) 
 
 
 def pool_repeats(repeats: Sequence[Mapping[PlanKey, TimedPlan]]) -> dict[PlanKey, TimedPlan]:
-    """All repeats of each plan as one; a plan that failed in one of them failed."""
+    """Joins all repeats of each plan; a plan that failed in one of them counts as failed."""
     joined = {key: dataclasses.replace(timed) for key, timed in repeats[0].items()}
     for repeat in repeats[1:]:
         for key, more in repeat.items():
@@ -179,7 +182,7 @@ def _pool_runs(first: TimedPlan, more: TimedPlan) -> TimedPlan:
 
 
 def _of_all(progress: StepCallback | None, repeat: int, repeats: int) -> StepCallback | None:
-    """Reports what one repeat has done as a part of all of them."""
+    """Returns a callback that reports the progress of one repeat as a part of all of them."""
     if progress is None:
         return None
     report = progress
@@ -195,7 +198,7 @@ def _time_once(
     timing: Timing,
     progress: StepCallback | None,
 ) -> dict[PlanKey, TimedPlan]:
-    """One process for each distinct plan, all of them taking turns."""
+    """Times each distinct plan in its own process; all of them take turns."""
     distinct = {plan_key(plan): TimedPlan(plan) for plan in reversed(plans)}
     jobs: list[tuple[TimedPlan, int, PlanStage]] = []
     for timed in reversed(distinct.values()):
@@ -225,7 +228,8 @@ def _time_once(
 
 
 def feed_of(bundle: Bundle, values: Mapping[str, torch.Tensor], request: RequestBuilder) -> Feed:
-    """Gives an action of ``request`` the graph's values as blobs, in memory order."""
+    """Returns a feed that gives an action of ``request`` the graph's values as blobs, in memory
+    order."""
 
     def feed(name: str) -> tuple[TensorSource, int]:
         return TensorSource.BLOB, request.add_blob(
@@ -250,7 +254,7 @@ def _record(timed: TimedPlan, position: int, stage: PlanStage, result: ActionRes
 
 
 def why_failed(result: ActionResult) -> str:
-    """``crashed during execute: SIGSEGV``."""
+    """Returns ``crashed during execute: SIGSEGV``."""
     stage = f" during {result.stage}" if result.stage else ""
     return f"{result.status.value}{stage}: {result.why}"
 
@@ -259,7 +263,7 @@ def why_failed(result: ActionResult) -> str:
 
 
 TO_CHOOSE = 2
-"""Repeats to choose by, on a real device; as many as a run has predict."""
+"""Number of repeats that choose a plan on a real device; as many as in a run then predict."""
 CLOSE = 0.005
 """Relative difference of two plans below which they count as equal: two processes that run one plan
 differ by more."""
@@ -274,13 +278,15 @@ def choose_measured(
     options: RunOptions,
     progress: StepCallback | None = None,
 ) -> Bundle:
-    """Times every plan of a bundle end to end; the same bundle, or one with a better first plan.
+    """Times every plan of a bundle end to end. Returns the bundle, with a better first plan if
+    there is one.
 
-    On a real device :data:`TO_CHOOSE` more repeats than ``options`` say, of as many runs, choose
-    the plan, and the others predict. The first plan is replaced where it failed and a baseline did
-    not, by a baseline that was faster beyond doubt, or on a real device by one as fast with fewer
-    segments (:func:`choose`); its notes then say so, with both latencies, and it keeps its name. On
-    a real device the predictions of all plans become those of their runs (:func:`_as_run`).
+    On a real device :data:`TO_CHOOSE` repeats are added to those of ``options``, with as many runs
+    each: they choose the plan, and the others predict. The first plan is replaced where it failed
+    and a baseline did not, by a baseline that was clearly faster, or on a real device by one as
+    fast with fewer segments (:func:`choose`); its notes then say so, with both latencies, and it
+    keeps its name. On a real device the predictions of all plans become the latencies of their runs
+    (:func:`_as_run`).
     """
     more = 0 if bundle.simulated else TO_CHOOSE
     n = options.repeats
@@ -310,7 +316,8 @@ def choose_measured(
 
 
 def _replaced(first: TimedPlan, winner: TimedPlan, simulated: bool) -> str:
-    """Why the partitioner's own plan gave way, with what both took over all repeats."""
+    """Explains why the partitioner's own plan was replaced, with both latencies over all
+    repeats."""
     unit = "ms (simulated)" if simulated else "ms"
     planned_ns, ns = first.latency_ns(), winner.latency_ns()
     what = f"took {planned_ns / 1e6:.4g} {unit}" if planned_ns else f"failed ({first.error})"
@@ -329,12 +336,12 @@ def _replaced(first: TimedPlan, winner: TimedPlan, simulated: bool) -> str:
 
 
 def choose(plans: Sequence[Plan], repeats: Repeats, simulated: bool) -> int:
-    """The index of the plan to take, the first where nothing ran.
+    """Returns the index of the plan to take, 0 where nothing ran.
 
-    A plan is faster than another beyond doubt where it was so by :data:`CLOSE` over all repeats
-    (they took turns within each) and in every one of them; on a simulated phone, which repeats
-    itself, wherever it was. Of those that none is faster than beyond doubt, the one with the fewest
-    segments is taken, and of these the first: how fast they happened to run tells nothing.
+    A plan is clearly faster than another if it was faster by :data:`CLOSE` over all repeats (they
+    took turns within each) and faster in every one of them; on a simulated phone, which repeats
+    itself, any difference counts. Of the plans that no other one is clearly faster than, the one
+    with the fewest segments is taken, and of these the first: their exact order is chance.
     """
     ran = [n for n in range(len(plans)) if _plan_ran(repeats, plans[n])]
     if not ran:
@@ -342,7 +349,7 @@ def choose(plans: Sequence[Plan], repeats: Repeats, simulated: bool) -> int:
     close = 0.0 if simulated else CLOSE
     good = [n for n in ran if not any(_faster(repeats, plans[m], plans[n], close) for m in ran)]
     if simulated and 0 in good:
-        return 0  # its segments cost what they cost
+        return 0  # simulated costs are exact
     return min(good, key=lambda n: (len(plans[n].segments), n))
 
 
@@ -351,7 +358,8 @@ def _plan_ran(repeats: Repeats, plan: Plan) -> bool:
 
 
 def _faster(repeats: Repeats, rival: Plan, plan: Plan, close: float) -> bool:
-    """Whether ``rival`` is faster than ``plan`` by more than ``close``, and in every repeat."""
+    """Returns whether ``rival`` is faster than ``plan`` by more than ``close``, and in every
+    repeat."""
     gains = [
         math.log(
             (repeat[plan_key(plan)].latency_ns() or math.inf)
@@ -363,11 +371,11 @@ def _faster(repeats: Repeats, rival: Plan, plan: Plan, close: float) -> bool:
 
 
 def _as_run(plan: Plan, ran: TimedPlan) -> Plan:
-    """The plan with the latency of its run as its prediction, shared out among its segments.
+    """Returns the plan with the latency of its run as its prediction, divided among its segments.
 
     A segment measured alone, again and again, finds its weights in the caches and the clock as it
-    left them; in a plan it follows the others. The run knows; its own prediction is left to plans
-    that did not run, and segments on the host keep their estimates, which no run holds.
+    left them; in a plan it follows the others, as the run shows. Plans that did not run keep their
+    own prediction, and segments on the host their estimates, which no run includes.
     """
     alone = sum(s.predicted_ns for s in plan.segments if s.target.engine is not Engine.HOST)
     whole_ns, copies = ran.latency_ns(), ran.copies_ns()
