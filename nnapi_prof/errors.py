@@ -173,7 +173,7 @@ _ARGUMENTS = {"input": "inputs", "list": "listed", "output": "path"}
 
 @contextmanager
 def command_line() -> Iterator[None]:
-    """Spell options in messages as on the command line during a block, instead of as Python
+    """Spells options in messages as on the command line during a block, instead of as Python
     arguments."""
     token = _on_command_line.set(True)
     try:

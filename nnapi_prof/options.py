@@ -162,8 +162,7 @@ def checked(name: str, options: T | None, cls: type[T]) -> T:
 
 
 def number(name: str, value: object, least: float, most: float | None = None) -> None:
-    """Raises UsageError where ``value`` is not a number from ``least`` to ``most``; accepts
-    None."""
+    """Raise UsageError unless ``value`` is a number from ``least`` to ``most``, or None."""
     if value is None:
         return
     limits = f"at least {least:g}" if most is None else f"from {least:g} to {most:g}"
@@ -173,7 +172,7 @@ def number(name: str, value: object, least: float, most: float | None = None) ->
 
 
 def one_of(name: str, value: object, choices: Sequence[object]) -> None:
-    """Raises UsageError where ``value`` is not one of ``choices``; accepts None."""
+    """Raise UsageError unless ``value`` is one of ``choices``, or None."""
     if value is not None and value not in choices:
         raise UsageError(f"{name} is {value!r}: one of {', '.join(map(str, choices))} is wanted")
 

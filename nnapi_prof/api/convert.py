@@ -316,9 +316,9 @@ def _archive(files: dict[str, bytes]) -> bytes:
 
 
 def with_addresses(bundle: Bundle, model: Model, costs: str | None = None) -> Bundle:
-    """Return a bundle planned with costs of tensors passed by address, without targets that name an
-    accelerator. The costs are rows of the bundle's device in a cost table, otherwise under the
-    bundle's conditions. Return the bundle itself if it is planned so, or uses NNAPI nowhere.
+    """Returns a bundle planned with costs of tensors passed by address, without targets that name
+    an accelerator. The costs are rows of the bundle's device in a cost table, otherwise under the
+    bundle's conditions. The bundle itself is returned if it is planned so, or uses NNAPI nowhere.
 
     ``costs`` is that of :func:`.read_costs`. Raises NotMeasured where the table has no such rows
     (with ``costs`` None also where there is no table), CostError where it cannot be read,

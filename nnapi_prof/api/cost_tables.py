@@ -68,7 +68,7 @@ def open_table(
 
 
 def note_other_agent(store: CostStore, info: AgentInfo, listener: Listener) -> None:
-    """Report where the table has this device's costs only from another version of the agent.
+    """Reports where the table has this device's costs only from another version of the agent.
 
     They are stored separately from the current agent's (:attr:`.AgentInfo.cost_version`). With
     XNNPACK, a host's emulator has one more accelerator and therefore another fingerprint, so

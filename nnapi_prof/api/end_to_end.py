@@ -309,7 +309,7 @@ def _report(pipeline: PipelineResult, listener: Listener) -> None:
 
 
 def _error_text(error: Exception) -> str:
-    """Return the message of an error that ends a step but not the whole; the traceback of an
+    """Returns the message of an error that ends a step but not the whole; the traceback of an
     unexpected error goes to the log."""
     if isinstance(error, NnapiProfError | OSError):
         return str(error)

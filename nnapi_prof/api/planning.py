@@ -168,7 +168,7 @@ def partition(
 
 
 def _own_costs(model: Model, costs: Costs | CostTable) -> Costs | None:
-    """Return :class:`.Costs` as they are, None for a user's table. Raises UsageError for anything
+    """Returns :class:`.Costs` as they are, None for a user's table. Raises UsageError for anything
     else, or another model's costs."""
     if not isinstance(costs, Costs):
         if not isinstance(costs, CostTable):
@@ -198,7 +198,7 @@ def _refuse_precisions(costs: Costs | None) -> None:
 
 
 def _with_copies(planned: ModelPlan, settings: RunOptions) -> ModelPlan:
-    """Add the copies from and to an app's buffers to the predictions of measured costs."""
+    """Adds the copies from and to an app's buffers to the predictions of measured costs."""
     costs = planned.costs
     if settings.boundary != Boundary.APP or costs is None or costs.measured is None:
         return planned
@@ -252,7 +252,7 @@ def _costs_within(
     settings: RunOptions,
     listener: Listener,
 ) -> Iterator[tuple[AgentClient, Costs]]:
-    """Open the device and measure the model in the precisions that keep to an error."""
+    """Opens the device and measures the model in the precisions that keep to an error."""
     from nnapi_prof.api.pareto import costs_within, pareto
 
     front = pareto(
@@ -391,8 +391,8 @@ def partition_frames(
     seconds: float | None = None,
     listener: Listener = SILENT,
 ) -> tuple[tuple[Plan, ...], FramePlan, PredictedThroughput]:
-    """Plan for :func:`nnapi_prof.partition` with the objective :class:`nnapi_prof.Throughput`,
-    without running anything. Return all plans, their use by frames, and the prediction.
+    """Plans for :func:`nnapi_prof.partition` with the objective :class:`nnapi_prof.Throughput`,
+    without running anything. Returns all plans, their use by frames, and the prediction.
 
     The plan is a mixture: each frame takes one of its plans. Planning takes at most ``seconds``
     (None: 30), plus a second or two for simulated queues; Ctrl-C ends it with the best plans so
@@ -436,7 +436,7 @@ def partition_frames(
 
 
 def _slowdowns(costs: Costs, priced: CostTable, contention: Contention | None) -> Slowdowns:
-    """Return the given contention, else that of the costs."""
+    """Returns the given contention, else that of the costs."""
     return costs.contention if contention is None else given(priced.targets, contention)
 
 
@@ -447,7 +447,7 @@ def plan_branches(
     seconds: float | None,
     listener: Listener = SILENT,
 ) -> ParallelPlan:
-    """Find a schedule of one frame whose segments may overlap; a bound first decides whether the
+    """Finds a schedule of one frame whose segments may overlap; a bound first decides whether the
     search is worthwhile. Planning takes at most ``seconds``. Raises the errors of
     :func:`partition_frames`."""
     if costs.objective is not None:

@@ -56,7 +56,7 @@ def profile(
     progress: Callable[[Progress], None] | None = None,
     listener: Listener | None = None,
 ) -> Costs:
-    """Measures a model's units and regions on a device, like ``nnapi-prof profile``.
+    """Measure a model's units and regions on a device, like ``nnapi-prof profile``.
 
     ``device`` is a serial, ``HOST:PORT``, ``local`` or ``sim:NAME``; None for the only phone, else
     a simulated one; or a device that is open already. For a Snapdragon, ``"qnn:SM8750/fp16"`` or

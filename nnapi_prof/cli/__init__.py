@@ -35,7 +35,7 @@ _HEAD = re.compile(r"^``nnapi-prof (\w+)``: ", re.MULTILINE)
 
 @functools.cache
 def _own_commands() -> dict[str, tuple[str, str]]:
-    """Find the commands of this package: name -> its module and its line in ``--help``."""
+    """Finds the commands of this package: name -> its module and its line in ``--help``."""
     commands = {}
     for path in Path(__file__).parent.glob("*.py"):
         for name, line in _heads(path):
@@ -45,7 +45,7 @@ def _own_commands() -> dict[str, tuple[str, str]]:
 
 @functools.cache
 def _plugin_commands() -> dict[str, tuple[str, str]]:
-    """Find the commands in entry points of installed packages, like :func:`_own_commands`."""
+    """Finds the commands in entry points of installed packages, like :func:`_own_commands`."""
     commands = {}
     for name, module in plugins(COMMANDS).items():
         package, *parts = module.split(".")
@@ -58,7 +58,7 @@ def _plugin_commands() -> dict[str, tuple[str, str]]:
 
 
 def _heads(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the commands in a module's docstring, one in each paragraph, with their lines in
+    """Yields the commands in a module's docstring, one in each paragraph, with their lines in
     ``--help``, without importing the module."""
     with path.open(encoding="utf-8") as file:
         docstring = file.read(2000).split('"""', 2)[1]
@@ -68,7 +68,7 @@ def _heads(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def commands() -> dict[str, str]:
-    """Return every command -> its line in ``--help``."""
+    """Returns every command -> its line in ``--help``."""
     lines = {n: line for n, (_, line) in {**_plugin_commands(), **_own_commands()}.items()}
     last = len(_ORDER)
     rank = {name: number for number, name in enumerate(_ORDER)}

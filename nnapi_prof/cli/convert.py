@@ -58,7 +58,7 @@ class Level(click.ParamType[int]):
 
 
 def known_levels() -> list[int]:
-    """Return all feature levels, the oldest first."""
+    """Returns all feature levels, the oldest first."""
     return [int(level) for level in FeatureLevel]
 
 

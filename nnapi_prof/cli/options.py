@@ -148,7 +148,7 @@ device = click.option(
 
 
 def library(function: F) -> F:
-    """Add ``--nnapi-library`` to a command with ``--device``; ``device_spec`` then has both."""
+    """Adds ``--nnapi-library`` to a command with ``--device``; ``device_spec`` then has both."""
 
     @functools.wraps(function)
     def with_library(nnapi_library: str | None, **arguments: Any) -> Any:
@@ -202,7 +202,7 @@ class Threads(click.ParamType["int | str"]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | str:
-        """Return the number, or ``auto``."""
+        """Returns the number, or ``auto``."""
         text = str(value)
         if text == BY_TRIAL:
             return BY_TRIAL
@@ -214,7 +214,7 @@ class Threads(click.ParamType["int | str"]):
 def declared(
     cls: type[DataclassInstance], *names: str, **settings: Mapping[str, Any]
 ) -> Callable[[F], F]:
-    """Make command-line options from the options of a dataclass, of all or of those with these
+    """Makes command-line options from the options of a dataclass, of all or of those with these
     names; ``settings`` are further arguments of ``click.option``, by name."""
     return option_group(
         *(_declared_option(cls, name, settings.get(name, {})) for name in names or options_of(cls))
@@ -246,8 +246,8 @@ def _declared_option(
 
 
 def taken(cls: type[T], arguments: dict[str, Any]) -> T:
-    """Make the options object from a command's arguments, and remove these from them. An option of
-    several values keeps its default if it has none."""
+    """Makes the options object from a command's arguments, and removes these from them. An option
+    of several values keeps its default if it has none."""
     own = {name: arguments.pop(name) for name in options_of(cls) if name in arguments}
     return cls(**{name: value for name, value in own.items() if value != ()})
 
@@ -258,7 +258,7 @@ mode = declared(ConditionOptions, "mode")
 
 
 def conditions(function: F) -> F:
-    """Add the options of :class:`.ConditionOptions`, which the command gets as ``conditions``.
+    """Adds the options of :class:`.ConditionOptions`, which the command gets as ``conditions``.
     Options that exclude each other raise UsageError before the command starts."""
 
     @functools.wraps(function)
@@ -334,7 +334,7 @@ calibration_options = option_group(
 
 
 def precision_options(default: str | None) -> Callable[[F], F]:
-    """Return the options ``--precisions`` (with this default), ``--calibration``, ``--samples``,
+    """Returns the options ``--precisions`` (with this default), ``--calibration``, ``--samples``,
     for arguments of :func:`nnapi_prof.profile`."""
     return option_group(
         click.option(

@@ -186,7 +186,7 @@ def command(
 
 
 def _objective(arguments: dict[str, Any]) -> PlanObjective:
-    """Remove the objective from a command's arguments and return it. Raises UsageError for two
+    """Removes the objective from a command's arguments and returns it. Raises UsageError for two
     objectives, and for options of another one."""
     is_throughput = arguments.pop("objective") == "throughput"
     asked: dict[type[PlanObjective], tuple[str, bool]] = {

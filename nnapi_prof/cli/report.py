@@ -301,7 +301,7 @@ def compare(
 
 
 def show_comparison(compared: Compared) -> None:
-    """Print what changed, and the rows that fail or changed, else the first."""
+    """Prints what changed, and the rows that fail or changed, else the first."""
     from nnapi_prof.reports.comparison_files import ratio_cells, sentences
 
     console = stdout()
