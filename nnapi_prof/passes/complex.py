@@ -230,8 +230,7 @@ def _einsum(reads: Reads) -> ComplexPair | None:
 
 
 def _div(reads: Reads) -> ComplexPair | None:
-    """Divides each part by a real divisor; by a complex one, multiplies by conjugate over
-    square."""
+    """Divides each part by a real divisor; by a complex one, by its conjugate and square."""
     if _is_wide(reads, "self", "other"):
         return None
     site, a, b = reads.site, reads["self"], reads["other"]

@@ -44,8 +44,7 @@ def imag_of(site: Site, pair: ComplexPair) -> fx.Node:
 
 
 def _angles(n: int, frequencies: int) -> Tensor:
-    """Returns ``2 pi j k / n`` of each index j and frequency k, [n, frequencies], exact for large j
-    k."""
+    """Returns ``2 pi j k / n`` of each index j and frequency k as [n, frequencies], exactly."""
     turns = torch.outer(torch.arange(n), torch.arange(frequencies)) % n
     return turns.double() * (2 * math.pi / n)
 
@@ -62,14 +61,12 @@ def _forward_matrix(n: int, frequencies: int, scale: float, real: bool, sign: in
 
 
 def _with_zeros(matrix: Tensor) -> Tensor:
-    """Replaces rounded zeros by exact ones, because a real frequency's phase depends on their
-    sign."""
+    """Makes rounded zeros exact, because a real frequency's phase depends on their sign."""
     return torch.where(matrix.abs() < 1e-12, 0.0, matrix)
 
 
 def _real_matrix(n: int, scale: float) -> Tensor:
-    """Returns the matrix from the n // 2 + 1 frequencies [re | im] of real numbers to the n
-    numbers."""
+    """Returns the matrix to n real numbers from their n // 2 + 1 frequencies [re | im]."""
     frequencies = n // 2 + 1
     twice = torch.full((frequencies, 1), 2.0, dtype=torch.float64)
     twice[0] = 1.0
@@ -88,8 +85,7 @@ def _norm_factor(norm: Any, n: int, inverse: bool) -> float:
 
 
 def _resized(site: Site, part: fx.Node, dim: int, size: int) -> fx.Node:
-    """Returns the first ``size`` numbers along a dimension, padded with zeros if there are
-    fewer."""
+    """Returns the first ``size`` numbers along a dimension, padded with zeros."""
     shape = type_of(part).shape
     if shape[dim] > size:
         return site.call(aten.slice.Tensor, part, dim, 0, size, 1)
@@ -100,8 +96,7 @@ def _resized(site: Site, part: fx.Node, dim: int, size: int) -> fx.Node:
 
 
 def _times_matrix(site: Site, parts: Sequence[fx.Node], dim: int, matrix: Tensor) -> fx.Node:
-    """Multiplies parts, joined along ``dim``, by a matrix; its result is along the last
-    dimension."""
+    """Multiplies parts, joined along ``dim``, by a matrix; the result is along the last one."""
     last = len(type_of(parts[0]).shape) - 1
     turned = [
         part if dim == last else site.call(aten.transpose.int, part, dim, last) for part in parts
@@ -118,8 +113,7 @@ def _turned_back(site: Site, part: fx.Node, dim: int) -> fx.Node:
 def _forward(
     site: Site, pair: ComplexPair, dim: int, n: int, frequencies: int, scale: float, sign: int = -1
 ) -> ComplexPair:
-    """Returns the first frequencies of a transform (or its inverse) of n numbers along one
-    dimension."""
+    """Returns the first frequencies of a transform or its inverse, of n numbers along ``dim``."""
     parts = [_resized(site, part, dim, n) for part in (pair.real, pair.imag) if part is not None]
     matrix = _forward_matrix(n, frequencies, scale, pair.imag is None, sign)
     result = _times_matrix(site, parts, dim, matrix)
@@ -193,8 +187,7 @@ class _Kind:
 
 
 def _window(site: Site, n: int) -> Tensor | None:
-    """Returns the window padded with zeros on both sides to n numbers; None where it is
-    computed."""
+    """Returns the window padded with zeros on both sides to n numbers; None if it is computed."""
     length = int(site.args["win_length"] or n)
     if site.args["window"] is None:
         window: Tensor | None = torch.ones(length, dtype=torch.float64)
@@ -245,8 +238,7 @@ SMALLEST_ENVELOPE = 1e-11
 
 
 def _inverse_short_time(site: Site, pair: ComplexPair) -> fx.Node | None:
-    """Writes out ``istft`` as a transposed convolution over the sum of overlapping windows'
-    squares."""
+    """Writes out ``istft`` as a transposed convolution over the sum of the windows' squares."""
     arg = site.args
     n, window = int(arg["n_fft"]), _window(site, int(arg["n_fft"]))
     shape = type_of(pair.real).shape

@@ -140,8 +140,7 @@ def _take_along_dim(site: Site) -> fx.Node | None:
 
 
 def _from_the_front(site: Site, index: fx.Node, size: int) -> fx.Node:
-    """Returns positions from the front; negative ones count from the end, which gather does not
-    support."""
+    """Returns positions from the front; negative ones, which gather lacks, count from the end."""
     if index.target in _POSITIONS or index.target is operator.getitem:  # getitem of sort or topk
         return index
     below = site.call(aten.lt.Scalar, index, 0)

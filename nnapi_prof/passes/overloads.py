@@ -1,8 +1,8 @@
-"""Bring operators to the one overload, with full-length lists, that passes and the converter know.
+"""Bring operators to the one overload, with full-length lists, that later code supports.
 
 A module loaded from a file names operators as PyTorch's Python layer called them, an exported one
-as its dispatcher did: ``subtract.Scalar`` is ``sub.Scalar``. Convolutions, pools, batch norm and
-resizing are for canonicalize_layers.
+as its dispatcher did: ``subtract.Scalar`` is ``sub.Scalar``. canonicalize_layers handles
+convolutions, pools, batch norm and resizing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ aten = torch.ops.aten
 
 
 def canonicalize_overloads(graph: fx.Graph) -> int:
-    """Calls each operator by the overload that is known further on.
+    """Replaces each operator by the overload that later passes support.
 
     Given:
         %s [1, 8]       = subtract.Scalar(%a, 1, 2)
@@ -37,15 +37,14 @@ def canonicalize_overloads(graph: fx.Graph) -> int:
         %s = sub.Scalar(%a, 1, 2)
         %r = remainder.Tensor(%seven [1], %n)
 
-    Returns the nodes replaced.
+    Returns the number of nodes replaced.
     """
     return apply_many_rules(graph, _MANY_RULES) + apply_rules(graph, _RULES)
 
 
 def resized(target: torch._ops.OpOverload) -> Rule:
-    """Returns a resize of images as ``.vec``: by sizes, or by both scales where one of them says
-    another ratio than the sizes do (a factor of 1.3 that was rounded to whole pixels moves the
-    coordinates)."""
+    """Returns the rule for a resize of images as ``.vec``: by sizes, or by both scales if one is
+    not the ratio of the sizes (a rounded factor of 1.3 moves the coordinates)."""
 
     def rule(site: Site) -> fx.Node | None:
         arg = site.args
@@ -68,7 +67,7 @@ def resized(target: torch._ops.OpOverload) -> Rule:
 
 
 def _as(target: torch._ops.OpOverload) -> Rule:
-    """Returns the same arguments in the same order."""
+    """Returns the rule for a call of ``target`` with the same arguments in the same order."""
 
     def rule(site: Site) -> fx.Node | None:
         return site.call(target, *site.args.values())
@@ -81,12 +80,12 @@ def _sub_scalar(site: Site) -> fx.Node | None:
 
 
 def _swapped(target: torch._ops.OpOverload) -> Rule:
-    """``number op tensor`` of an operator that commutes."""
+    """Returns the rule for ``number op tensor`` of an operator that commutes."""
     return lambda site: site.call(target, site.input("other"), site.args["self"])
 
 
 def _remainder(site: Site) -> fx.Node | None:
-    """``number % tensor``, the number as a tensor of the result's type."""
+    """Returns ``number % tensor`` with the number as a tensor of the result's type."""
     number = torch.tensor([site.args["self"]], dtype=torch_dtype(site.type.dtype))
     return site.call(
         aten.remainder.Tensor, site.add_constant(number, "number"), site.input("other")
@@ -94,7 +93,7 @@ def _remainder(site: Site) -> fx.Node | None:
 
 
 def _round(site: Site) -> fx.Node | None:
-    """``round(x * 10^d) / 10^d``, for negative d the other way round."""
+    """Writes out ``round(x * 10^d) / 10^d``; negative d exchange product and quotient."""
     decimals = site.args["decimals"]
     if type_of(site.input()).dtype != "float32":
         return None
@@ -105,7 +104,7 @@ def _round(site: Site) -> fx.Node | None:
 
 
 def _norm(site: Site) -> fx.Node | None:
-    """Returns a norm with an element type that it has anyhow."""
+    """Returns a norm without its element type, if that is the input's own."""
     if site.type.dtype != type_of(site.input()).dtype:
         return None
     norm_args = [site.input(), site.args["p"]]
@@ -117,7 +116,7 @@ def _norm(site: Site) -> fx.Node | None:
 
 
 def _linalg_norm(site: Site) -> fx.Node | None:
-    """Returns the Frobenius norm: the root of the sum of all squares."""
+    """Returns the Frobenius norm: the square root of the sum of all squares."""
     if site.args["ord"] != "fro" or site.type.dtype != type_of(site.input()).dtype:
         return None
     keep = bool(site.args["keepdim"])
@@ -147,7 +146,7 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
 _MANY_RULES: dict[torch._ops.OpOverload, ManyRule] = {aten.split.default: _split}
 
 
-# Operators that are others by another name, and tensors that are constants whatever they read
+# Aliases of operators, and tensors that are constant whatever they read
 
 
 ALIASES: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {
@@ -184,7 +183,7 @@ ALIASES: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {
     aten.special_exp2.default: aten.exp2.default,
     aten.special_log1p.default: aten.log1p.default,
 }
-"""Operator -> the one that takes the same arguments and gives the same numbers."""
+"""Operator -> an equivalent one with the same arguments."""
 
 
 def _alias(target: torch._ops.OpOverload) -> Rule:
@@ -206,15 +205,15 @@ def _full(site: Site) -> fx.Node | None:
 
 
 def _constant(site: Site, value: float) -> fx.Node:
-    """Returns a tensor of the node's type with one value: of what it reads only the shape
-    matters."""
+    """Returns a constant of the node's type with one value; only the input's shape matters."""
     result_type = site.type
     tensor = torch.full(result_type.shape, value, dtype=torch_dtype(result_type.dtype))
     return site.add_constant(tensor, site.node.name)
 
 
 def _index_put(site: Site) -> fx.Node | None:
-    """``x[mask] = value`` is a choice where the mask has x's shape and the value one element."""
+    """Writes out ``x[mask] = value`` as a choice, if the mask has x's shape and the value one
+    element."""
     indices, values = site.args["indices"], site.args["values"]
     if len(indices) != 1 or site.args["accumulate"] or type_of(values).n_elements != 1:
         return None
@@ -254,14 +253,14 @@ def canonicalize_layers(graph: fx.Graph) -> int:
         %p = max_pool2d(%n, [2, 2], [2, 2], [0, 0], [1, 1], False)
         %u = upsample_nearest2d.vec(%p, [8, 8], None)
 
-    Resizing keeps its scales where the sizes do not say the same. A pool whose indices are read
-    stays as it is. Returns the nodes replaced.
+    Resizing keeps its scales where they differ from the ratio of sizes. A pool whose indices are
+    read is left alone. Returns the number of nodes replaced.
     """
     return apply_many_rules(graph, _MANY_LAYER_RULES) + apply_rules(graph, _LAYER_RULES)
 
 
 def fold_batch_norm(graph: fx.Graph) -> int:
-    """Multiplies a batch norm into the convolution or linear layer that it alone reads.
+    """Multiplies a batch norm into the convolution or linear layer that only it reads.
 
     Given:
         %c [1, 8, 4, 4] = convolution(%x, %w [8, 3, 3, 3], %b [8], ...)
@@ -270,7 +269,8 @@ def fold_batch_norm(graph: fx.Graph) -> int:
         %c [1, 8, 4, 4] = convolution(%x, %w * s, (%b - %mean) * s + %beta, ...)
         with s [8] = %gamma / sqrt(%var + eps), along the output channels of %w
 
-    Folds in float64, so that one rounding is all that is added. Returns the batch norms folded.
+    Folding is done in float64, which adds a single rounding. Returns the number of batch norms
+    folded.
     """
     folded = 0
     for node in graph.find_nodes(op="call_function", target=aten.batch_norm.default):
@@ -281,7 +281,7 @@ def fold_batch_norm(graph: fx.Graph) -> int:
         if not is_constant(weight) or not (bias is None or is_constant(bias)):
             continue
         if layer.target is aten.linear.default and len(type_of(layer).shape) != 2:
-            continue  # batch norm counts channels along dim 1, linear along the last
+            continue  # batch norm has its channels at dim 1, linear at the last
         _fold(layer, node)
         folded += 1
     return folded
@@ -318,7 +318,7 @@ _FOLDS_INTO = (aten.convolution.default, aten.linear.default)
 
 
 def full(values: int | Sequence[int], n: int) -> list[int]:
-    """Returns a list argument at full length: aten takes one number for all of ``n`` dimensions."""
+    """Returns a list argument in full length: aten accepts one number for all ``n`` dimensions."""
     listed = [values] if isinstance(values, int) else list(values)
     return listed * n if len(listed) == 1 else listed
 
@@ -349,7 +349,8 @@ def _convolution(site: Site) -> fx.Node | None:
 def _named_padding(
     site: Site, source: fx.Node, padding: str, dilation: Sequence[int]
 ) -> tuple[fx.Node, list[int]]:
-    """``valid`` or ``same`` in numbers; what is odd goes to the end, as in PyTorch."""
+    """Returns ``valid`` or ``same`` as numbers; an odd padding has its extra element at the end, as
+    in PyTorch."""
     kernel = type_of(site.input("weight")).shape[2:]
     if padding == "valid":
         return source, [0] * len(kernel)
@@ -361,7 +362,7 @@ def _named_padding(
 
 
 def _batch_norm(site: Site) -> fx.Node | None:
-    """``batch_norm`` in eval mode with weight and bias filled in; None where it is training."""
+    """Returns ``batch_norm`` in eval mode, with weight and bias; None for training mode."""
     arg = site.args
     is_training = arg.get("training", arg.get("train", False))
     stats = None if is_training else stored_statistics(site, "batch_norm")
@@ -372,8 +373,7 @@ def _batch_norm(site: Site) -> fx.Node | None:
 
 
 def _pooled(site: Site, target: torch._ops.OpOverload, *args: Any) -> fx.Node | None:
-    """Returns a pool of the node's images; one image alone, ``[C, H, W]``, becomes a batch on the
-    way."""
+    """Returns a pool of the node's images; one image ``[C, H, W]`` becomes a batch for it."""
     source = site.input()
     if len(type_of(source).shape) == 4:
         return site.become(target, source, *args)
@@ -408,7 +408,7 @@ def _adaptive_avg_pool(site: Site) -> fx.Node | None:
 
 
 def drop_unread_getitems(graph: fx.Graph) -> int:
-    """Erases ``getitem`` readers that nobody reads, so that a rule sees only real readers."""
+    """Erases ``getitem`` nodes without readers, so rules only see values that are read."""
     dead = [
         n for n in calls(graph) if not n.users and not isinstance(n.target, torch._ops.OpOverload)
     ]

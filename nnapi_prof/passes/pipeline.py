@@ -1,8 +1,8 @@
-"""The passes that bring a graph to normal form, in their order, and what runs them.
+"""The passes that bring a graph to normal form, in order, and the function that runs them.
 
-A pass is a function ``Graph -> int``, the changes it made. Adding one: its file,
-its line with the reason for its place in
-DEFAULT_PASSES, and a case in tests/graph.
+A pass is a function ``Graph -> int`` that returns the number of its changes. To add one, write it
+in the file of its family, add its line to DEFAULT_PASSES with the reason for its position, and add
+a case to tests/graph. CONTRIBUTING.md has an example.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def fuse_activations(graph: fx.Graph) -> int:
     Result:
         the same graph; %p, %c and %r have unit %r, %s has unit %s
 
-    NNAPI fuses relu, relu6 and [-1, 1] into what makes their input, where nothing else reads that.
-    A zero pad of H and W joins the convolution that alone reads it, whose explicit padding it
-    becomes. An operation between dequantize and quantize nodes of its own takes them along.
-    Returns the number of nodes that joined another's unit.
+    NNAPI fuses relu, relu6 and [-1, 1] into the operation of their input, if nothing else reads
+    that. A zero pad of H and W joins a convolution, if it is the only reader, as explicit padding.
+    An operation between dequantize and quantize nodes of its own is one unit with these. Returns
+    the number of nodes that joined another node's unit.
     """
     joined = 0
     for node in calls(graph):
@@ -150,7 +150,7 @@ def run_passes(module: fx.GraphModule, passes: Sequence[Pass]) -> dict[str, int]
     """Runs ``passes`` over the module's graph and recompiles it.
 
     Returns the number of changes by pass name, summed where a pass runs more than once. Raises
-    FrontendError naming the pass after which a rule was broken, and the passes before it.
+    FrontendError with the pass after which a rule was broken, and the passes before it.
     """
     changes: dict[str, int] = {}
     done: list[str] = []
@@ -174,26 +174,26 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     drop_unread_getitems,  # first: rules ask which of several values are read
     drop_noops,  # before any matching: a clone between two nodes hides one from the other
     canonicalize_overloads,  # before the passes that ask for one overload
-    decompose_complex,  # before all that looks at real numbers; after overloads, which it asks for
-    check_terms_for_infinity,  # before fold_constants and canonicalize_movement, for what it writes
-    insert_type_promotion,  # before canonicalize_movement, which cuts and joins values of one type
+    decompose_complex,  # before all passes on real numbers; after overloads, which it matches
+    check_terms_for_infinity,  # before fold_constants and canonicalize_movement: see its output
+    insert_type_promotion,  # before canonicalize_movement, which splits and joins one type
     decompose_scatter,  # before canonicalize_movement, whose spelling it ends in
     canonicalize_qdq,  # before fold_constants: weights stay integers and a scale
-    fold_constants,  # a transposed weight must be a constant before anything looks at it
-    qdq_to_uint8,  # before propagate_qdq: asks for numbers
-    decompose_dynamic_quant,  # after qdq_to_uint8: tells numbers from computed scales
+    fold_constants,  # a transposed weight must be a constant before any pass reads it
+    qdq_to_uint8,  # before propagate_qdq, which needs numbers
+    decompose_dynamic_quant,  # after qdq_to_uint8: distinguishes numbers from computed scales
     canonicalize_movement,  # before canonicalize_views and _layers, whose spelling it ends in
     canonicalize_views,
     canonicalize_layers,
     canonicalize_arithmetic,
     fold_constants,  # views and products of constants that the three above wrote
-    simplify_constant_gather,  # after folding: asks for constant places
+    simplify_constant_gather,  # after folding: needs constant places
     propagate_qdq,  # a transposed weight of integers is a weight to matmul_to_linear
-    matmul_to_linear,  # after folding: asks for constant matrices
-    drop_noops,  # what only the normal spelling shows: mul by 1, view to the same shape
+    matmul_to_linear,  # after folding: needs constant matrices
+    drop_noops,  # no-ops only in the normal spelling: mul by 1, view to the same shape
     fold_batch_norm,  # after drop_noops: a dropout between layer and norm is gone
     decompose_conv3d,  # after fold_batch_norm, as conv1d_to_conv2d
-    conv1d_to_conv2d,  # after fold_batch_norm, which wants the norm to read the layer itself
+    conv1d_to_conv2d,  # after fold_batch_norm, where the norm must read the layer itself
     propagate_qdq,  # after the normal spelling of views, before they are merged
     widen_quant_ranges,  # after propagate_qdq, which drops conversions of the same integers
     merge_views,
@@ -203,7 +203,7 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     drop_noops,  # a view of a view that ends where it began hides one permute from another
     lift_permutes,  # after merge_views; before cancel_permutes, which may cancel what it writes
     cancel_permutes,  # before assign_dim_order: a permute and its inverse would force clones
-    drop_noops,  # the same between two permutes that are gone
+    drop_noops,  # the same between two permutes that were removed
     fold_dequantize,  # after everything that may bring a weight to its quantised operation
     share_constants,  # after all folding, which writes constants
     duplicate_dequantize,  # before annotate_quantisation, which types its nodes

@@ -1,4 +1,4 @@
-"""Products, norms, distances and Einstein sums, by operators that have a lowering."""
+"""Write out products, norms, distances and Einstein sums by operators that have a lowering."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ aten = torch.ops.aten
 
 
 def _weighted(site: Site, product: fx.Node) -> fx.Node:
-    """``beta * self + alpha * product``; ``self`` is not read for beta = 0."""
+    """Returns ``beta * self + alpha * product``; for beta = 0 ``self`` is not read."""
     alpha, beta = site.args["alpha"], site.args["beta"]
     if not torch_dtype(site.type.dtype).is_floating_point:
         alpha, beta = int(alpha), int(beta)
@@ -71,7 +71,7 @@ def _multi_dot(site: Site) -> fx.Node | None:
 
 
 def _bilinear(site: Site) -> fx.Node | None:
-    """``y[..., o] = sum x1[..., i] w[o, i, j] x2[..., j] + b[o]``."""
+    """Writes out ``y[..., o] = sum x1[..., i] w[o, i, j] x2[..., j] + b[o]``."""
     x, y, weight = site.input("input1"), site.input("input2"), site.input("weight")
     lead = [f"n{axis}" for axis in range(len(type_of(x).shape) - 1)]
     terms = [[*lead, "i"], ["o", "i", "j"], [*lead, "j"]]
@@ -85,7 +85,7 @@ def _norm(site: Site, x: fx.Node, order: float, dim: int, keep: bool) -> fx.Node
 
 
 def _cosine(site: Site) -> fx.Node | None:
-    """``sum(x / max(|x|, eps) * y / max(|y|, eps))`` of what x and y are once they broadcast."""
+    """Writes out ``sum(x / max(|x|, eps) * y / max(|y|, eps))`` of x and y broadcast."""
     parts = [site.input("x1"), site.input("x2")]
     shape = np.broadcast_shapes(*(type_of(part).shape for part in parts))
     if not shape:
@@ -107,7 +107,7 @@ def _cosine(site: Site) -> fx.Node | None:
 
 
 def _distance(site: Site) -> fx.Node | None:
-    """``|x - y + eps|`` over the last axis."""
+    """Writes out ``|x - y + eps|`` over the last axis."""
     arg = site.args
     apart = site.call(aten.sub.Tensor, site.input("x1"), site.input("x2"))
     apart = site.call(aten.add.Tensor, apart, float(arg["eps"]))
@@ -116,7 +116,7 @@ def _distance(site: Site) -> fx.Node | None:
 
 
 def _linalg_norm(site: Site) -> fx.Node | None:
-    """Returns a norm of vectors: of order 2 over any axes, of another over one."""
+    """Returns a norm of vectors: of order 2 over any axes, of other orders over one."""
     order, dims = site.args["ord"], site.args["dim"]
     one_axis = (dims is not None and len(dims) == 1) or len(type_of(site.input()).shape) == 1
     if order is not None and not one_axis:
@@ -147,18 +147,18 @@ ALGEBRA: dict[torch._ops.OpOverload, Rule] = {
     aten.linalg_norm.default: _linalg_norm,
     aten.linalg_matrix_norm.str_ord: _matrix_norm,
 }
-"""Operators of one value."""
+"""Rules for operators of one value."""
 
 
 # Einstein sums as permutations, sums and products of matrices
 
 
 class Unspelt(Exception):
-    """An equation that this module does not write out: the node stays as it is."""
+    """Equation that this module does not write out; the node stays unchanged."""
 
 
 def einsum(site: Site) -> fx.Node | None:
-    """``einsum(equation, tensors)`` of any number of tensors, taken from left to right.
+    """Writes out ``einsum(equation, tensors)`` of any number of tensors, from left to right.
 
     Given:
         %y [2, 4, 6] = einsum("bij,bkj->bik", [%a [2, 4, 5], %b [2, 6, 5]])
@@ -166,7 +166,7 @@ def einsum(site: Site) -> fx.Node | None:
         %t [2, 5, 6] = permute(%b, [0, 2, 1])
         %y           = matmul(%a, %t)
 
-    Diagonals (a letter twice in one tensor) and sizes of 1 that broadcast stay.
+    Diagonals (a letter twice in one tensor) and sizes of 1 that broadcast are left alone.
     """
     tensors = list(site.args["tensors"])
     try:
@@ -177,7 +177,7 @@ def einsum(site: Site) -> fx.Node | None:
 
 
 def tensordot(site: Site) -> fx.Node | None:
-    """``tensordot(x, y, dims_self, dims_other)``, which is an Einstein sum."""
+    """Writes out ``tensordot(x, y, dims_self, dims_other)``, which is an Einstein sum."""
     x, y = site.input("self"), site.input("other")
     return contracted(site, x, y, site.args["dims_self"], site.args["dims_other"])
 
@@ -185,9 +185,10 @@ def tensordot(site: Site) -> fx.Node | None:
 def contracted(
     site: Site, x: fx.Node, y: fx.Node, x_dims: Sequence[int], y_dims: Sequence[int]
 ) -> fx.Node | None:
-    """``x`` times ``y`` summed over pairs of axes; the others of ``x``, then of ``y``, remain.
+    """Returns ``x`` times ``y`` summed over pairs of axes; the others of both remain, ``x``'s
+    first.
 
-    None where sizes of 1 broadcast.
+    Returns None where sizes of 1 broadcast.
     """
     first = [f"x{i}" for i in range(len(type_of(x).shape))]
     second = [f"y{i}" for i in range(len(type_of(y).shape))]
@@ -201,8 +202,8 @@ def contracted(
 
 
 def _parse(equation: str, tensors: Sequence[fx.Node]) -> tuple[list[list[str]], list[str]]:
-    """Returns the letters of each tensor's axes and of the result's; an ellipsis is ``.0``, ``.1``,
-    ... counted from the last of its axes."""
+    """Returns the letters of each tensor's axes and of the result's. The axes of an ellipsis are
+    ``.0``, ``.1``, ... counted from the last."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms, widest = [], 0
     for term, tensor in zip(left.split(","), tensors, strict=True):
@@ -227,10 +228,9 @@ def _letters(term: str, hidden: int) -> list[str]:
 def sum_of_products(
     site: Site, tensors: list[fx.Node], terms: list[list[str]], result: list[str]
 ) -> fx.Node:
-    """Returns the products of ``tensors``, whose axes ``terms`` names, summed to the axes of
-    ``result``.
+    """Returns the products of ``tensors``, with axes named by ``terms``, summed to ``result``.
 
-    Raises Unspelt where a name stands twice in a term, or has two sizes.
+    Raises Unspelt where a term has a name twice, or a name has two sizes.
     """
     sizes: dict[str, int] = {}
     for tensor, term in zip(tensors, terms, strict=True):
@@ -250,7 +250,7 @@ def sum_of_products(
 def _summed(
     site: Site, x: fx.Node, have: list[str], remaining: set[str]
 ) -> tuple[fx.Node, list[str]]:
-    """``x`` summed over the letters that nobody wants any more."""
+    """Returns ``x`` summed over the letters that are no longer needed."""
     gone = [axis for axis, name in enumerate(have) if name not in remaining]
     if not gone:
         return x, have
@@ -270,8 +270,8 @@ def _multiply_and_sum(
     later: set[str],
     sizes: dict[str, int],
 ) -> tuple[fx.Node, list[str]]:
-    """Two tensors multiplied and summed over the letters that both have and nobody wants later:
-    one product of matrices ``[batch, rows, inner] @ [batch, inner, columns]``."""
+    """Multiplies two tensors and sums over the letters that both have and that are not needed
+    later, by one product of matrices ``[batch, rows, inner] @ [batch, inner, columns]``."""
     x, a = _summed(site, *first, later | set(second[1]))
     y, b = _summed(site, *second, later | set(first[1]))
     batch = [name for name in a if name in b and name in later]

@@ -1,8 +1,8 @@
-"""Write out changes of element type: those that operators make, and other floats made float32.
+"""Write out implicit changes of element type, and make all floats float32.
 
-NNAPI's operations give the type that they read. PyTorch's concatenation brings its tensors to one
-type, its reductions and softmax take a type to compute in, and ``any`` and ``all`` read numbers. A
-model that computes in float16, bfloat16 or float64 is made one that computes in float32.
+NNAPI's operations return the type that they read. PyTorch's concatenation promotes its tensors to
+one type, its reductions and softmax take a type to compute in, and ``any`` and ``all`` read
+numbers. A model that computes in float16, bfloat16 or float64 is changed to compute in float32.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from nnapi_prof.passes import Rule, Site, apply_rules
 aten = torch.ops.aten
 
 EXACT_FLOAT = 2**24
-"""Sums of truth values up to here are exact in float32."""
+"""Largest integer up to which float32 is exact, for sums of truth values."""
 
 
 def insert_type_promotion(graph: fx.Graph) -> int:
-    """Puts changes of element type in front of operators, and behind sums of truth values.
+    """Inserts changes of element type before operators, and after sums of truth values.
 
     Given:
         %c [4, 3]  = cat([%x [2, 3], %n int64[2, 3]], 0)
@@ -52,8 +52,8 @@ def insert_type_promotion(graph: fx.Graph) -> int:
         %s = _to_copy(sum(_to_copy(%m, dtype=torch.float32)), dtype=torch.int64)
         %f = dequantize_per_tensor(%image, 1.0, 0, 0, 255, torch.uint8)
 
-    The last for inputs of the model and what they are moved to: bytes as NNAPI has them. Returns
-    the nodes replaced.
+    The last one is for inputs of the model, also moved ones: bytes in NNAPI's quantised type.
+    Returns the number of nodes replaced.
     """
     return apply_rules(graph, _RULES)
 
@@ -73,8 +73,8 @@ def _cat(site: Site) -> fx.Node | None:
 
 
 def _computed_in(*others: str) -> Rule:
-    """Returns an operator whose argument ``dtype`` says what to compute in; ``others`` are its
-    arguments between the tensor and the type."""
+    """Returns the rule for an operator whose argument ``dtype`` is the type to compute in;
+    ``others`` are its arguments between the tensor and the type."""
 
     def rule(site: Site) -> fx.Node | None:
         source = site.input()
@@ -102,7 +102,7 @@ def _sum(*others: str) -> Rule:
 
 
 def _truth(site: Site) -> fx.Node | None:
-    """``any`` or ``all`` of numbers: of which are not 0."""
+    """Reduces by ``any`` or ``all`` of numbers whether they are not 0."""
     source = site.input()
     if type_of(source).dtype == "bool" or site.type.dtype != "bool":
         return None
@@ -122,7 +122,7 @@ def _count_nonzero(site: Site) -> fx.Node | None:
 
 
 def _bytes(site: Site) -> fx.Node | None:
-    """Floats of the model's bytes: scale 1, zero point 0."""
+    """Returns the model's bytes as floats: scale 1, zero point 0."""
     source = site.input()
     if site.type.dtype != "float32" or not _are_bytes(source):
         return None
@@ -130,7 +130,7 @@ def _bytes(site: Site) -> fx.Node | None:
 
 
 def _of_bytes(site: Site) -> fx.Node | None:
-    """Arithmetic of the model's bytes that gives floats."""
+    """Returns arithmetic on the model's bytes that gives floats."""
     bytes_ = [node for node in site.node.all_input_nodes if _are_bytes(node)]
     if site.type.dtype != "float32" or not bytes_:
         return None
@@ -148,7 +148,7 @@ def _are_bytes(node: fx.Node) -> bool:
 
 
 def _is_input(node: Any) -> bool:
-    """Returns whether a value is an input of the model, moved perhaps."""
+    """Returns whether a value is an input of the model, perhaps moved."""
     if not isinstance(node, fx.Node):
         return False
     return node.op == "placeholder" or (node.target in MOVES and _is_input(node.args[0]))
@@ -195,14 +195,13 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
 
 
 Types = Mapping[str, tuple[int, torch.dtype]]
-"""Element types that are replaced: c10's number of each, as TorchScript has it, and what replaces
-it."""
+"""Element type to replace -> its c10 number, which TorchScript uses, and its replacement."""
 HALVES: Types = {"float16": (5, torch.float32), "bfloat16": (15, torch.float32)}
 DOUBLES: Types = {"float64": (7, torch.float32), "complex128": (10, torch.complex64)}
 
 
 def widen_halves(graph: fx.Graph) -> int:
-    """Computes in float32 what is in float16 or bfloat16; inputs and outputs keep their types.
+    """Moves computation in float16 or bfloat16 to float32; inputs and outputs keep their types.
 
     Given:
         %c bfloat16[1, 4] = _to_copy(%x [1, 4], dtype=torch.bfloat16)
@@ -212,19 +211,19 @@ def widen_halves(graph: fx.Graph) -> int:
         %y [1, 8] = linear(%c, %w [8, 4])
         %o bfloat16[1, 8] = _to_copy(%y, dtype=torch.bfloat16)
 
-    Functions that stay TorchScript keep their types, too. Returns the number of nodes changed.
+    Functions that remain TorchScript also keep their types. Returns the number of nodes changed.
     """
     halves = _values_in(graph, HALVES)
     if not any(
         node.op == "call_function" and halves & set(node.all_input_nodes) for node in halves
     ):
-        return 0  # a cast there and back is meant to round
+        return 0  # a cast there and back is intended rounding
     return _replace_types(graph, HALVES)
 
 
 def is_in_doubles(graph: fx.Graph) -> bool:
-    """Returns whether inputs or arrays of constants are in float64. Where neither is, the model
-    casts a value of its own to float64, which is meant."""
+    """Returns whether inputs or arrays of constants are in float64. Otherwise the model casts one
+    of its own values to float64, which is intended."""
     return any(
         node.op == "placeholder" or (node.op == "get_attr" and constant_value(node).numel() > 1)
         for node in _values_in(graph, DOUBLES)
@@ -232,7 +231,7 @@ def is_in_doubles(graph: fx.Graph) -> bool:
 
 
 def narrow_doubles(graph: fx.Graph) -> int:
-    """Computes in float32 what is in float64, as :func:`widen_halves` does with halves."""
+    """Moves computation in float64 to float32, like :func:`widen_halves` for halves."""
     return _replace_types(graph, DOUBLES)
 
 
@@ -272,7 +271,7 @@ def _replace_types(graph: fx.Graph, types: Types) -> int:
 
 
 def _replace_arguments(node: fx.Node, target: OpOverload, types: Types) -> None:
-    """Has a call make the other type where it names one of ``types``."""
+    """Replaces the types that a call names."""
     by_type = {torch_dtype(name): instead for name, (_, instead) in types.items()}
     by_number = dict(types.values())
 
@@ -303,8 +302,7 @@ def _cast_behind(graph: fx.Graph, node: fx.Node, dtype: torch.dtype) -> None:
 def _cast_before(
     graph: fx.Graph, node: fx.Node, value: Any, before: dict[fx.Node, torch.dtype]
 ) -> Any:
-    """Casts an argument of a node back to the type that it had; ``before`` has those that are
-    another now."""
+    """Casts an argument of a node back to its original type, if ``before`` has one."""
     if value not in before and not _was_half(value, before):
         return value
     dtype = before[value] if value in before else _was_half(value, before)
@@ -313,7 +311,7 @@ def _cast_before(
 
 
 def _was_half(value: Any, before: dict[fx.Node, torch.dtype]) -> torch.dtype | None:
-    """Returns the type of an input, or of a function's result, that stands behind a cast now."""
+    """Returns the type of an input, or of a function's result, that now has a cast."""
     is_cast = isinstance(value, fx.Node) and value.target is aten._to_copy.default
     source = value.args[0] if is_cast else None
     return before.get(source) if isinstance(source, fx.Node) and value not in before else None

@@ -1,4 +1,4 @@
-"""Normal form of quantised graphs; :mod:`nnapi_prof.graph.quantisation` says what it looks like."""
+"""Bring quantised graphs to the normal form described in :mod:`nnapi_prof.graph.quantisation`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ _decomposed = torch.ops.quantized_decomposed
 
 
 def qdq_to_uint8(graph: fx.Graph) -> int:
-    """One overload of quantize and dequantize, numbers in place of constant tensors, and uint8 for
-    int8 between a quantize node and its readers.
+    """Gives quantize and dequantize one overload with constant numbers, and turns int8 to uint8.
 
     Given:
         %q = quantize_per_tensor.tensor(%x, %s, %z, -128, 127, torch.int8), %s and %z constants
@@ -47,8 +46,9 @@ def qdq_to_uint8(graph: fx.Graph) -> int:
         %q = quantize_per_tensor(%x, 0.05, 131, 0, 255, torch.uint8)
         %f = dequantize_per_tensor(%q, 0.05, 131, 0, 255, torch.uint8)
 
-    Both stand for the same numbers, and NNAPI has the unsigned type at every level, the signed one
-    from level 4 on. Returns the nodes replaced.
+    Both types represent the same numbers. int8 is converted between a quantize node and its
+    readers, because NNAPI has the unsigned type at every level, the signed one from level 4 on.
+    Returns the number of nodes replaced.
     """
     return apply_rules(graph, _RULES) + _unsigned(graph)
 
@@ -77,8 +77,7 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
 
 
 def canonicalize_qdq(graph: fx.Graph) -> int:
-    """Turns operators that round floats to the numbers of a scale into a quantize and a dequantize
-    node, and constant tensors that say scales into numbers.
+    """Replaces fake-quantize operators by quantize and dequantize, and constant scales by numbers.
 
     Given:
         %y = fake_quantize_per_tensor_affine(%x, 0.05, 3, -128, 127)
@@ -86,7 +85,7 @@ def canonicalize_qdq(graph: fx.Graph) -> int:
         %q = quantize_per_tensor(%x, 0.05, 3, -128, 127, torch.int8)
         %y = dequantize_per_tensor(%q, 0.05, 3, -128, 127, torch.int8)
 
-    Returns the nodes replaced.
+    Returns the number of nodes replaced.
     """
     return apply_rules(graph, _FAKE_RULES) + apply_rules(graph, _RULES)
 
@@ -140,7 +139,7 @@ def _unsigned(graph: fx.Graph) -> int:
 
 
 def _shifted(graph: fx.Graph, node: fx.Node, source: Any) -> fx.Node:
-    """Returns the same quantize or dequantize node for integers that are larger by 128."""
+    """Returns the same quantize or dequantize node for integers that are greater by 128."""
     args = bound_args(node)
     numbers = [args[name] + 128 for name in ("zero_point", "quant_min", "quant_max")]
     assert isinstance(node.target, torch._ops.OpOverload)
@@ -149,7 +148,7 @@ def _shifted(graph: fx.Graph, node: fx.Node, source: Any) -> fx.Node:
 
 
 def propagate_qdq(graph: fx.Graph) -> int:
-    """Moves of elements are carried out on integers, and conversions that undo each other go.
+    """Moves elements as integers where possible, and removes conversions that undo each other.
 
     Given:
         %f [1, 8, 2, 2] = dequantize_per_tensor(%q, 0.05, 128, 0, 255, torch.uint8)
@@ -158,9 +157,9 @@ def propagate_qdq(graph: fx.Graph) -> int:
     Result:
         %r [1, 32] = view(%q, [1, 32])
 
-    A dequantize node goes behind the moves that read it, a quantize node before the move that it
-    alone reads. The same for constants: permute(dequantize(%w)) becomes dequantize(permute(%w)).
-    Returns the nodes replaced.
+    A dequantize node moves after the moves that read it, a quantize node before the move that only
+    it reads. Constants are treated alike: permute(dequantize(%w)) becomes dequantize(permute(%w)).
+    Returns the number of nodes replaced.
     """
     changed = 0
     for node in [node for node in calls(graph) if node.target in MOVES]:
@@ -177,7 +176,7 @@ def propagate_qdq(graph: fx.Graph) -> int:
 
 
 def _move_before_dequantize(move: fx.Node) -> bool:
-    """``move(dequantize(q))`` becomes ``dequantize(move(q))``; all inputs of a cat must agree."""
+    """Turns ``move(dequantize(q))`` into ``dequantize(move(q))``; inputs of a cat must agree."""
     sources = [source for source in move.all_input_nodes if not is_constant(source)]
     if not sources or not all(map(is_dequantize, sources)):
         return False
@@ -196,7 +195,7 @@ def _move_before_dequantize(move: fx.Node) -> bool:
 
 
 def _move_behind_quantize(quantize: fx.Node) -> int:
-    """``quantize(move(x))`` becomes ``move(quantize(x))``, again and again."""
+    """Turns ``quantize(move(x))`` into ``move(quantize(x))``, repeatedly."""
     moved = 0
     while True:
         move = quantize.args[0]
@@ -252,7 +251,7 @@ def _move_weight(move: fx.Node) -> bool:
 
 
 def _moved_axis(move: fx.Node, axis: int) -> int | None:
-    """Returns the axis where a move puts an axis of its input; None where it does not stay one."""
+    """Returns the axis of a move's result for an axis of its input; None where it has none."""
     if move.target is aten.permute.default:
         dims = [d % len(type_of(move).shape) for d in bound_args(move)["dims"]]
         return dims.index(axis)
@@ -266,7 +265,7 @@ def _moved_axis(move: fx.Node, axis: int) -> int | None:
 
 
 def fold_dequantize(graph: fx.Graph) -> int:
-    """Quantised constants that no quantised operation reads become float ones.
+    """Replaces quantised constants that no quantised operation reads by float ones.
 
     Given:
         %w [5, 8] = dequantize_per_tensor(%i [5, 8] int8 constant, 0.01, 0, -128, 127, torch.int8)
@@ -274,7 +273,8 @@ def fold_dequantize(graph: fx.Graph) -> int:
     Result:
         %y [1, 5] = linear(%x, %w [5, 8] float32 constant, None)
 
-    Where one does, that constant is its own. Returns the constants folded.
+    A quantised operation that also reads the constant keeps it. Returns the number of constants
+    folded.
     """
     quantised_reads: set[tuple[fx.Node, fx.Node]] = set()
     for node in graph.find_nodes(op="call_function", target=QUANTIZE):
@@ -297,14 +297,14 @@ def fold_dequantize(graph: fx.Graph) -> int:
 
 
 def duplicate_dequantize(graph: fx.Graph) -> int:
-    """Every quantised operation gets dequantize nodes of its own, its constants' included.
+    """Gives every quantised operation its own dequantize nodes, including those of its constants.
 
     Given:
         %f = dequantize_per_tensor(%q, ...), read by two operations
     Result:
         %f read by one, %g = dequantize_per_tensor(%q, ...) by the other
 
-    Returns the nodes added.
+    Returns the number of nodes added.
     """
     added = 0
     for node in graph.find_nodes(op="call_function", target=QUANTIZE):

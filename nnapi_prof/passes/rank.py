@@ -1,7 +1,7 @@
-"""Bring ranks above 4, which NNAPI mostly lacks, down to 4 where only spelling made them high.
+"""Reduce ranks above 4, which NNAPI mostly lacks, to 4 where only the spelling made them high.
 
-Dimensions that an operation treats alike are merged: what is neither normalised, reduced, padded
-nor multiplied by matrices is dimensions side by side, and such are one.
+Dimensions that an operation treats alike are merged: neighbours that are not normalised, reduced,
+padded or multiplied by matrices become one dimension.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 
 def reshape(site: Site, source: fx.Node, shape: Sequence[int]) -> fx.Node:
-    """``reshape``, which unlike ``view`` eager PyTorch does on permuted memory too."""
+    """Returns a ``reshape``. Unlike ``view``, eager PyTorch runs it on permuted memory too."""
     if is_constant(source):
         value = site.graph.owning_module.get_buffer(str(source.target))  # type: ignore[union-attr]
         return site.add_constant(value.reshape(list(shape)), str(source.target))
@@ -32,12 +32,12 @@ def reshape(site: Site, source: fx.Node, shape: Sequence[int]) -> fx.Node:
 
 
 def three(shape: Sequence[int], dim: int) -> list[int]:
-    """``shape`` as what is before, at and after ``dim``."""
+    """Returns ``shape`` as three sizes: before ``dim``, of ``dim``, and after it."""
     return [math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])]
 
 
 def merged(marks: Sequence[object]) -> list[list[int]]:
-    """Dimensions in order, neighbours of one mark together; those marked None are left out."""
+    """Returns the dimensions in order, neighbours of one mark merged, without those marked None."""
     groups: list[list[int]] = []
     last: object = None
     for dim, mark in enumerate(marks):
@@ -61,20 +61,20 @@ def _is_high(shape: Sequence[int]) -> bool:
 
 
 def _non_negative_dims(dims: int | Sequence[int] | None, rank: int) -> list[int]:
-    """Dimensions as non-negative numbers; None and an empty list are all of them."""
+    """Returns dimensions as non-negative numbers; None and an empty list mean all of them."""
     if isinstance(dims, int):
         return [dims % rank]
     return [dim % rank for dim in dims] if dims else list(range(rank))
 
 
 def _with_dims(site: Site, source: fx.Node, dims: int | list[int], shape: Sequence[int]) -> fx.Node:
-    """Returns the site's call of another source along other dimensions, as ``shape``."""
+    """Returns the site's call of another source along other dimensions, reshaped to ``shape``."""
     first = next(iter(site.args))
     return reshape(site, site.call_with({first: source, "dim": dims}), shape)
 
 
 def _along_one(site: Site) -> fx.Node | None:
-    """Returns an operation along one dimension: those before and those after it are one each."""
+    """Merges the dimensions before and those after the one that an operation works along."""
     shape = type_of(site.input()).shape
     if not _is_high(shape) or not isinstance(site.args["dim"], int):
         return None
@@ -83,7 +83,7 @@ def _along_one(site: Site) -> fx.Node | None:
 
 
 def _reduction(site: Site) -> fx.Node | None:
-    """Merges neighbouring axes that are reduced, and neighbouring ones that are not."""
+    """Merges neighbouring axes that are reduced, and neighbouring axes that are not."""
     shape = type_of(site.input()).shape
     if not _is_high(shape):
         return None
@@ -100,7 +100,7 @@ def _reduction(site: Site) -> fx.Node | None:
 def _reduced_in_turn(
     site: Site, groups: Sequence[Sequence[int]], dims: Collection[int]
 ) -> fx.Node | None:
-    """One merged dimension after the other, where that gives the same."""
+    """Reduces one merged dimension after the other, if that gives the same result."""
     target = site.node.target
     if target not in _IN_TURN:
         return None
@@ -114,7 +114,7 @@ def _reduced_in_turn(
 
 
 def _groups(shape: Sequence[int], dims: Collection[int]) -> list[list[int]]:
-    """Dimensions merged by whether ``dims`` has them; others of size 1 are left out."""
+    """Returns dimensions merged by whether ``dims`` has them, without others of size 1."""
     return merged(
         [None if size == 1 and dim not in dims else dim in dims for dim, size in enumerate(shape)]
     )
@@ -123,7 +123,7 @@ def _groups(shape: Sequence[int], dims: Collection[int]) -> list[list[int]]:
 def _one_by_one(
     site: Site, steps: Sequence[tuple[int, int]], step: Callable[[fx.Node, int], fx.Node]
 ) -> fx.Node | None:
-    """``step`` on the middle of three dimensions, for each (dimension, amount)."""
+    """Applies ``step`` to the middle of three dimensions, for each (dimension, amount)."""
     value, shape = site.input(), list(type_of(site.input()).shape)
     for dim, amount in steps:
         done = step(reshape(site, value, three(shape, dim)), amount)
@@ -171,7 +171,7 @@ def _pad(site: Site) -> fx.Node | None:
     if not _is_high(shape):
         return None
     pairs = [(0, 0)] * rank
-    for i in range(len(pad) // 2):  # pairs count from the last dimension
+    for i in range(len(pad) // 2):  # pairs begin at the last dimension
         pairs[rank - 1 - i] = (pad[2 * i], pad[2 * i + 1])
     marks: list[object] = [
         (None if size == 1 else -1) if pair == (0, 0) else dim
@@ -231,15 +231,15 @@ ALONG: dict[torch._ops.OpOverload, Rule] = {
 }
 
 
-# Operations whose first dimensions are a batch: those are one dimension or two
+# Operations whose first dimensions are a batch, which becomes one dimension or two
 
 
 MAX_BATCHES = MAX_RANK - 2
-"""Dimensions that a batch of matrices may have."""
+"""Most dimensions of a batch of matrices."""
 
 
 def _last_dims(site: Site, name: str, n_last: int) -> fx.Node | None:
-    """Returns the site's call with all but the last dimensions of an argument as one."""
+    """Returns the site's call with all except the last dimensions of an argument merged."""
     source = site.input(name)
     shape = type_of(source).shape
     if len(shape) <= MAX_RANK or n_last >= MAX_RANK:
@@ -250,7 +250,7 @@ def _last_dims(site: Site, name: str, n_last: int) -> fx.Node | None:
 
 
 def _called_with(site: Site, changed: dict[str, fx.Node]) -> fx.Node:
-    """Returns the site's call with other arguments, in the shape that the site's has."""
+    """Returns the site's call with other arguments, reshaped to the site's shape."""
     return reshape(site, site.call_with(changed), site.type.shape)
 
 
@@ -263,7 +263,7 @@ def _norm_of_last(site: Site) -> fx.Node | None:
 
 
 def _norm_of_channels(site: Site) -> fx.Node | None:
-    """Norms, slopes for each channel: what follows the channels are two dimensions."""
+    """Merges the dimensions after the channels, of norms and slopes for each channel, to two."""
     name = "input" if "input" in site.args else "self"
     shape = type_of(site.input(name)).shape
     if len(shape) <= MAX_RANK:
@@ -273,7 +273,7 @@ def _norm_of_channels(site: Site) -> fx.Node | None:
 
 
 def _matrices(site: Site, names: Sequence[str]) -> fx.Node | None:
-    """Batches of matrices that broadcast alike in neighbouring dimensions are one dimension."""
+    """Merges neighbouring batch dimensions of matrices that broadcast alike."""
     tensors = {name: site.input(name) for name in names if site.args[name] is not None}
     shapes = {name: type_of(tensor).shape for name, tensor in tensors.items()}
     rank = max(map(len, shapes.values()))
@@ -307,7 +307,7 @@ def _matrices(site: Site, names: Sequence[str]) -> fx.Node | None:
 def _expand_matrices(
     site: Site, tensor: fx.Node, sizes: list[int], whole: list[int], matrix: Sequence[int]
 ) -> fx.Node:
-    """Returns a batch of matrices with the sizes of the ``whole`` one, each matrix as a row."""
+    """Returns a batch of matrices expanded to the sizes ``whole``, each matrix as a row."""
     row = math.prod(matrix)
     batch = reshape(site, tensor, [*sizes, row])
     return batch if sizes == whole else site.call(aten.expand.default, batch, [*whole, row])
@@ -323,7 +323,7 @@ def _matmul(site: Site) -> fx.Node | None:
 
 
 def _attention(site: Site) -> fx.Node | None:
-    if site.args["enable_gqa"]:  # heads that share keys are no broadcasting
+    if site.args["enable_gqa"]:  # heads that share keys do not broadcast
         return None
     return _matrices(site, ("query", "key", "value", "attn_mask"))
 
@@ -339,15 +339,15 @@ BATCHED: dict[torch._ops.OpOverload, Rule] = {
     aten.matmul.default: _matmul,
     aten.scaled_dot_product_attention.default: _attention,
 }
-"""Operators of one value."""
+"""Rules for operators of one value."""
 
 
 MAX_STEPS = 4
-"""Transpositions of rank 4 that may stand for one of a higher rank."""
+"""Most transpositions of rank 4 that replace one of a higher rank."""
 
 
 def decompose_high_rank(graph: fx.Graph) -> int:
-    """Takes apart what is spelt in more than four dimensions.
+    """Rewrites operations on more than four dimensions.
 
     Given:
         %v [1, 2, 4, 2, 4, 8] = view(%x [1, 8, 8, 8], ...)
@@ -358,15 +358,14 @@ def decompose_high_rank(graph: fx.Graph) -> int:
         %p [2, 2, 4, 32] = permute(%v, [0, 2, 1, 3])
         %w [4, 4, 4, 8]  = reshape(%p, ...)
 
-    Channel shuffles, pixel shuffles and their inverses that are spelt so become the operators.
-    Dimensions that stay side by side are one, and so are those of a batch, and those along which
-    nothing is reduced, padded or taken (ranks_along, ranks_batched); a slice stands before the
-    permutation it reads; a permutation that needs more dimensions still is up to four of rank 4,
-    one after the other.
-    Returns the nodes replaced.
+    Channel shuffles, pixel shuffles and their inverses become these operators. Merged are
+    dimensions that stay neighbours, batch dimensions, and those along which nothing is reduced,
+    padded or taken. A slice moves before the permutation that it reads. A permutation that still
+    needs more dimensions becomes up to four of rank 4, one after the other.
+    Returns the number of nodes replaced.
     """
     changed = apply_rules(graph, dict.fromkeys(_RESHAPES, _shuffle))
-    erase_unused(graph)  # a permutation that only slices read must be gone before its own turn
+    erase_unused(graph)  # permutations that only slices read must be gone before their own turn
     changed += apply_rules(graph, {aten.slice.Tensor: _slice})
     erase_unused(graph)
     high = {
@@ -387,7 +386,7 @@ def decompose_high_rank(graph: fx.Graph) -> int:
 
 
 def _join_reshapes(graph: fx.Graph) -> None:
-    """Lets a reshape of reshapes read what the first one reads, or stand for it."""
+    """Makes a reshape of reshapes read the first one's input, or replaces it by that."""
     for node in calls(graph):
         if node.target not in _RESHAPES:
             continue
@@ -402,7 +401,7 @@ def _join_reshapes(graph: fx.Graph) -> None:
 
 
 def _shuffle(site: Site) -> fx.Node | None:
-    """Returns the operator that view, permute and view spell, where it is one of the shuffles."""
+    """Returns the operator that view, permute and view spell, if it is a shuffle."""
     permute = site.input()
     view: Any = permute.args[0] if permute.target is aten.permute.default else None
     if not isinstance(view, fx.Node) or view.target not in _RESHAPES:
@@ -439,8 +438,8 @@ def _slice(site: Site) -> fx.Node | None:
 
 
 def _cut(site: Site, source: fx.Node, dim: int, bounds: Sequence[int]) -> fx.Node:
-    """Returns a slice of a value of high rank: before the permutation that makes it, or of a
-    reshape that leaves three dimensions."""
+    """Slices a value of high rank: before the permutation that makes it, or in a reshape to three
+    dimensions."""
     if source.target is aten.permute.default:
         inner: Any = source.args[0]
         order: Any = source.args[1]
@@ -462,7 +461,7 @@ def _cat(site: Site) -> fx.Node | None:
 
 
 def _pointwise(site: Site) -> fx.Node | None:
-    """Dimensions along which all tensors broadcast alike are one."""
+    """Merges dimensions along which all tensors broadcast alike."""
     if not makes_tensor(site.node) or len(site.type.shape) <= MAX_RANK:
         return None
     result = site.type.shape
@@ -514,13 +513,13 @@ def _permute(site: Site) -> fx.Node | None:
 
 
 def _ranks(order: Sequence[int]) -> list[int]:
-    """Returns the permutation of 0..n-1 that orders as ``order`` does."""
+    """Returns the permutation of 0..n-1 in the order of ``order``."""
     places = {dim: i for i, dim in enumerate(sorted(order))}
     return [places[dim] for dim in order]
 
 
 def _merged(sizes: Sequence[int], order: Sequence[int]) -> tuple[list[int], tuple[int, ...]]:
-    """Sizes and permutation with dimensions that stay neighbours made one."""
+    """Returns sizes and permutation with dimensions that stay neighbours merged."""
     heads = [d for i, d in enumerate(order) if i == 0 or order[i - 1] != d - 1]
     ends = [*sorted(heads)[1:], len(sizes)]
     merged = [math.prod(sizes[a:b]) for a, b in zip(sorted(heads), ends, strict=True)]
@@ -529,8 +528,8 @@ def _merged(sizes: Sequence[int], order: Sequence[int]) -> tuple[list[int], tupl
 
 @cache
 def _steps(order: tuple[int, ...]) -> tuple[tuple[int, int, int], ...] | None:
-    """Returns the fewest swaps of neighbouring blocks [a:b] and [b:c] that permute as ``order``
-    says; None where more than MAX_STEPS are needed."""
+    """Returns the fewest swaps of neighbouring blocks [a:b] and [b:c] that result in ``order``;
+    None for more than MAX_STEPS."""
     start = tuple(range(len(order)))
     if len(order) > 7:
         return None  # too many orders to try
@@ -563,4 +562,4 @@ _POINTWISE = (
     DEQUANTIZE,
     QUANTIZE,
 )
-"""Pointwise, but not tagged so."""
+"""Operators that are pointwise but not tagged so."""

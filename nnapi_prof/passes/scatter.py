@@ -1,9 +1,8 @@
-"""Decompose scatters: values put into, or taken from, places, as choices among elements.
+"""Decompose scatters, which put values into places or take them, into choices of elements.
 
-What NNAPI has is GATHER, EQUAL and SELECT. Where the places are constants, a value with others in
-some of its places is a choice of elements from both, side by side. Where the model computes the
-places (a cache that is written at a position, a router's weights), each is compared with all that
-is written to.
+NNAPI has GATHER, EQUAL and SELECT. If the places are constants, the result is a choice of elements
+from the value and the new ones, concatenated. If the model computes the places (a cache written at
+a position, a router's weights), each is compared with every place that can be written.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from nnapi_prof.passes import Rule, Site, apply_rules
 aten = torch.ops.aten
 
 MAX_COMPARED = 2**20
-"""Comparisons of places with indices, at most: they are made anew in every run."""
+"""Most comparisons of places with indices, because they are repeated in every run."""
 _INTEGERS = ("int64", "int32")
 
 
 class _Written(NamedTuple):
-    """The writes to places: ``mask`` where one is written to, ``rows`` by which index; None where
-    there is one index only."""
+    """Writes to places: ``mask`` is whether a place is written, ``rows`` the index that writes it;
+    None if there is only one."""
 
     mask: fx.Node
     rows: fx.Node | None
 
 
 def _hits(site: Site, index: fx.Node, size: int, wraps: bool = False) -> fx.Node | None:
-    """``[..., size, n]``: whether a place is index i of ``[..., n]``, with ``wraps`` also counted
-    from the end; None where that is too much to compare."""
+    """Returns ``[..., size, n]``: whether a place is index i of ``[..., n]``; ``wraps`` also counts
+    from the end. Returns None where there are too many to compare."""
     type_ = type_of(index)
     *others, n = type_.shape
     if type_.dtype not in _INTEGERS or not 0 < type_.n_elements * size <= MAX_COMPARED:
@@ -50,7 +49,7 @@ def _hits(site: Site, index: fx.Node, size: int, wraps: bool = False) -> fx.Node
 
 
 def _written(site: Site, hits: fx.Node) -> _Written:
-    """Finds the writes; of several indices of one place the last counts, as on PyTorch's CPU."""
+    """Returns the writes. The last of several indices of one place counts, as on PyTorch's CPU."""
     *others, size, n = type_of(hits).shape
     if n == 1:
         return _Written(site.reshape(hits, [*others, size]), None)
@@ -63,14 +62,14 @@ def _written(site: Site, hits: fx.Node) -> _Written:
 
 
 def _along(site: Site, mask: fx.Node, dim: int) -> fx.Node:
-    """Returns a vector that broadcasts against ``self`` along one dimension."""
+    """Returns a vector reshaped to broadcast against ``self`` along one dimension."""
     return site.reshape(mask, [-1 if axis == dim else 1 for axis in range(len(site.type.shape))])
 
 
 def _rows_written(
     site: Site, index: fx.Node, values: fx.Node, dim: int, wraps: bool
 ) -> fx.Node | None:
-    """``self`` with row i of ``values`` at ``index[i]`` along ``dim``."""
+    """Returns ``self`` with row i of ``values`` at ``index[i]`` along ``dim``."""
     hits = _hits(site, index, site.type.shape[dim], wraps)
     if hits is None or type_of(values).dtype != site.type.dtype:
         return None
@@ -83,8 +82,8 @@ def _rows_written(
 def _rows_added(
     site: Site, index: fx.Node, values: fx.Node, dim: int, wraps: bool, alpha: float = 1.0
 ) -> fx.Node | None:
-    """``self`` with row i of ``values`` added at ``index[i]``: a product with the hits, so that
-    values must be finite, for 0 times infinity is no number."""
+    """Returns ``self`` with row i of ``values`` added at ``index[i]``. This is a product with the
+    hits, so values must be finite: 0 times infinity is NaN."""
     if site.type.dtype != "float32" or type_of(values).dtype != "float32":
         return None
     hits = _hits(site, index, site.type.shape[dim], wraps)
@@ -132,7 +131,7 @@ def _fill_at_computed(site: Site) -> fx.Node | None:
 
 
 def _put_at_computed(site: Site) -> fx.Node | None:
-    """``x[:, i] = values`` with one computed index of integers, a vector or a number."""
+    """Writes out ``x[:, i] = values`` with one computed index of integers, a vector or a number."""
     shape, indices = list(site.type.shape), list(site.args["indices"])
     stated = [axis for axis, index in enumerate(indices) if index is not None]
     if len(stated) != 1 or len(type_of(indices[stated[0]]).shape) > 1:
@@ -150,7 +149,8 @@ def _put_at_computed(site: Site) -> fx.Node | None:
 
 
 def _scatter_at_computed(site: Site) -> fx.Node | None:
-    """``x[i][index[i, j]] = src[i, j]`` along dim 1, where the index is as large as x beside it."""
+    """Writes out ``x[i][index[i, j]] = src[i, j]`` along dim 1, with an index of x's other
+    sizes."""
     dim, index, shape = _dim(site), site.input("index"), site.type.shape
     if dim is None or site.args.get("reduce") is not None:
         return None
@@ -196,7 +196,7 @@ def _scatter_at_computed(site: Site) -> fx.Node | None:
 
 
 def _dim(site: Site) -> int | None:
-    """Returns the dimension that is indexed; None of a number."""
+    """Returns the dimension that is indexed; None for a number."""
     rank = len(site.type.shape)
     return positive_dim(site.args["dim"], rank) if rank else None
 
@@ -218,7 +218,7 @@ COMPUTED_RULES: dict[torch._ops.OpOverload, Rule] = {
 
 
 MAX_MATRIX = 2**22
-"""Elements of the matrix that adds values to places, at most."""
+"""Most elements of the matrix that adds values to places."""
 
 
 def decompose_scatter(graph: fx.Graph) -> int:
@@ -240,13 +240,14 @@ def decompose_scatter(graph: fx.Graph) -> int:
     Result:
         %c = where(eq(%p, [[0], [1], [2]]), %w, %y)
 
-    Returns the nodes replaced.
+    Returns the number of nodes replaced.
     """
     return apply_rules(graph, _RULES) + apply_rules(graph, COMPUTED_RULES)
 
 
 def _chosen(site: Site, source: fx.Node, values: fx.Node, dim: int, places: Tensor) -> fx.Node:
-    """``source`` with row i of ``values`` at ``places[i]`` along ``dim``; the last of several."""
+    """Returns ``source`` with row i of ``values`` at ``places[i]`` along ``dim``; the last
+    counts."""
     size = type_of(source).shape[dim]
     index = torch.arange(size)
     for row, place in enumerate(places.tolist()):
@@ -260,7 +261,7 @@ def _flat(site: Site, node: fx.Node) -> fx.Node:
 
 
 def _full_tensor(site: Site, value: Any, shape: Sequence[int]) -> fx.Node:
-    """Returns a number or tensor as large as ``shape``, of the node's element type."""
+    """Returns a number or tensor expanded to ``shape``, in the node's element type."""
     if not isinstance(value, fx.Node):
         filled = torch.full(list(shape), value, dtype=torch_dtype(site.type.dtype))
         return site.add_constant(filled, "values")
@@ -268,7 +269,7 @@ def _full_tensor(site: Site, value: Any, shape: Sequence[int]) -> fx.Node:
 
 
 def _slice_scatter(site: Site) -> fx.Node | None:
-    """``x[start:end:step] = src`` with a step; without one see canonicalize_movement."""
+    """Writes out ``x[start:end:step] = src`` with steps; canonicalize_movement does it without."""
     arg = site.args
     dim = positive_dim(arg["dim"], len(site.type.shape))
     start, end, step = slice(arg["start"], arg["end"], arg["step"]).indices(site.type.shape[dim])
@@ -307,7 +308,7 @@ def _index_fill(site: Site) -> fx.Node | None:
 
 
 def _index_add(site: Site) -> fx.Node | None:
-    """``x + alpha * M @ source`` with the matrix ``M[size, n]`` of which row goes where."""
+    """Writes out ``x + alpha * M @ source`` with a matrix ``M[size, n]`` of the rows' places."""
     places, shape = _indices(site, "index"), site.type.shape
     if places is None or not shape or site.type.dtype != "float32":
         return None
@@ -326,7 +327,7 @@ def _index_add(site: Site) -> fx.Node | None:
 
 
 def _index_put(site: Site) -> fx.Node | None:
-    """``x[i, :, j] = values`` with constant indices."""
+    """Writes out ``x[i, :, j] = values`` with constant indices."""
     indices, shape = list(site.args["indices"]), site.type.shape
     if not all(index is None or is_constant(index) for index in indices):
         return None
@@ -344,7 +345,7 @@ def _index_put(site: Site) -> fx.Node | None:
 
 
 def _scatter(site: Site) -> fx.Node | None:
-    """``x[i][index[i, j]] = src[i, j]`` along dim 1, with a constant index."""
+    """Writes out ``x[i][index[i, j]] = src[i, j]`` along dim 1, with a constant index."""
     index = _indices(site, "index")
     if index is None or site.args.get("reduce") is not None:
         return None
@@ -364,7 +365,7 @@ def _scatter(site: Site) -> fx.Node | None:
 
 
 def _scatter_flat(site: Site, values: fx.Node, places: Tensor, adds: bool) -> fx.Node | None:
-    """``values`` at ``places`` of the flattened ``self``; with ``adds`` added to what is there."""
+    """Returns ``self`` with ``values`` put at flat ``places``, or added there with ``adds``."""
     source, size, count = site.input(), site.type.n_elements, places.numel()
     if type_of(values).dtype != site.type.dtype:
         return None
@@ -382,7 +383,7 @@ def _scatter_flat(site: Site, values: fx.Node, places: Tensor, adds: bool) -> fx
 
 
 def _taken(site: Site, places: Tensor) -> fx.Node:
-    """Elements of the flattened ``self``."""
+    """Returns the elements ``places`` of the flattened ``self``."""
     index = site.add_constant(places.reshape(-1), "elements")
     flat = site.call(aten.index_select.default, _flat(site, site.input()), 0, index)
     return site.reshape(flat, list(site.type.shape))
@@ -422,7 +423,7 @@ def _one_hot(site: Site) -> fx.Node | None:
 
 
 def _bucketize(site: Site) -> fx.Node | None:
-    """Returns how many of few constant boundaries lie below: their comparisons, summed."""
+    """Counts the few constant boundaries below each element, by a sum of comparisons."""
     sorted_by_name = "sorted_sequence" in site.args
     bounds = site.constant("sorted_sequence" if sorted_by_name else "boundaries")
     right = bool(site.args["right"]) or site.args.get("side") == "right"
@@ -471,7 +472,7 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
 
 
 def _unfold(site: Site) -> fx.Node | None:
-    """``x.unfold(dim, size, step)``: the windows by their indices, their elements last."""
+    """Writes out ``x.unfold(dim, size, step)``: windows by their indices, elements last."""
     shape = type_of(site.input()).shape
     if not shape:
         return None
@@ -487,8 +488,8 @@ def _unfold(site: Site) -> fx.Node | None:
 
 
 def _im2col(site: Site) -> fx.Node | None:
-    """Returns the patches of an image: a depthwise convolution with one kernel for each pixel of a
-    patch, 1 there and 0 elsewhere. (An infinity makes NaN of the zeros in its window.)"""
+    """Writes out the patches of an image as a depthwise convolution with a kernel for each pixel of
+    a patch, 1 there and 0 elsewhere. (An infinity turns the zeros in its window into NaN.)"""
     if len(type_of(site.input()).shape) != 4:
         return None
     channels = type_of(site.input()).shape[1]
@@ -501,7 +502,7 @@ def _im2col(site: Site) -> fx.Node | None:
 
 
 def _col2im(site: Site) -> fx.Node | None:
-    """Patches added up to an image: the transpose of the above."""
+    """Writes out the sum of patches to an image, the transpose of im2col."""
     arg, shape = site.args, site.type.shape
     if len(shape) != 4:
         return None
@@ -521,7 +522,7 @@ def _col2im(site: Site) -> fx.Node | None:
 
 
 def _unit_kernels(site: Site, channels: int) -> fx.Node:
-    """``[C * kh * kw, 1, kh, kw]``: for each channel the kernels with a single 1."""
+    """Returns ``[C * kh * kw, 1, kh, kw]``: for each channel the kernels with a single 1."""
     height, width = site.args["kernel_size"]
     units = torch.eye(height * width).reshape(-1, 1, height, width)
     return site.add_constant(units.repeat(channels, 1, 1, 1), "patch_kernels")

@@ -1,4 +1,4 @@
-"""Removes what needs no computing: no-ops, what depends on no input, picks that choose nothing."""
+"""Remove computations without effect: no-ops, constant calls, and picks that choose nothing."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def drop_noops(graph: fx.Graph) -> int:
     Result:
         %r [1, 8] = relu(%a)
 
-    How a tensor lies in memory is no part of its value here: assign_dim_order decides that afresh.
-    A dropout that is training stays, and the front end refuses it. Returns the nodes dropped.
+    The layout in memory is not part of a value here: assign_dim_order decides it later. Dropout in
+    training mode stays; the front end refuses it. Returns the number of nodes dropped.
     """
     dropped = 0
     for node in calls(graph):
@@ -59,7 +59,7 @@ def drop_noops(graph: fx.Graph) -> int:
 
 
 def _is_noop(node: fx.Node) -> bool:
-    """Returns whether a node with the type of its first input gives that input back."""
+    """Returns whether a node with the type of its first input returns that input unchanged."""
     if node.target in _ALWAYS:
         return True
     if node.target in _IN_EVAL_MODE:
@@ -95,7 +95,7 @@ _ALWAYS = frozenset(
         aten.to.device,
         aten.to.other,
         aten.type_as.default,
-        # the same shape and type mean the same value for these:
+        # for these, the same shape and type mean the same value:
         aten.view.default,
         aten.expand.default,
         aten.slice.Tensor,
@@ -120,7 +120,7 @@ _OF_FLOATS = frozenset(
         aten.trunc.default,
     }
 )
-"""What changes no integer."""
+"""Operators that do not change integers."""
 _NEUTRAL = {aten.add.Tensor: 0, aten.sub.Tensor: 0, aten.mul.Tensor: 1, aten.div.Tensor: 1}
 
 
@@ -138,8 +138,8 @@ def fold_constants(graph: fx.Graph) -> int:
         %t [10, 8] constant
         %y [1, 10] = linear(%x, %t, None)
 
-    Returns the calls replaced. Random numbers and nodes that make several values are left alone,
-    and so are quantised constants behind their dequantize nodes (see fold_dequantize).
+    Returns the number of calls replaced. Random numbers and nodes that make several values are left
+    alone, and so are quantised constants behind their dequantize nodes (see fold_dequantize).
     """
     folded = 0
     for node in calls(graph):
@@ -151,7 +151,7 @@ def fold_constants(graph: fx.Graph) -> int:
             continue
         args = fx.node.map_arg(node.args, constant_value)
         kwargs = fx.node.map_arg(node.kwargs, constant_value)
-        # constants lie as the model has them, which need not be what a view wants
+        # the model's constants may have a layout that a view refuses
         is_view = node.target is torch.ops.aten.view.default
         target = torch.ops.aten.reshape.default if is_view else node.target
         with torch.no_grad():
@@ -166,14 +166,14 @@ def fold_constants(graph: fx.Graph) -> int:
 
 
 def share_constants(graph: fx.Graph) -> int:
-    """Lets all readers of equal constants read the first of them.
+    """Makes all readers of equal constants read the first of them.
 
     Given:
         %w1 [8, 8] constant, %w2 [8, 8] constant with the same bytes
     Result:
         %w1 read by everybody
 
-    Returns the get_attr nodes replaced.
+    Returns the number of get_attr nodes replaced.
     """
     first: dict[tuple[str, tuple[int, ...], str], fx.Node] = {}
     replaced = 0
@@ -189,19 +189,19 @@ def share_constants(graph: fx.Graph) -> int:
 
 
 def _digest(value: Tensor) -> str:
-    # A dimension of one element may have any stride in memory that counts as contiguous.
+    # A dimension of one element may have any stride and still count as contiguous.
     raw = value.detach().contiguous().as_strided((value.numel(),), (1,)).view(torch.uint8)
     return hashlib.sha256(raw.numpy().data).hexdigest()
 
 
-# Elements taken from constant places: those in order are a change of shape, equal ones constants.
+# Elements taken from constant places: all in order are a reshape, equal ones a constant.
 #
-# Attention masks are often made by index arithmetic (``mask[batch[:, None, None, None], keys]``)
-# that takes every element once, and tables of zeros are looked up at computed positions.
+# Index arithmetic for attention masks (``mask[batch[:, None, None, None], keys]``) often takes
+# every element once, and tables of zeros are often read at computed positions.
 
 
 MAX_PLACES = 2**22
-"""Elements whose places are compared, at most."""
+"""Most elements whose places are compared."""
 
 
 def simplify_constant_gather(graph: fx.Graph) -> int:
@@ -214,7 +214,7 @@ def simplify_constant_gather(graph: fx.Graph) -> int:
         %i = reshape(%m, [2, 1, 1, 3])
         %g = zeros constant [2, 5]
 
-    Returns the nodes replaced.
+    Returns the number of nodes replaced.
     """
     return apply_rules(graph, _RULES)
 
@@ -243,7 +243,7 @@ def _picked(site: Site) -> fx.Node | None:
 
 
 def _in_order(shape: tuple[int, ...], indices: list[fx.Node | None]) -> bool:
-    """Returns whether ``x[indices]`` takes every element of an x of ``shape`` in its place."""
+    """Returns whether ``x[indices]`` takes every element of an x of ``shape`` in order."""
     size = math.prod(shape)
     read: list[slice | Tensor] = [
         slice(None) if node is None else constant_value(node) for node in indices

@@ -1,4 +1,4 @@
-"""Layers of one and of three spatial dimensions as layers of images, which NNAPI has."""
+"""Rewrite layers of one and three spatial dimensions as layers of images, which NNAPI has."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def conv1d_to_conv2d(graph: fx.Graph) -> int:
         %r [1, 8, 1, 30] = relu(%c)
         %l [1, 8, 30]    = view(%r, ...)
 
-    Pointwise operations of what such views give stay between them, so that neighbouring layers
-    meet without views. Returns the nodes replaced.
+    Pointwise operations on the results stay between the views, so neighbouring layers need no views
+    between them. Returns the number of nodes replaced.
     """
     changed = apply_many_rules(graph, _MANY_RULES_1D) + apply_rules(graph, _RULES_1D)
     return changed + (_sink_views(graph) if changed else 0)
 
 
 def _raised(site: Site, node: fx.Node) -> fx.Node:
-    """``[N, C, L]`` (or ``[C, L]``) as ``[N, C, 1, L]``."""
+    """Returns ``[N, C, L]`` (or ``[C, L]``) as ``[N, C, 1, L]``."""
     *batch, channels, length = type_of(node).shape
     if not batch:
         batch = [1]
@@ -66,7 +66,7 @@ def _convolution_1d(site: Site) -> fx.Node | None:
 
 
 def _raised_weight(site: Site, weight: fx.Node) -> fx.Node:
-    """``[O, C, k]`` as ``[O, C, 1, k]``, a quantised one by a node (see propagate_qdq)."""
+    """Returns ``[O, C, k]`` as ``[O, C, 1, k]``; a quantised one by a node (see propagate_qdq)."""
     if is_constant(weight):
         return site.add_constant(constant_value(weight).unsqueeze(2), f"{weight.target}_image")
     outputs, channels, length = type_of(weight).shape
@@ -102,7 +102,7 @@ def _adaptive_avg_pool_1d(site: Site) -> fx.Node | None:
 
 
 def _upsample(target: torch._ops.OpOverload, source: str) -> Rule:
-    """Returns a ``.vec`` of images: sizes that both axes state, or scales that both have."""
+    """Returns the rule for a ``.vec`` of images, with sizes or scales for both axes."""
 
     def rule(site: Site) -> fx.Node | None:
         arg = site.args
@@ -123,7 +123,7 @@ def _upsample(target: torch._ops.OpOverload, source: str) -> Rule:
 
 
 def _sink_views(graph: fx.Graph) -> int:
-    """Moves pointwise operations in front of the views that make lines of images."""
+    """Moves pointwise operations before the views that turn images into lines."""
     moved = 0
     for node in calls(graph):
         tags = getattr(node.target, "tags", ())
@@ -145,7 +145,7 @@ def _sink_views(graph: fx.Graph) -> int:
         node.replace_all_uses_with(line)
         graph.erase_node(node)
         moved += 1
-    # A view back to the image that a view came from is nothing.
+    # A view back to the image that a view came from has no effect.
     for node in calls(graph):
         if node.target is not aten.reshape.default:
             continue
@@ -165,7 +165,7 @@ def _image_of(line: Any) -> fx.Node | None:
 
 
 _ROWS_ALIKE = frozenset({aten.batch_norm.default, aten.hardswish.default, aten.hardsigmoid.default})
-"""Not tagged pointwise, but the same on lines and on images of one row."""
+"""Operators that are not tagged pointwise, but equal on lines and on images of one row."""
 
 _RULES_1D: dict[torch._ops.OpOverload, Rule] = {
     aten.convolution.default: _convolution_1d,
@@ -184,7 +184,7 @@ _MANY_RULES_1D: dict[torch._ops.OpOverload, ManyRule] = {
 }
 
 
-# Three dimensions: layers of slices of the depth
+# Three dimensions: layers on slices of the depth
 
 
 def decompose_conv3d(graph: fx.Graph) -> int:
@@ -197,7 +197,7 @@ def decompose_conv3d(graph: fx.Graph) -> int:
         %p [4, 8, 6, 6] = convolution(%i, %w [8, 9, 3, 3], %b, ...)
         %c              = %p with its images as depths again
 
-    A pool goes over height and width first, then over the depth. Returns the nodes replaced.
+    A pool works on height and width first, then on the depth. Returns the number of nodes replaced.
     """
     return apply_many_rules(graph, _MANY_RULES_3D) + apply_rules(graph, _RULES_3D)
 
@@ -250,7 +250,7 @@ def _over_image(site: Site) -> tuple[fx.Node, tuple[int, ...]] | None:
 
 
 def _over_depth(site: Site, image: fx.Node, sizes: Sequence[int]) -> fx.Node:
-    """``[N, C, D, H' * W']``, an image whose rows are the depths."""
+    """Returns ``[N, C, D, H' * W']``, an image whose rows are the depths."""
     _, _, height, width = type_of(image).shape
     return site.reshape(image, [*sizes, height * width])
 
@@ -284,8 +284,8 @@ def _maxima(site: Site, shape: Sequence[int]) -> fx.Node | None:
 
 
 def _avg_pool_3d(site: Site) -> fx.Node | None:
-    """Sides that are averaged one after the other are what they are together: a window's share of
-    padding is a product of the sides' own."""
+    """Averages the axes one after the other, which gives the joint average, because a window's
+    share of padding is the product of the axes' own."""
     arg, volume = site.args, _over_image(site)
     if volume is None or arg["divisor_override"] is not None:
         return None

@@ -1,4 +1,4 @@
-"""Sums whose terms are better looked at one by one: over stacks, and compared with infinity."""
+"""Rewrite sums by their terms: sums over stacks, and sums compared with infinity."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nnapi_prof.passes import Rule, Site, apply_rules, erase_unused
 aten = torch.ops.aten
 
 MAX_PARTS = 8
-"""Images in a stack at most: beyond, one reduction is better than so many sums."""
+"""Most images in a stack; for more, one reduction is faster than as many sums."""
 
 
 def sum_of_stack_to_adds(graph: fx.Graph) -> int:
-    """Adds images instead of summing over their stack: they keep their dim order.
+    """Adds images instead of summing over their stack, so they keep their dim order.
 
     Given:
         %s [1, 2, 8, 4, 4] = cat([view(%a [1, 8, 4, 4], ...), view(%b, ...)], 1)
@@ -28,8 +28,8 @@ def sum_of_stack_to_adds(graph: fx.Graph) -> int:
     Result:
         %r [1, 8, 4, 4]    = add(%a, %b)
 
-    and the same for means, for channels that a view cuts into groups, and for products of stacks.
-    Returns the reductions replaced.
+    It does the same for means, for channels that a view splits into groups, and for products of
+    stacks. Returns the number of reductions replaced.
     """
     rules: dict[torch._ops.OpOverload, Rule] = {
         aten.sum.dim_IntList: _sum,
@@ -59,8 +59,8 @@ def _sum(site: Site) -> fx.Node | None:
 
 
 def _splitter(site: Site, stack: fx.Node, dim: int) -> Callable[[int], fx.Node] | None:
-    """Returns a function that gives the images of a stack of rank 5, by their place along ``dim``;
-    None where they are not there before the stack."""
+    """Returns a function from a position along ``dim`` to the image in a stack of rank 5; None
+    where the images do not exist before the stack."""
     shape = type_of(stack).shape
     image = [*shape[:dim], *shape[dim + 1 :]]
     if is_constant(stack):
@@ -96,7 +96,7 @@ def _product(site: Site, stack: fx.Node, dim: int) -> Callable[[int], fx.Node] |
 
 
 def _cuts(site: Site, stack: fx.Node, dim: int) -> Callable[[int], fx.Node]:
-    """Returns the images cut out of a stack that is there."""
+    """Returns a function that slices images from an existing stack."""
     shape = type_of(stack).shape
     image = [*shape[:dim], *shape[dim + 1 :]]
 
@@ -120,10 +120,10 @@ def _viewed(site: Site, node: fx.Node, shape: Sequence[int]) -> fx.Node:
 _VIEWS = (aten.view.default, aten.reshape.default)
 
 
-# Infinities: on phones NNAPI's sums are finite, so that the terms are asked instead.
+# Infinities: NNAPI's sums are finite on phones, so the terms are compared instead.
 #
-# An attention that was taken apart before it was saved asks its masked scores which rows are minus
-# infinity throughout. A mask has that from a constant, an input or a choice: there it can be asked.
+# Attention that was decomposed before it was saved looks for rows of masked scores that are all
+# minus infinity. They come from a constant, an input or a choice, which can be compared.
 
 
 ARITHMETIC = frozenset(
@@ -133,7 +133,7 @@ ARITHMETIC = frozenset(
         *(aten.addmm.default, aten.linear.default, aten.convolution.default),
     }
 )
-"""Operators whose results, on phones, are finite."""
+"""Operators whose results are finite on phones."""
 _ELEMENTS_OF_FIRST = frozenset(
     {
         *(aten.view.default, aten.reshape.default, aten._unsafe_view.default),
@@ -141,7 +141,7 @@ _ELEMENTS_OF_FIRST = frozenset(
         *(aten.unsqueeze.default, aten.squeeze.dim, aten.slice.Tensor, aten.select.int),
     }
 )
-"""Operators that give elements of their first argument."""
+"""Operators whose results are elements of their first argument."""
 
 
 def check_terms_for_infinity(graph: fx.Graph) -> int:
@@ -155,7 +155,7 @@ def check_terms_for_infinity(graph: fx.Graph) -> int:
         %e [4, 4] = eq(%mask, -inf)
         %h [2, 4, 4] = logical_or(%e, false [2, 1, 1])
 
-    Terms that arithmetic makes are left out. Returns the number of comparisons changed.
+    Terms that are results of arithmetic are left out. Returns the number of comparisons changed.
     """
     return apply_rules(graph, _INFINITY_RULES)
 
@@ -188,7 +188,7 @@ def _is_sum(node: fx.Node) -> bool:
 
 
 def _terms(node: fx.Node) -> Iterator[fx.Node]:
-    """Returns the tensors that a sum adds up, sums among them taken apart."""
+    """Yields the terms of a sum, including those of sums among them."""
     for name in ("self", "other"):
         term = bound_args(node)[name]
         if isinstance(term, fx.Node):

@@ -1,6 +1,5 @@
-"""Quantisation that NNAPI has no type for: scales that are computed when the model runs, integers
-of more than 8 bits, and integers that keep to a part of their type.
-"""
+"""Rewrite quantisation without an NNAPI type: computed scales, integers of more than 8 bits, and
+integers limited to a part of their type."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ Number = fx.Node | float
 
 
 def decompose_dynamic_quant(graph: fx.Graph) -> int:
-    """Turns quantisation to scales that depend on the input, or to more than 8 bits, and back into
-    arithmetic on floats.
+    """Replaces quantisation with computed scales, or to more than 8 bits, by arithmetic on floats.
 
     Given:
         %s, %z = choose_qparams(%x, -128, 127, eps, torch.int8)
@@ -52,8 +50,8 @@ def decompose_dynamic_quant(graph: fx.Graph) -> int:
         %q = clamp(round(%x * (1 / %s)) + %z, -128, 127)
         %f = (%q - %z) * %s
 
-    These are PyTorch's own formulas, all in float32. Integers that anything but a dequantize node
-    reads are left alone. Returns the pairs replaced.
+    These are PyTorch's own formulas, all in float32. Integers that other nodes than dequantize read
+    are left alone. Returns the number of pairs replaced.
     """
     chosen: dict[fx.Node, tuple[Number, Number]] = {}
     replaced = 0
@@ -86,7 +84,7 @@ def decompose_dynamic_quant(graph: fx.Graph) -> int:
 
 
 def _stated_arguments(node: fx.Node) -> list[Any]:
-    """Scale, zero point, limits and type of a quantize or dequantize node."""
+    """Returns scale, zero point, limits and type of a quantize or dequantize node."""
     args = bound_args(node)
     scale, zero_point = (args.get(name, args.get(f"{name}s")) for name in ("scale", "zero_point"))
     return [scale, zero_point, args["quant_min"], args["quant_max"], args["dtype"]]
@@ -119,7 +117,7 @@ def _plus(site: Site, steps: fx.Node, zero_point: Number) -> fx.Node:
 
 
 def _extremes(site: Site, dims: list[int]) -> tuple[fx.Node, fx.Node]:
-    """Returns the least element or 0, and the largest or 0, over some dimensions."""
+    """Returns the smallest element or 0, and the largest or 0, over some dimensions."""
     x = site.input("input")
     least = site.call(aten.amin.default, x, dims, True)
     most = site.call(aten.amax.default, x, dims, True)
@@ -177,14 +175,14 @@ _CHOICES: dict[Any, Callable[[Site], tuple[Number, Number]]] = {
     _decomposed.choose_qparams_per_token.default: _token_symmetric,
     _decomposed.choose_qparams_per_token_asymmetric.default: _token_affine,
 }
-"""What computes a scale and a zero point -> the same in floats."""
+"""Operator that computes a scale and a zero point -> its formula in floats."""
 
 
-# Values that keep to a part of their type's integers
+# Values limited to a part of their type's integers
 
 
 class _QuantParams(NamedTuple):
-    """The numbers of a quantize or dequantize node."""
+    """Arguments of a quantize or dequantize node."""
 
     scale: float
     zero_point: int
@@ -194,7 +192,7 @@ class _QuantParams(NamedTuple):
 
     @property
     def whole(self) -> tuple[int, int] | None:
-        """The range of the integer type, where it has those from low to high and others."""
+        """Range of the integer type; None if it is not wider than low to high."""
         limits = RANGES.get(str(self.dtype).removeprefix("torch."))
         if limits is None or (self.low, self.high) == limits:
             return None
@@ -205,7 +203,7 @@ class _QuantParams(NamedTuple):
 
 
 def widen_quant_ranges(graph: fx.Graph) -> int:
-    """Integers that keep to a part of their type get an operation that keeps them there.
+    """Widens quantisation to a part of a type to its whole range, with a clamp to that part.
 
     Given:
         %q [1, 8] = quantize_per_tensor(%x, 0.1, 0, 0, 127, torch.uint8)
@@ -217,8 +215,8 @@ def widen_quant_ranges(graph: fx.Graph) -> int:
         %q [1, 8] = quantize_per_tensor(%c, 0.1, 0, 0, 255, torch.uint8)
         %f [1, 8] = dequantize_per_tensor(%q, 0.1, 0, 0, 255, torch.uint8)
 
-    NNAPI's operations saturate where their type ends, not before. Nothing is added where %x is
-    known to stay in the range. Returns the nodes replaced.
+    NNAPI's operations saturate at the limits of their type, not before. No clamp is added where %x
+    is known to stay in the range. Returns the number of nodes replaced.
     """
     narrow = [
         (node, stated)
@@ -250,12 +248,12 @@ def _params_of(node: fx.Node) -> _QuantParams:
 
 
 def _clamped(quantize: fx.Node, stated: _QuantParams) -> tuple[float | None, float | None]:
-    """Returns the bounds, as real numbers, that the integers of the whole type may be beyond."""
+    """Returns the bounds, as real numbers, that the integers of the whole type may exceed."""
     assert stated.whole is not None
     low: float | None = stated.real(stated.low) if stated.low > stated.whole[0] else None
     high: float | None = stated.real(stated.high) if stated.high < stated.whole[1] else None
     least, most = _value_range(quantize.args[0])
-    half = stated.scale / 2  # what rounds to the last integer is in the range, too
+    half = stated.scale / 2  # values that round to the last integer are in the range too
     return (
         None if low is not None and least > low - half else low,
         None if high is not None and most < high + half else high,
@@ -280,11 +278,11 @@ _AMONG_INPUTS = frozenset(
         aten.upsample_nearest2d.vec,
     }
 )
-"""Operators whose results lie between the least and the largest of what they read."""
+"""Operators whose results are between the smallest and largest element of their input."""
 
 
 def _value_range(value: Any, depth: int = 3) -> tuple[float, float]:
-    """Numbers between which all elements of a value are known to lie; asks ``depth`` operators."""
+    """Returns bounds for all elements of a value; looks at up to ``depth`` operators."""
     unknown = (-math.inf, math.inf)
     if not isinstance(value, fx.Node) or value.op != "call_function" or not depth:
         return unknown

@@ -1,7 +1,7 @@
-"""Normal form of everything that only moves, cuts or renames elements.
+"""Bring operators that only move, slice or rename elements to normal form.
 
-One spelling each: ``view`` with concrete sizes, ``permute``, ``slice`` and ``constant_pad_nd`` with
-non-negative dimensions and concrete bounds.
+Each has one spelling: ``view`` with concrete sizes, ``permute``, ``slice`` and ``constant_pad_nd``
+with non-negative dimensions and concrete bounds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ aten = torch.ops.aten
 
 
 def canonicalize_views(graph: fx.Graph) -> int:
-    """Spells reshaping, permuting and cutting in one way each.
+    """Spells reshapes, permutations and slices in one way each.
 
     Given:
         %f [1, 32]       = flatten(%a [1, 8, 2, 2], 1)
@@ -33,13 +33,13 @@ def canonicalize_views(graph: fx.Graph) -> int:
         %s [1, 2, 2]     = view(slice(%a, 1, 7, 8, 1), [1, 2, 2])
         %c0              = slice(%a, 1, 0, 4, 1);  %c1 = slice(%a, 1, 4, 8, 1)
 
-    A permutation that moves only dimensions of size 1 is a view. Returns the nodes replaced.
+    A permutation of only dimensions of size 1 is a view. Returns the number of nodes replaced.
     """
     return apply_many_rules(graph, _MANY_RULES) + apply_rules(graph, _RULES)
 
 
 def merge_views(graph: fx.Graph) -> int:
-    """Lets a view of a view read what the first one reads.
+    """Makes a view of a view read the first one's input.
 
     Given:
         %v [1, 8]    = view(%a [1, 8, 1, 1], [1, 8])
@@ -47,7 +47,7 @@ def merge_views(graph: fx.Graph) -> int:
     Result:
         %w [1, 2, 4] = view(%a, [1, 2, 4])
 
-    Returns the number of views that read further up.
+    Returns the number of views changed.
     """
     changed = 0
     for node in calls(graph):
@@ -59,12 +59,12 @@ def merge_views(graph: fx.Graph) -> int:
 
 
 def view(site: Site) -> fx.Node | None:
-    """Any op whose result has the elements of ``self`` in the same order."""
+    """Returns a view for an operator that keeps the elements of ``self`` in order."""
     return site.become(aten.view.default, site.input(), list(site.type.shape))
 
 
 def permute_to(site: Site, dims: Sequence[int]) -> fx.Node | None:
-    """``self`` with dimension ``dims[i]`` at place i; a view where nothing moves in memory."""
+    """Returns ``self`` with dimension ``dims[i]`` at position i; a view if nothing moves."""
     source = site.input()
     shape = type_of(source).shape
     dims = [positive_dim(d, len(shape)) for d in dims]
@@ -114,7 +114,7 @@ def _movedim(site: Site) -> fx.Node | None:
 
 
 def slice_node(site: Site, dim: int, start: int, end: int, step: int = 1) -> fx.Node:
-    """``self[start:end:step]`` along ``dim``; the bounds are concrete and inside the tensor."""
+    """Returns ``self[start:end:step]`` along ``dim``; concrete bounds inside the tensor."""
     source = site.input()
     dim = positive_dim(dim, len(type_of(source).shape))
     return site.call(aten.slice.Tensor, source, dim, start, end, step)
