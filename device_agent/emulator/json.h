@@ -1,4 +1,4 @@
-/* A small strict JSON reader: UTF-8 text to a tree, every access bounds-checked. */
+/* A small strict JSON reader: turns UTF-8 text into a tree, with every access bounds-checked. */
 #ifndef NP_JSON_H
 #define NP_JSON_H
 
@@ -28,19 +28,18 @@ struct np_json {
 };
 
 /* Reads one JSON document of `length` bytes into *root, which the caller frees with np_json_free.
- * Nesting is limited to 32 levels; a repeated member name is refused, as is \u0000.
- * NP_BAD_REQUEST with line, column and what was wanted in *why, or NP_NO_MEMORY; *root is NULL
- * then. */
+ * Nesting is limited to 32 levels; repeated member names and \u0000 are refused. NP_BAD_REQUEST
+ * with line, column and what was wanted in *why, or NP_NO_MEMORY; *root is NULL then. */
 enum np_status np_json_parse(const char *bytes, size_t length, struct np_json **root,
                              struct np_message *why);
 
 /* Frees a tree; NULL is allowed. */
 void np_json_free(struct np_json *root);
 
-/* Member `name` of an object, NULL where there is none or the value is no object. */
+/* Returns member `name` of an object, NULL if there is none or the value is not an object. */
 const struct np_json *np_json_member(const struct np_json *object, const char *name);
 
-/* "an object", "a number", ...: for messages. */
+/* Returns "an object", "a number", ..., for messages. */
 const char *np_json_kind_name(const struct np_json *value);
 
 #endif

@@ -1,4 +1,4 @@
-/* Drivers that compute something else: members "errors" of a description's accelerators. */
+/* Simulates drivers with wrong results: members "errors" of a description's accelerators. */
 #ifndef NP_MISCOMPUTE_H
 #define NP_MISCOMPUTE_H
 
@@ -8,22 +8,22 @@
 #include "np_executor.h"
 #include "phone.h"
 
-/* What an executor of a simulated accelerator needs to know of its run. */
+/* The state of a run that the errors of a simulated accelerator depend on. */
 struct np_miscompute {
   const struct np_accelerator *accelerator;
   uint32_t when;    /* bits of enum np_error_when that hold for the run */
   uint64_t earlier; /* runs of the compilation before it */
-  bool odd;         /* drawn once for each executor: a race is lost */
+  bool odd;         /* drawn once for each executor: it loses the race */
 };
 
-/* Whether an accelerator computes something else at all. NULL has no errors. */
+/* Returns whether an accelerator has errors. NULL has none. */
 bool np_miscomputes(const struct np_accelerator *accelerator);
 
-/* Draws what is left to chance. */
+/* Initialises the state and draws its random part. */
 void np_miscompute_init(struct np_miscompute *run, const struct np_accelerator *accelerator);
 
-/* For np_executor_options.after: changes the outputs of an operation as the accelerator's errors
- * say. `context` is a struct np_miscompute. */
+/* For np_executor_options.after: applies the accelerator's errors to the outputs of an operation.
+ * `context` is a struct np_miscompute. */
 void np_miscompute_after(void *context, const struct np_call *call);
 
 #endif

@@ -1,4 +1,5 @@
-/* A simulated phone as data: what PHONES.md describes, read and checked, in ns, bytes, degrees. */
+/* A simulated phone as data: the description of PHONES.md, read and checked, in ns, bytes,
+ * degrees. */
 #ifndef NP_PHONE_H
 #define NP_PHONE_H
 
@@ -21,7 +22,7 @@
 #define NP_MAX_LOADED 8u
 #define NP_MAX_ERRORS 8u
 
-/* What a tensor holds, as far as a device's abilities and rates differ by it. */
+/* Kinds of tensor data by which a device's abilities and rates differ. */
 enum np_data {
   NP_DATA_FLOAT32,
   NP_DATA_RELAXED, /* float32 that may be computed as float16 */
@@ -36,109 +37,113 @@ enum np_data {
   NP_DATA_KINDS,
 };
 
-/* The kind of an operand type; float32 for what is none of a tensor. */
+/* Returns the kind of an operand type; float32 for scalars. */
 enum np_data np_data_of(int32_t type, bool relaxed);
 
-/* A constant for each kind of data. */
+/* A number for each kind of data. */
 struct np_by_data {
   double value[NP_DATA_KINDS];
 };
 
 /* Fraction of the peak rate that an operation reaches. */
 struct np_efficiency {
-  double by_code[NP_OPERATION_CODES]; /* 0: take fallback */
+  double by_code[NP_OPERATION_CODES]; /* 0: use fallback */
   double fallback;                    /* "default" */
 };
 
-/* What computes: the CPU engine or an accelerator. */
+/* The rates of the CPU engine or of an accelerator. */
 struct np_unit_model {
   struct np_by_data peak;    /* MAC/ns */
-  double bandwidth;          /* bytes/ns of its own memory */
+  double bandwidth;          /* bytes/ns to its own memory */
   double operation_overhead; /* ns per operation */
-  double heat;               /* degrees above the ambient that it would reach, busy for ever */
+  double heat;               /* degrees above ambient that it would reach if busy for ever */
   struct np_efficiency efficiency;
 };
 
-/* What an operation may be for a device to take it. */
+/* Limits within which a device supports an operation. */
 struct np_terms {
-  uint32_t data; /* a bit for each enum np_data; 0: the operation is not taken at all */
+  uint32_t data; /* a bit for each enum np_data; 0: not supported at all */
   uint32_t max_rank;
-  int32_t level; /* the NNAPI feature level whose rules it is checked by */
+  int32_t level; /* NNAPI feature level by whose rules it is checked */
 };
 
-/* A chain of operations that runs as one. */
+/* A chain of operations that runs as a single one. */
 struct np_fusion {
   uint32_t n;
-  bool takes[NP_MAX_FUSED][NP_OPERATION_CODES]; /* [n] what may stand at each place */
+  bool takes[NP_MAX_FUSED][NP_OPERATION_CODES]; /* [n] operations allowed at each place */
 };
 
-/* What the CPU of Android 10 reports for its feature level, which is that of the phone's API: the
- * number of an API that is still to come. */
+/* The feature level that Android 10's CPU reports, a future API level; its real one is that of the
+ * phone's API. */
 #define NP_FUTURE_LEVEL 10000
 
-/* How the bytes of a run reach a driver, a bit each. */
+/* Kinds of memory in which a run's bytes are passed to a driver, a bit each. */
 enum np_memory_kind { NP_MEMORY_ASHMEM = 1, NP_MEMORY_FILE = 2, NP_MEMORY_MEMFD = 4 };
 
-/* A driver as a process of its own, which all clients share. */
+/* A driver as a separate process, shared by all clients. */
 struct np_service {
   bool described;
-  double returns;        /* ns after its death until it is there again */
-  double stops;          /* ns for which it hangs where a fault stops it; 0: for ever */
-  uint32_t compilations; /* that it holds at once; 0: any number */
-  uint32_t wears;        /* compilations in its life after which it does nothing more; 0: none */
-  bool wears_refuses;    /* then it supports no operation, else its compilations fail */
-  double rests;          /* ns without a compilation after which a worn one restarts; 0: never */
-  uint32_t loaded;       /* models whose parameters stay loaded; 0: all */
-  double load;           /* ns that a run takes longer while its model is loaded */
-  uint32_t load_runs;    /* of a model that was not loaded, so many take longer */
-  double lingers;        /* ns for which it works on after its client was killed in a run */
-  double lingers_factor; /* of the time of others' runs meanwhile */
-  uint32_t memory;       /* bits of enum np_memory_kind that it may map */
-  char *becomes;         /* its version after its first death, "gone": none; NULL: as before */
+  double returns;        /* ns from its death until it is back */
+  double stops;          /* ns for which it hangs if a fault stops it; 0: for ever */
+  uint32_t compilations; /* maximum number held at once; 0: no limit */
+  uint32_t wears;        /* compilations in its life after which it is worn out; 0: no limit */
+  bool wears_refuses;    /* once worn out it supports no operation; otherwise its compilations
+                            fail */
+  double rests;          /* ns without a compilation after which a worn-out one restarts; 0:
+                            never */
+  uint32_t loaded;       /* number of models whose parameters stay loaded; 0: all */
+  double load;           /* extra ns of a run that loads its model */
+  uint32_t load_runs;    /* number of runs of an unloaded model that take longer */
+  double lingers;        /* ns for which it keeps working after its client was killed in a run */
+  double lingers_factor; /* factor of the time of others' runs meanwhile */
+  uint32_t memory;       /* bits of enum np_memory_kind that it can map */
+  char *becomes;         /* its version after its first death, "gone": it stays away; NULL:
+                            unchanged */
 };
 
-/* How a driver computes something else. */
+/* How a driver's results are wrong. */
 enum np_error_how {
   NP_ERROR_SCALE,     /* times `amount` */
-  NP_ERROR_OFFSET,    /* plus `amount`; of 8 bits in steps */
+  NP_ERROR_OFFSET,    /* plus `amount`; for 8 bits in steps */
   NP_ERROR_SATURATE,  /* within +-amount */
   NP_ERROR_TRANSPOSE, /* height and width exchanged */
-  NP_ERROR_CHANNELS,  /* the last dimension reversed */
+  NP_ERROR_CHANNELS,  /* last dimension reversed */
   NP_ERROR_BORDER,    /* the first and last rows and columns times `amount` */
-  NP_ERROR_SHIFT,     /* an image's values one row and one column further */
-  NP_ERROR_WRAP,      /* beyond +-amount it begins at the other end, as an integer overflows */
+  NP_ERROR_SHIFT,     /* an image's values moved by one row and one column */
+  NP_ERROR_WRAP,      /* beyond +-amount values continue at the other end, like an integer
+                         overflow */
   NP_ERROR_TRUNCATE,  /* float32 cut to the bits of bfloat16, 8 bits to even steps */
   NP_ERROR_ABSOLUTE,  /* without its sign */
-  NP_ERROR_NAN,       /* the first value is NaN; with a channel all of it */
+  NP_ERROR_NAN,       /* the first value is NaN; with a channel, all of that channel */
   NP_ERROR_RACE,      /* times `amount`, in about half of all processes */
   NP_ERROR_DRIFT,     /* plus `amount` for each earlier run of the compilation */
-  NP_ERROR_TILE,      /* the first column of each 8 is the one before, of images */
-  NP_ERROR_ZERO,      /* of 8 bits, read as if the zero point were 0 */
+  NP_ERROR_TILE,      /* in images, the first of every 8 columns is a copy of the one before */
+  NP_ERROR_ZERO,      /* 8-bit data are read as if the zero point were 0 */
 };
 
-/* When a driver does so; bits. */
+/* When a driver's results are wrong; bits. */
 enum np_error_when {
   NP_WHEN_BURST = 1,     /* in a burst */
   NP_WHEN_SHARED = 2,    /* with inputs in shared memory */
   NP_WHEN_RELAXED = 4,   /* in a model that may be computed as float16 */
   NP_WHEN_LATER = 8,     /* in every run of a compilation but the first */
   NP_WHEN_BATCH = 16,    /* with more than one output along the first dimension */
-  NP_WHEN_NEGATIVE = 32, /* of values below zero, unless values move */
+  NP_WHEN_NEGATIVE = 32, /* for values below zero, unless values move */
 };
 
 enum { NP_EVERY_CHANNEL = -1 };
 
-/* An operation whose outputs the driver spoils. */
+/* An operation whose outputs the driver corrupts. */
 struct np_error {
   int32_t code; /* operation */
   enum np_error_how how;
   double amount;
-  uint32_t rank; /* of the output that is meant; 0: any */
+  uint32_t rank; /* of the affected output; 0: any */
   uint32_t dims[NP_MAX_RANK];
-  uint32_t when;   /* bits of enum np_error_when that must all hold */
+  uint32_t when;   /* bits of enum np_error_when, all of which must hold */
   int64_t channel; /* of the last dimension; NP_EVERY_CHANNEL: all */
   int64_t result;  /* number of the output */
-  int64_t from;    /* first element that is spoilt */
+  int64_t from;    /* first corrupted element */
 };
 
 struct np_accelerator {
@@ -149,14 +154,15 @@ struct np_accelerator {
   int64_t reported_level; /* the same, or NP_FUTURE_LEVEL */
   struct np_terms operations[NP_OPERATION_CODES];
   struct np_by_data performance; /* NNAPI's static ratio of time; the CPU's is 1 */
-  struct np_by_data power;       /* the same of power, which PREFER_LOW_POWER looks at */
+  struct np_by_data power;       /* likewise for power, used by PREFER_LOW_POWER */
   struct np_unit_model unit;
   double transfer_bandwidth; /* bytes/ns, inputs in and outputs out; 0: transfers are free */
-  double transfer_floor;     /* ns of a transfer before its first byte */
+  double transfer_floor;     /* fixed ns of a transfer */
   double invocation;         /* ns per execution */
   double burst_invocation;   /* ns per execution under a burst */
   double preference[3];      /* factor of time, by ANEURALNETWORKS_PREFER_* */
-  double driver_share;       /* of the CPU engine's cores that its driver takes while it runs */
+  double driver_share;       /* share of the CPU engine's cores that its driver uses while it
+                                runs */
   double compile_fixed;      /* ns */
   double compile_operation;  /* ns per operation */
   double compile_byte;       /* ns per byte of constants */
@@ -170,7 +176,7 @@ struct np_accelerator {
   uint32_t n_errors;
 };
 
-/* Time of the phone from a temperature on. */
+/* Slow-down of the phone from a temperature on. */
 struct np_throttle {
   double above;  /* degrees Celsius */
   double factor; /* of the time of operations */
@@ -184,11 +190,11 @@ struct np_thermal {
   uint32_t n_throttles;
 };
 
-/* What warms up and cools down while a process lives. */
+/* The temperature of the phone while a process lives. */
 struct np_heat {
   pthread_mutex_t lock;
   double temperature;   /* degrees Celsius */
-  struct np_body *body; /* that outlives the process, NULL: none */
+  struct np_body *body; /* the temperature that outlives the process, NULL: none */
 };
 
 /* What raises the CPU's clock while it is busy and lowers it while it rests. The first four are the
