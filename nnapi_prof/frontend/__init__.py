@@ -1,19 +1,19 @@
-"""Model file or module -> normalised graph (:mod:`nnapi_prof.graph`).
+"""Turn a model file or module into a normalised graph (:mod:`nnapi_prof.graph`).
 
-What a Program's graph looks like, for whoever reads it. ``x`` is a tensor node, lists have full
-length, dims are non-negative, sizes concrete; arguments stand by position unless named.
+The table lists the forms of operations in a Program's graph. ``x`` is a tensor node, lists have
+full length, dims are non-negative, sizes concrete; arguments are positional unless named.
 
 =============================  =====================================================================
-concept                        the one spelling
+concept                        the only form
 =============================  =====================================================================
 convolution of every kind      convolution.default(x, w, b | None, stride, padding, dilation,
                                transposed, output_padding, groups)
 padding="same", uneven         constant_pad_nd, then convolution with padding 0
 linear, x @ constant           linear.default(x, w, b | None)
 batch norm                     folded; else batch_norm.default(x, w, b, mean, var, False, 0.0, eps,
-                               False), w and b always there
+                               False), w and b always present
 add, subtract, multiply, ...   add/sub/mul/div.Tensor(x, other), other a tensor node or a number;
-                               a constant stands second in add and mul; no alpha
+                               a constant comes second in add and mul; no alpha
 number - x                     add(mul(x, -1), number)
 relu, clamp(min=0)             relu.default(x)
 relu6, clamp(0, 6)             hardtanh.default(x, 0.0, 6.0)
@@ -40,30 +40,30 @@ slice, narrow, split, chunk    slice.Tensor(x, dim, start, end, step)
 select, unbind                 slice.Tensor, then view
 split and assignment of parts  slice.Tensor and cat.default; fill: expand of one constant
 flip, roll, repeat, other pads flip/roll/repeat/pad.default; tile, rot90, hstack ... in these terms
-layers of lines (conv1d, ...)  those of images [N, C, 1, L], between reshapes
-ranks above 4                  reshapes around operations of rank 4, where that can be
+1-d layers (conv1d, ...)       2-d layers on [N, C, 1, L], between reshapes
+ranks above 4                  reshapes around operations of rank 4, where possible
 pad with a constant            constant_pad_nd.default(x, pad, value), no zero pairs at the end
 resize                         upsample_nearest2d.vec(x, [h, w], None),
-                               upsample_bilinear2d.vec(x, [h, w], align_corners, None), ...; of
-                               scales that the sizes do not say: .vec(x, None, ..., [sh, sw])
-change of element type         _to_copy.default(x, dtype=...), also those that cat, softmax, sum,
-                               any and their like make on the way
+                               upsample_bilinear2d.vec(x, [h, w], align_corners, None), ...; scales
+                               that sizes cannot express: .vec(x, None, ..., [sh, sw])
+change of element type         _to_copy.default(x, dtype=...), also the implicit ones of cat,
+                               softmax, sum, any, ...
 bytes of an input as floats    dequantize_per_tensor.default(x, 1.0, 0, ...)
 quantised values               uint8 or int8 tensors between quantize_per_tensor.default(x, scale,
                                zero_point, quant_min, quant_max, dtype) and dequantize_per_tensor
-                               of the same arguments; operators between the two are on floats
+                               of the same arguments; operators in between compute in floats
 quantised weights              integer constants behind dequantize_per_tensor.default or
                                dequantize_per_channel.default
 moves of quantised values      on the integers
-integers of part of a type     of the whole type, and a clamp where one is needed
+integers of a narrower range   the type's full range, with a clamp where needed
 fake quantisation              quantize and dequantize
 scales that are computed, and  arithmetic on floats
 integers of more than 8 bits
 change of dim order            clone.default(x, memory_format=...): the only clones there are
-dropout, identity, detach ...  gone
+dropout, identity, detach ...  removed
 =============================  =====================================================================
 
-Everything else stays as PyTorch spells it. Nodes of several values are read by ``getitem``.
+Everything else keeps PyTorch's form. ``getitem`` reads the values of nodes with several.
 """
 
 from nnapi_prof.frontend.inputs import InputSpec, parse_input_spec

@@ -20,8 +20,7 @@ from nnapi_prof.errors import ModelFileError, escape_untrusted
 FREE_BYTES = 256 << 20
 """Unpacked bytes that any archive may have, however small it is."""
 MAX_RATIO = 20
-"""Largest ratio of unpacked to packed size above that; 1 in PyTorch's archives, which are
-stored."""
+"""Largest ratio of unpacked to packed size above that. PyTorch's own archives have 1."""
 MAX_RECORDS = 1_000_000
 AGAIN = "save the model again with torch.jit.save or torch.export.save"
 

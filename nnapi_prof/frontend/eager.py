@@ -33,9 +33,8 @@ SMALLEST = torch.finfo(torch.float32).tiny
 """Smallest difference that counts: the smallest normal number of float32. Smaller ones are rounded
 coarsely, or flushed to zero."""
 QUANTISED_TOLERANCE = 0.1
-"""``TOLERANCE`` of outputs that depend on a quantize node: if another order of sums or another
-rounding of a tie moves a value by one step, later values can move by several. Two steps are always
-allowed."""
+"""``TOLERANCE`` of outputs behind a quantize node: if another order of sums or rounding of a tie
+moves a value by one step, later values can move by several. Two steps are always allowed."""
 NUDGE = 1e-6
 """Relative change of inputs that shows what rounding alone does to a model that ranks, picks or
 rounds: among 300 boxes of nearly equal scores, another one comes first."""

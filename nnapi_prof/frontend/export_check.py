@@ -1,12 +1,12 @@
-"""Check ExportedPrograms' files (``.pt2``) before PyTorch loads them, and read classes as dicts.
+"""Check files of ExportedPrograms (``.pt2``) before PyTorch loads them, and read classes as dicts.
 
-``torch.export.load`` unpickles what tensors come with, evaluates expressions of sizes and guards as
+``torch.export.load`` unpickles the data of tensors, evaluates expressions of sizes and guards as
 Python, looks functions up by dotted names, writes names into Python code and loads compiled code.
-All of these are checked here, and what is more than a model needs is refused by name.
+All of these are checked here, and anything that models do not need is refused by name.
 
 A ``.pt2`` names the classes that its inputs and outputs are nested in: data classes, named tuples,
 ``ModelOutput`` and caches of transformers. PyTorch rebuilds them where the process has registered
-classes of these names, and refuses the file elsewhere. The file states the field names beside, so
+classes of these names, and refuses the file elsewhere. The file also states the field names, so
 these classes are read as dicts by their field names.
 """
 
@@ -33,7 +33,7 @@ from nnapi_prof.frontend.archives import (
 from nnapi_prof.frontend.script_check import is_registered, refusal
 
 serialize: Any = _serialize
-"""PyTorch's module that reads such files: what it calls is put in its place for a while."""
+"""PyTorch's reader of such files, of which :func:`classes_as_dicts` replaces two functions."""
 _deserialize = serialize.deserialize_torch_artifact
 _PLAIN = ("builtins.", "collections.OrderedDict", "collections.defaultdict", "collections.deque")
 """Types that PyTorch rebuilds without a registration."""
@@ -41,8 +41,8 @@ _PLAIN = ("builtins.", "collections.OrderedDict", "collections.defaultdict", "co
 
 @contextmanager
 def classes_as_dicts() -> Iterator[None]:
-    """While this lasts, ``torch.export.load`` makes dicts and tuples in the place of classes, and
-    leaves out stored example inputs that hold objects of them."""
+    """Makes ``torch.export.load`` return dicts and tuples in place of classes, and omit stored
+    example inputs that hold objects of them."""
     original = serialize.treespec_loads
 
     def loads(text: str) -> Any:
@@ -58,7 +58,8 @@ def classes_as_dicts() -> Iterator[None]:
 
 
 def _examples(data: Any) -> Any:
-    """Read stored example inputs; None where they hold objects of classes, which nothing makes."""
+    """Read stored example inputs; None where they hold objects of classes, which are not
+    created."""
     if isinstance(data, bytes) and data:
         try:
             check_saved_tensors(data)
@@ -68,7 +69,7 @@ def _examples(data: Any) -> Any:
 
 
 def names_classes(text: str) -> bool:
-    """Whether a serialised tree is nested in classes."""
+    """Return whether a serialised tree contains classes."""
     return without_classes(text) != json.dumps(json.loads(text))
 
 
@@ -92,8 +93,8 @@ def _without_classes(node: dict[str, Any]) -> dict[str, Any]:
 def _field_names(context: str | None, n_children: int) -> list[str] | None:
     """Return the names of the fields that have a value, in order; None where none are stated.
 
-    ``context`` is JSON: a list of names, or of a data class two lists, of fields with a value and
-    of those that are None.
+    ``context`` is JSON: a list of names, or for a data class two lists, of fields with a value and
+    of fields that are None.
     """
     try:
         names = json.loads(context or "null")
@@ -121,7 +122,7 @@ _TORCH = re.compile(
 _SYMBOL = re.compile(r"[A-Za-z]\w{0,60}|-?[\d.]+(?:e[-+]?\d+)?", re.ASCII)
 _FUNCTIONS = frozenset(
     (
-        # What the exporter writes: names of SymPy's and PyTorch's classes of expressions.
+        # Names that the exporter writes: SymPy's and PyTorch's classes of expressions.
         "Symbol Integer Rational Float Add Mul Pow Mod Max Min Abs Eq Ne Lt Le Gt Ge Not And Or "
         "Equality Unequality StrictLessThan StrictGreaterThan LessThan GreaterThan Piecewise "
         "ExprCondPair Tuple BooleanTrue BooleanFalse true false floor ceiling sqrt log exp "
@@ -149,8 +150,8 @@ class _Refused(Exception):
 
 
 def check_export(path: Path) -> None:
-    """Looks into a ``.pt2``. Raises ModelFileError where something in it could run, or is not what
-    it should be."""
+    """Checks a ``.pt2``. Raises ModelFileError where it holds code that could run, or something
+    that does not belong there."""
     archive = look_into(path)
     older = "serialized_exported_program.json" in archive.sizes
     if not older:
@@ -170,8 +171,7 @@ def check_export(path: Path) -> None:
 
 
 def _records(archive: Archive, older: bool) -> Iterator[tuple[str, bytes]]:
-    """Yields the records of the archive that PyTorch would read, but for plain bytes of tensors and
-    other files."""
+    """Yields the records that PyTorch would read, except raw bytes of tensors, and other files."""
     if older:
         import zipfile
 
@@ -199,7 +199,7 @@ def _check_record(archive: Archive, name: str, data: bytes, older: bool) -> None
         _check_config(archive, name, _json(data))
     elif name.endswith(".pt") or (older and name.endswith(".json")):
         if name.startswith(_EXAMPLES) and _takes_classes(archive, name):
-            check_inner(archive.path, name, data)  # its objects are not made: named_trees
+            check_inner(archive.path, name, data)  # no object is made: classes_as_dicts
         else:
             _check_tensors(archive, name, data)
 
@@ -208,7 +208,7 @@ _EXAMPLES = "data/sample_inputs/"
 
 
 def _takes_classes(archive: Archive, examples: str) -> bool:
-    """Whether the model of some example inputs takes objects of classes, by its own tree."""
+    """Returns whether the model of some example inputs takes objects of classes."""
     model = f"models/{examples.removeprefix(_EXAMPLES).removesuffix('.pt')}.json"
     program = _json(archive.read(model)) if model in archive.sizes else None
     specs: list[str] = []
@@ -243,8 +243,8 @@ def _check_tensors(archive: Archive, name: str, data: bytes) -> None:
 
 
 def _check_config(archive: Archive, name: str, config: Any) -> None:
-    """The list of a model's weights or constants: pickled ones hold tensors, and no size is made up
-    for a record without bytes."""
+    """Checks the list of a model's weights or constants: pickled ones must hold tensors only, and a
+    record without bytes must not claim elements."""
     entries = config.get("config") if isinstance(config, dict) else None
     if not isinstance(entries, dict):
         raise _Refused("is not a list of tensors")
@@ -275,11 +275,10 @@ def _check_program(program: Any) -> None:
 
 
 def _walk(value: Any, key: str) -> None:
-    """Checks a value of the program's JSON, which is that of ``key``; keys that are not known are
-    held to be names."""
+    """Checks the value of ``key`` in the program's JSON; unknown keys are taken to hold names."""
     if isinstance(value, dict):
         if key == "metadata":
-            return  # words about where a node is from
+            return  # text on the origin of a node
         for name, inner in value.items():
             _check_name(name)
             _walk(inner, name if isinstance(inner, str | dict | list) else key)
@@ -291,11 +290,11 @@ def _walk(value: Any, key: str) -> None:
 
 
 def _free(text: str) -> None:
-    """A constant: PyTorch writes it as one."""
+    """Accepts any text, as PyTorch writes it as a constant."""
 
 
 def _check_name(text: str) -> None:
-    """A name that may be written into Python code between quotes."""
+    """Checks that a name can be written into Python code between quotes."""
     if _UNPRINTED.search(text) or not text.isprintable():
         raise _Refused(f"has the name {escape_untrusted(text, 100)}, with a quote or line break")
 
@@ -310,7 +309,7 @@ def _operator(target: str) -> None:
     if named:
         name = f"{named[1]}::{named[2]}"
         why = refusal(name)
-        if why is not None and is_registered(name):  # PyTorch says itself what it does not have
+        if why is not None and is_registered(name):  # PyTorch itself reports unknown ones
             raise _Refused(f"uses {escape_untrusted(name, 100)}, which is {why}")
     elif not _TORCH.fullmatch(target) and (
         not _PYTHON.fullmatch(target) or target.partition(".")[2] in _NOT_PYTHON
@@ -321,7 +320,7 @@ def _operator(target: str) -> None:
 
 
 def _expression(text: str) -> None:
-    """An expression of sizes, or a guard: PyTorch evaluates both as Python."""
+    """Checks an expression of sizes or a guard, which PyTorch evaluates as Python."""
     shown = escape_untrusted(text, 100)
     try:
         tree = ast.parse(text, mode="eval") if len(text) <= _LONGEST else None
@@ -354,7 +353,7 @@ def _is_constant(value: object) -> bool:
 
 
 def _tree(text: str) -> None:
-    """How inputs and outputs are nested, as JSON within JSON."""
+    """Checks the nesting of inputs or outputs, which is JSON within JSON."""
     try:
         spec = json.loads(text)
     except ValueError:

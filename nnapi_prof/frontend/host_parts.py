@@ -1,11 +1,11 @@
 """Keep parts of an ExportedProgram that depend on data as calls of PyTorch in a straight graph.
 
-A mask that picks rows, a branch or a loop on values give results whose shapes nobody knows before
-they are computed. Such a node is deferred, and so is what reads it, until a result has a shape that
-does not depend on data and something reads it that can be written down. The deferred nodes up to
-there become one function, which the graph calls and which runs on the host.
+A mask that picks rows, or a branch or loop on values, has results whose shapes are unknown until
+they are computed. Such a node is deferred, and so are its readers, until a result has a shape that
+does not depend on data and a reader that the graph can hold. The deferred nodes up to there become
+one function, which the graph calls and which runs on the host.
 
-A file for stock PyTorch holds these functions as TorchScript. An exported graph has words that
+A file for stock PyTorch holds these functions as TorchScript. An exported graph has constructs that
 TorchScript lacks: overloads, numbers read from tensors, and branches and loops that are operators
 on graphs (``cond``, ``while_loop``).
 """
@@ -31,12 +31,12 @@ _PLACED = ("device", "layout", "pin_memory")
 
 
 def scripted(module: fx.GraphModule) -> Callable[..., Any]:
-    """Return the function as TorchScript, whose shapes a trace does not fix; as it is where
-    TorchScript has no word for something in it."""
+    """Return the function as TorchScript, which does not fix shapes as a trace does; the module
+    itself where TorchScript cannot express it."""
     try:
         with quiet_torch():
             return _scripted(module)
-    except Exception:  # whatever it has no word for: PyTorch itself runs it
+    except Exception:  # TorchScript cannot express it: PyTorch itself runs it
         return module
 
 
@@ -104,7 +104,7 @@ def _functions(root: fx.GraphModule, graphs: Sequence[fx.Node]) -> list[torch.ji
 
 
 def _declared(values: Sequence[Any]) -> tuple[str, str]:
-    """The parameters ``v0: Tensor, v1: int`` that take such values, and their names alone."""
+    """Return the parameters for such values, as ``v0: Tensor, v1: int``, and their names alone."""
     names = [f"v{index}" for index in range(len(values))]
     kinds = ["Tensor" if _is_tensor(value) else "int" for value in values]
     declared = [f", {name}: {kind}" for name, kind in zip(names, kinds, strict=True)]
@@ -116,7 +116,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _holder(**members: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    """A module without methods yet."""
+    """Return a module that has no methods yet."""
     module = torch.nn.Module()
     for name, member in members.items():
         module.add_module(name, member)
@@ -161,12 +161,12 @@ def _loop(
 
 
 Concrete = Callable[[], Mapping[fx.Node, Any]]
-"""Runs the program on its examples: what each node makes of them."""
+"""Runs the program on its examples; returns the value of each node."""
 
 
 @dataclass(eq=False)
 class _Deferred:
-    """A deferred result of a node, by its node and the values of all that it reads."""
+    """A deferred result of a node, with the values that the node reads."""
 
     node: fx.Node
     values: Mapping[fx.Node, Any]
@@ -179,7 +179,7 @@ class _Deferred:
 
 
 class PartsTracer(GraphTracer):
-    """A GraphTracer that writes calls of functions for what depends on data."""
+    """A GraphTracer that writes calls of functions for parts that depend on data."""
 
     def __init__(self, name: str, concrete: Concrete) -> None:
         super().__init__(name, keep_draws=True)
@@ -202,7 +202,7 @@ class PartsTracer(GraphTracer):
         return _Deferred(node, read)
 
     def finish(self, outputs: Sequence[Any]) -> fx.GraphModule:
-        """Writes the outputs; those that depend on data have the shapes of the examples."""
+        """Writes the outputs; those that depend on data get their shapes on the examples."""
         listed = list(outputs)
         waiting = [value for value in listed if isinstance(value, _Deferred)]
         for value in waiting:
@@ -220,7 +220,7 @@ class PartsTracer(GraphTracer):
         return self._examples[node]
 
     def _emitted(self, targets: Sequence[_Deferred]) -> list[TracedValue]:
-        """Has the graph call a function that computes the targets."""
+        """Makes the graph call a function that computes the targets."""
         if not targets:
             return []
         function, inputs, first = _function(targets)
@@ -238,7 +238,7 @@ class PartsTracer(GraphTracer):
 def concrete_values(
     graph: fx.Graph, module: torch.nn.Module, inputs: Sequence[Any]
 ) -> Mapping[fx.Node, Any]:
-    """Run a graph in eager PyTorch: what each node makes."""
+    """Run a graph in eager PyTorch; returns the value of each node."""
     interpreter = fx.Interpreter(module, garbage_collect_values=False, graph=graph)
     with torch.no_grad():
         interpreter.run(*inputs, enable_io_processing=False)
@@ -248,12 +248,12 @@ def concrete_values(
 def _function(
     targets: Sequence[_Deferred],
 ) -> tuple[Callable[..., Any], list[TracedValue | Tensor], fx.Node]:
-    """The deferred nodes behind the targets as a function, what it is called with, and the first of
-    the nodes."""
+    """Return a function of the deferred nodes behind the targets, its arguments, and the first
+    node."""
     graph, inputs = fx.Graph(), list[TracedValue | Tensor]()
     root = torch.nn.Module()
     copies: dict[int, Any] = {}
-    alive: list[Any] = []  # whose ids are keys
+    alive: list[Any] = []  # keeps objects alive whose ids are keys
     order: list[fx.Node] = []
 
     def copied(value: Any) -> Any:

@@ -30,21 +30,21 @@ _TOKENS = (64, 128, 16, 8)
 """Lengths tried for a sequence of tokens."""
 
 SCALAR = "scalar"
-"""What stands for the sizes of a tensor of no dimension."""
+"""Text in place of the sizes of a tensor without dimensions."""
 
 _SIZE = r"(?:\d{1,19}|\?[a-wyzA-WYZ]*(?:=\d{1,19})?)"
 _OPEN_BATCH, _OPEN_SIZE = 1, 224
-"""Examples of sizes left open without one."""
+"""Default examples of open sizes: of a first dimension, and of others."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
     """One input of a model: its shape and element type (a name in DTYPES).
 
-    Dimensions in ``open_dims`` are left open until the model is loaded; ``shape`` has an example.
-    ``names`` has a name for each of them, or none has one: sizes of one name are equal, also
-    across inputs; those named "" are free. ``quant`` has the scale and zero point of an input that
-    is a quantised tensor of PyTorch's, ``dtype`` then that of its integers.
+    Dimensions in ``open_dims`` stay open until the model is loaded; ``shape`` has examples of them.
+    ``names`` has a name for each, or is empty: sizes of one name are equal, also across inputs, and
+    those named "" are free. ``quant`` has the scale and zero point of a quantised tensor, and
+    ``dtype`` is then the type of its integers.
     """
 
     shape: tuple[int, ...]
@@ -63,17 +63,17 @@ class InputSpec:
         return ("x".join(sizes) or SCALAR) + suffix
 
     def name_of(self, open_dim: int) -> str:
-        """The name of an open dimension, "" where it has none."""
+        """Returns the name of an open dimension, "" where it has none."""
         return self.names[self.open_dims.index(open_dim)] if self.names else ""
 
     @property
     def closed(self) -> InputSpec:
-        """The example's spec: nothing left open."""
+        """The same spec with every open size fixed at its example."""
         return InputSpec(self.shape, self.dtype, quant=self.quant)
 
     @classmethod
     def of(cls, tensor: Tensor) -> InputSpec:
-        """The spec that ``tensor`` fits."""
+        """Returns the spec that ``tensor`` fits."""
         if tensor.is_quantized:
             name = dtype_name(tensor.dtype)
             dtype = next((dtype for dtype, q in _QUANTISED.items() if q == name), name)
@@ -84,16 +84,16 @@ class InputSpec:
 def parse_input_spec(text: str) -> InputSpec:
     """Reads ``1x3x224x224``, ``1x128:int64`` or, with sizes left open, ``1x3x?x?``.
 
-    ``?=256`` leaves a size open and says which stands for it where one is needed; without, 1 does
-    in the first dimension and 224 in others. ``1x3x?nx?n`` leaves open one size that both have.
-    ``1x16:quint8@0.05@128`` is a quantised tensor of that scale and zero point, ``scalar`` one of
-    no dimension. Raises InputSpecError where ``text`` is none of these.
+    ``?=256`` leaves a size open with 256 as its example; the default example is 1 for the first
+    dimension and 224 for others. ``1x3x?nx?n`` leaves open one size that both dimensions have.
+    ``1x16:quint8@0.05@128`` is a quantised tensor with that scale and zero point, ``scalar`` a
+    tensor without dimensions. Raises InputSpecError where ``text`` is none of these.
     """
     return parse_input_specs([text])[0]
 
 
 def parse_input_specs(texts: Sequence[str]) -> list[InputSpec]:
-    """:func:`parse_input_spec` for all inputs of a model, in which sizes of one name are equal.
+    """Reads all inputs of a model by :func:`parse_input_spec`; sizes of one name are equal.
 
     Raises InputSpecError where a name has two examples.
     """
@@ -130,7 +130,7 @@ def _split_spec(text: str) -> tuple[list[str], str]:
 
 
 def _spec(text: str, words: Sequence[str], dtype: str, examples: dict[str, int]) -> InputSpec:
-    """``examples`` has a size for each name; a name without one gets it where it first stands."""
+    """Makes a spec. ``examples`` has the size of each name; a new name gets one at first use."""
     sizes, open_dims, names = [], [], []
     for dim, word in enumerate(words):
         if not word.startswith("?"):
@@ -149,7 +149,7 @@ def _spec(text: str, words: Sequence[str], dtype: str, examples: dict[str, int])
 
 
 def _element(text: str, type_text: str) -> tuple[str, tuple[float, int] | None]:
-    """The element type that is said, and the scale and zero point of a quantised one."""
+    """Returns the stated element type, and the scale and zero point of a quantised one."""
     if type_text in DTYPES:
         return type_text, None
     for dtype, name in _QUANTISED.items():
@@ -166,7 +166,7 @@ def _element(text: str, type_text: str) -> tuple[str, tuple[float, int] | None]:
 
 
 def example_tensors(specs: Sequence[InputSpec]) -> tuple[Tensor, ...]:
-    """Tensors of the stated shapes: normally distributed, integers 0 or 1; always the same.
+    """Returns tensors of these shapes: normally distributed, integers 0 or 1; always the same.
 
     Raises InputSpecError where there is no memory for one.
     """
@@ -188,7 +188,7 @@ def _example(spec: InputSpec, random: torch.Generator) -> Tensor:
 def _random_tensor(spec: InputSpec, random: torch.Generator) -> Tensor:
     dtype = torch_dtype(spec.dtype)
     if spec.quant is not None:
-        # of more than one standard deviation on either side, whatever the scale
+        # covers more than one standard deviation on either side, whatever the scale
         scale, zero_point = spec.quant
         limits = torch.iinfo(dtype)
         steps = (torch.randn(spec.shape, generator=random) * 60).round() + zero_point
@@ -200,7 +200,7 @@ def _random_tensor(spec: InputSpec, random: torch.Generator) -> Tensor:
 
 
 def listed(specs: Sequence[InputSpec]) -> str:
-    """Specs for a message."""
+    """Returns specs as text for a message."""
     return ", ".join(map(str, specs)) or "none"
 
 
@@ -218,7 +218,7 @@ def check_count(name: str, stated: int, fewest: int, most: int) -> None:
 
 
 def shapes_or_values() -> str:
-    """How a user states inputs that a model runs on."""
+    """Returns the options or arguments by which a user states inputs."""
     return for_caller("--input, or values with --input @FILE.npz", "inputs")
 
 
@@ -238,7 +238,7 @@ def try_model(name: str, model: torch.jit.ScriptModule, examples: Sequence[Tenso
 
 
 def _remedy(model: torch.jit.ScriptModule, examples: Sequence[Tensor], error: str) -> str:
-    """Advises on a model that does not run."""
+    """Returns advice for a model that does not run."""
     weights = [*model.parameters(), *model.buffers()]
     if any(value.dtype is torch.float64 for value in weights):
         return "state the element type, too, where it takes float64, as in 1x8:float64"
@@ -253,7 +253,7 @@ def _remedy(model: torch.jit.ScriptModule, examples: Sequence[Tensor], error: st
 
 
 def bundled_examples(model: torch.jit.ScriptModule) -> list[Sequence[object]]:
-    """All examples that torch.utils.bundled_inputs stored with the model."""
+    """Returns all examples that torch.utils.bundled_inputs stored with the model."""
     if not hasattr(model, "get_all_bundled_inputs"):
         return []
     with quiet_torch():
@@ -261,13 +261,13 @@ def bundled_examples(model: torch.jit.ScriptModule) -> list[Sequence[object]]:
 
 
 def first_bundled(model: torch.jit.ScriptModule) -> Sequence[object] | None:
-    """The first of them."""
+    """Returns the first bundled example; None where there is none."""
     examples = bundled_examples(model)
     return examples[0] if examples else None
 
 
 def bundled_inputs(model: torch.jit.ScriptModule) -> tuple[Tensor, ...] | None:
-    """The first bundled example, if it is tensors."""
+    """Returns the first bundled example if it consists of tensors, else None."""
     example = first_bundled(model)
     tensors = [value for value in example or () if isinstance(value, Tensor)]
     if example is None or len(tensors) < len(example):
@@ -284,7 +284,7 @@ class Guess:
 
 
 def guesses(weights: Iterator[tuple[str, tuple[int, ...]]]) -> Guess | None:
-    """Shapes for a model whose first layer is ``weights``' first: ``(kind, weight's shape)``.
+    """Returns shapes for a model whose first layer is the first ``(kind, shape)`` of ``weights``.
 
     ``conv2d`` gives 1 x C x side x side, ``conv1d`` 1 x C x length, ``linear`` 1 x features,
     ``embedding`` 1 x tokens of int64; the channels are those of the whole input, groups multiplied

@@ -1,4 +1,4 @@
-"""Model file or module -> Program."""
+"""Load a model file or module as a Program."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ADVICE = (
 
 
 STATISTICS = ("num_batches_tracked", "running_mean", "running_var")
-"""What a normalisation over batches writes in training mode, and only there."""
+"""Buffers that batch normalisation writes in training mode only."""
 
 
 class ModelKind(enum.Enum):
@@ -57,7 +57,8 @@ class ModelKind(enum.Enum):
 
 
 def model_kind(path: Path) -> ModelKind:
-    """Looks into the file, whatever its name. Raises ModelFileError saying what else it is."""
+    """Returns the kind of model in a file, whatever its name. Raises ModelFileError, which says
+    what the file is, for any other."""
     if not path.exists():
         raise ModelFileError(f"{path} does not exist", "give the path of a .pt or .pt2 file")
     if what := non_regular_kind(path):
@@ -102,13 +103,13 @@ def _pickled(path: Path) -> str:
 
 
 def read_torchscript(path: Path) -> torch.jit.ScriptModule:
-    """A TorchScript file in eval mode, as a model that takes tensors one by one. Raises
+    """Reads a TorchScript file in eval mode, as a model that takes tensors one by one. Raises
     ModelFileError, InputSpecError."""
     return flat_inputs(read_nested(path), path.name)
 
 
 def read_nested(path: Path) -> torch.jit.ScriptModule:
-    """A TorchScript file in eval mode, its inputs as they are. Raises ModelFileError."""
+    """Reads a TorchScript file in eval mode, its inputs as they are. Raises ModelFileError."""
     try:
         with quiet_torch():
             model = with_extensions(lambda: load_script(path), path)
@@ -125,7 +126,7 @@ def read_nested(path: Path) -> torch.jit.ScriptModule:
 
 
 def read_exported(path: Path) -> ExportedProgram:
-    """An ExportedProgram's file. Raises ModelFileError."""
+    """Reads the file of an ExportedProgram. Raises ModelFileError."""
     try:
         with quiet_torch():
             return with_extensions(lambda: _read_export(path), path)
@@ -138,8 +139,7 @@ def read_exported(path: Path) -> ExportedProgram:
 
 
 def _read_export(path: Path) -> ExportedProgram:
-    """torch.export.load of a file that was looked into. It says what is wrong with one to its
-    logger alone."""
+    """Checks a file and loads it by torch.export.load, which reports errors to its logger only."""
     check_export(path)
     with logged_errors("torch.export") as told:
         try:
@@ -153,7 +153,7 @@ def _read_export(path: Path) -> ExportedProgram:
 
 @contextlib.contextmanager
 def _weights_only() -> Iterator[None]:
-    """``torch.load`` makes tensors and containers only, whatever its caller or the user says."""
+    """Makes ``torch.load`` create tensors and containers only, whatever its caller's settings."""
     names = ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
     before = {name: os.environ.pop(name, None) for name in names}
     os.environ[names[0]] = "1"
@@ -170,10 +170,10 @@ def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Pr
     """Reads a ``.pt`` (TorchScript) or ``.pt2`` (ExportedProgram) into a normalised Program.
 
     Input shapes are the stated ones, else those stored with the model, else a guess that
-    ``Program.notes`` announces. With ``keep`` shapes, branches and loops that depend on data stay
-    calls of PyTorch, which only a host runs; without, they are refused. Raises ModelFileError,
+    ``Program.notes`` announces. With ``keep``, shapes, branches and loops that depend on data stay
+    calls of PyTorch, which only a host runs; otherwise they are refused. Raises ModelFileError,
     InputSpecError, FrontendError, and KeepsState where
-    :func:`~nnapi_prof.frontend.model_files.write_stateless` makes a file that can be read.
+    :func:`~nnapi_prof.frontend.model_files.write_stateless` makes a file that can be loaded.
     """
     path = Path(path)
     if model_kind(path) is ModelKind.EXPORTED:
@@ -197,8 +197,8 @@ def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Pr
 
 
 def reference(path: Path) -> Callable[..., tuple[Tensor, ...]]:
-    """The model of ``path`` in eager PyTorch, its outputs flattened to a tuple of tensors, those
-    quantised to their integers.
+    """Returns the model of ``path`` in eager PyTorch, its outputs flattened to a tuple of tensors,
+    with integers for quantised ones.
 
     Raises ModelFileError.
     """
@@ -209,7 +209,7 @@ def reference(path: Path) -> Callable[..., tuple[Tensor, ...]]:
 
 
 def model_structure(path: Path, examples: Sequence[Tensor]) -> Structure:
-    """How the model of a file that was loaded (by :func:`load`) nests its values.
+    """Returns the nesting of values in the model of a file that :func:`load` has read.
 
     ``examples`` are flat inputs; the model runs on them once.
     """
@@ -226,11 +226,11 @@ def prepare(
     keep: bool = False,
     last: Collection[int] = (),
 ) -> Program:
-    """A module or an exported program in memory -> normalised Program, for these input shapes.
+    """Makes a normalised Program of a module or exported program, for these input shapes.
 
-    A module is exported in eval mode and left in the mode it was in. ``keep`` is that of
-    :func:`load`. Images of the inputs ``last`` lie channels last, and where there
-    are any those that the graph gives may. Raises InputSpecError, FrontendError.
+    A module is exported in eval mode and keeps its own mode. ``keep`` is that of :func:`load`.
+    Image inputs in ``last`` are channels last; if there are any, output images may be, too. Raises
+    InputSpecError, FrontendError.
     """
     examples = tuple(example_inputs)
     if isinstance(model, ExportedProgram):
@@ -253,7 +253,7 @@ def prepare(
 
 @contextlib.contextmanager
 def eval_mode(model: torch.nn.Module) -> Iterator[None]:
-    """A module in eval mode, all its parts; afterwards they are as they were."""
+    """Puts a module and its parts into eval mode, and restores their modes afterwards."""
     were_training = [part for part in model.modules() if getattr(part, "training", False)]
     for part in were_training:
         part.training = False
@@ -302,7 +302,7 @@ def _finish(
     model: Callable[..., object],
     last: Collection[int] = (),
 ) -> Program:
-    """Normalises, checks the graph against the model on the examples, and cuts units. Quantised
+    """Normalises the graph, checks it against the model on the examples, and cuts units. Quantised
     inputs and outputs are integers in the program."""
     quantised = {
         index: Quantisation(example.q_scale(), example.q_zero_point())
@@ -322,7 +322,7 @@ def _finish(
     return replace(program, notes=notes + draw_notes(program.draws))
 
 
-# Operators of packages beside torch, which files of models name and do not hold
+# Operators of packages other than torch, which model files name but do not contain
 
 
 Loaded = TypeVar("Loaded")
@@ -339,7 +339,7 @@ _PACKAGES = {
 _WITHOUT = {
     "transformers": "call model.set_experts_implementation('batched_mm') before the export",
 }
-"""Namespace of operators -> a way to have a model without them."""
+"""Namespace of operators -> advice on making a model without them."""
 
 _UNKNOWN = (
     re.compile(r"Unknown builtin op: (\w+)::(\w+)"),  # TorchScript's
@@ -348,10 +348,10 @@ _UNKNOWN = (
 
 
 def with_extensions(load: Callable[[], Loaded], path: object) -> Loaded:
-    """Calls ``load``, after importing the package whose operator it did not know.
+    """Calls ``load``; imports the package of an operator that it does not know, and calls it again.
 
-    Raises ModelFileError, which names the operator, where no package is known to register it or
-    that cannot be imported; any other exception of ``load`` as it is.
+    Raises ModelFileError, which names the operator, where no package is known to register it or the
+    package cannot be imported. Other exceptions of ``load`` pass through.
     """
     try:
         return load()
@@ -380,7 +380,7 @@ def with_extensions(load: Callable[[], Loaded], path: object) -> Loaded:
 
 
 def _unknown_operator(error: Exception) -> tuple[str, str]:
-    """Namespace and name of the operator that an error is about, empty where it is not."""
+    """Returns namespace and name of the unknown operator in an error; empty where there is none."""
     for pattern in _UNKNOWN:
         match = pattern.search(str(error))
         if match:

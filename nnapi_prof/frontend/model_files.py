@@ -1,15 +1,15 @@
 """Write copies of model files: without state, and with values for the inputs.
 
-A copy without state takes tensors alone and keeps nothing from run to run. What a model writes to
-its attributes becomes an input and an output of it, and arguments that are numbers or texts get the
-value that they were stated with. All that comes behind reads the new file as it reads any other.
+A copy without state takes only tensors and keeps nothing between runs. Attributes that a model
+writes become inputs and outputs, and arguments that are numbers or texts get their stated values.
+Later steps read the new file like any other.
 
     forward(x: Tensor, rate: int) -> y         forward(x: Tensor, total: Tensor) -> (y, total)
         self.total = self.total + x      =>
 
-Values for inputs come from an ``.npz`` file: lengths, masks and positions mean something. They are
-stored in a copy of the model, where every later step finds them: as bundled inputs of TorchScript,
-as the example inputs of an ExportedProgram.
+Values for inputs come from an ``.npz`` file, as lengths, masks and positions cannot be random. They
+are stored in a copy of the model, where every later step finds them: as bundled inputs of
+TorchScript, or as the example inputs of an ExportedProgram.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from nnapi_prof.frontend.trees import bind_inputs, expression, places, tree_of
 
 @dataclass(frozen=True, slots=True)
 class StatelessFile:
-    """The file that was written, the shapes of all its inputs, and what is to be told of it."""
+    """A written file, the shapes of all its inputs, and notes for the user."""
 
     path: Path
     inputs: tuple[str, ...]
@@ -57,10 +57,10 @@ class StatelessFile:
 def write_stateless(path: Path, inputs: Sequence[str], folder: Path) -> StatelessFile:
     """Writes the model of ``path``, which keeps state or takes numbers, as a file in ``folder``.
 
-    ``inputs`` are texts as :func:`~nnapi_prof.frontend.trees.bind_inputs` takes them. The
-    file's inputs are the model's tensors, then those of its state; its outputs end with the
-    state's new values. Raises ModelFileError, InputSpecError, and FrontendError where what the
-    model keeps is no tensor of a fixed size.
+    ``inputs`` are texts as :func:`~nnapi_prof.frontend.trees.bind_inputs` takes them. The file's
+    inputs are the model's tensors, then those of its state; its outputs end with the state's new
+    values. Raises ModelFileError, InputSpecError, and FrontendError where the model keeps anything
+    but tensors of fixed sizes.
     """
     if model_kind(path) is ModelKind.EXPORTED:
         return _write_exported(path, inputs, folder / path.name)
@@ -89,7 +89,7 @@ def _write_exported(path: Path, inputs: Sequence[str], target: Path) -> Stateles
     specs = specs or list(export.stored_specs(program))
     export.check_specs(program, specs, path.name)
     examples = export.find_examples(program, specs, path.name)
-    with quiet_torch():  # what writes in place is told as state by a decomposed program alone
+    with quiet_torch():  # only decomposed programs report in-place writes as state
         state = export.kept_buffers(program.run_decompositions({}))
     if state:
         first = [value.clone() for value in state.values()]
@@ -110,8 +110,7 @@ def _write_exported(path: Path, inputs: Sequence[str], target: Path) -> Stateles
 
 
 class _Stateless(torch.nn.Module):
-    """An exported program whose buffers come in as its last inputs and go out as its last
-    outputs."""
+    """An exported program with its buffers as last inputs, and their new values as last outputs."""
 
     def __init__(self, program: ExportedProgram, names: tuple[str, ...]) -> None:
         super().__init__()
@@ -130,8 +129,8 @@ class _Stateless(torch.nn.Module):
 def _wrapped(
     model: torch.jit.ScriptModule, kept: Sequence[KeptAttribute], examples: Sequence[Tensor]
 ) -> torch.jit.ScriptModule:
-    """The model behind a ``forward`` that puts its state into place and reads it again. It has run
-    once: numbers that it keeps (a rate that it saw last, say) are settled."""
+    """Wraps the model in a ``forward`` that sets its state and reads it back. The model runs once
+    first, to settle numbers that it keeps, such as the last rate."""
     with run_once():
         model(*(example.clone() for example in examples))
 
@@ -173,7 +172,7 @@ def _is_leaf(leaf: object) -> bool:
 
 
 def _names(attribute: KeptAttribute) -> list[str]:
-    """A name for each tensor of an attribute, without what merely says that it is private."""
+    """Returns a name for each tensor of an attribute, without leading underscores."""
     name = attribute.path.removeprefix("model.").replace(".", "_").strip("_")
     n_tensors = len(attribute.first_tensors)
     return [name] if n_tensors == 1 else [f"{name}_{index}" for index in range(n_tensors)]
@@ -189,18 +188,18 @@ def _same(
     examples: Sequence[Tensor],
     first: Sequence[Tensor],
 ) -> bool:
-    """Whether the model as it was saved gives what it gives behind ``first``."""
+    """Returns whether the saved model and the wrapped one with state ``first`` give the same."""
     with run_once():
         own = pytree.tree_leaves(model(*(example.clone() for example in examples)))
         ours = pytree.tree_leaves(wrapped(*(value.clone() for value in (*examples, *first))))
-    pairs = zip(own, ours, strict=False)  # ours has the state behind
+    pairs = zip(own, ours, strict=False)  # ours ends with the state
     return all(torch.allclose(a, b) for a, b in pairs if isinstance(a, Tensor))
 
 
 def _notes_on_state(
     names: Sequence[str], first: Sequence[Tensor], n_inputs: int, begins_so: bool
 ) -> tuple[str, ...]:
-    """Tells callers what they must know of the model's state."""
+    """Returns notes on the model's state for callers."""
     if not names:
         return ()
     pairs = zip(names, _shapes(first), strict=True)
@@ -221,16 +220,16 @@ def _notes_on_state(
 
 
 MARK = "@"
-"""What a text begins with that names a file of values."""
+"""First character of a text that names a file of values."""
 MAX_BYTES = 1 << 31
 
 
 def write_with_values(path: Path, inputs: Sequence[str], folder: Path) -> Path:
-    """Write a copy of the model of ``path`` that stores the values of its tensors.
+    """Write a copy of the model of ``path`` that stores values of its inputs.
 
-    ``inputs`` are texts, one of them ``@FILE.npz``: an array for each tensor, by the name of its
-    argument or, as ``numpy.savez`` calls them without names, in order; the others are numbers and
-    texts by name. Raises ModelFileError, and InputSpecError where the values do not fit.
+    ``inputs`` are texts. One is ``@FILE.npz``, with an array for each tensor, named like its
+    argument or, as ``numpy.savez`` does without names, in order. The others are numbers and texts
+    by name. Raises ModelFileError, and InputSpecError where the values do not fit.
     """
     files = [text for text in inputs if text.startswith(MARK)]
     others = [text for text in inputs if not text.startswith(MARK)]
@@ -282,7 +281,7 @@ def _arrays(file: Path) -> dict[str, Tensor]:
 
 
 def _tensor_of_array(array: npt.NDArray[np.generic]) -> Tensor:
-    """An array as a tensor; float64, NumPy's own, in the float32 of models."""
+    """Returns an array as a tensor; float64, NumPy's default, becomes float32."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     tensor = tensor.reshape(array.shape)
     return tensor.float() if tensor.dtype is torch.float64 else tensor
@@ -291,7 +290,7 @@ def _tensor_of_array(array: npt.NDArray[np.generic]) -> Tensor:
 def _arranged(
     arrays: dict[str, Tensor], names: Sequence[str], model: str, file: Path
 ) -> tuple[Tensor, ...]:
-    """The arrays in the order of the model's arguments, which are ``names``."""
+    """Returns the arrays in the order of the model's arguments, ``names``."""
     unnamed = [f"arr_{index}" for index in range(len(arrays))]
     if list(arrays) == unnamed and len(arrays) <= len(names):
         return tuple(arrays.values())

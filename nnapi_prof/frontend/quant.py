@@ -1,8 +1,8 @@
-"""Eager-mode quantised TorchScript in the graph's form: dequantize, a float operator, quantize.
+"""Put eager-mode quantised TorchScript into the graph's form: dequantize, float operator, quantize.
 
-A quantised tensor is :class:`Quantised`: its integers, which are what the graph holds, and what
-they stand for. What PyTorch's quantised kernels compute is what this form computes, within one step
-of the result's scale.
+:class:`Quantised` is a quantised tensor: the integers that the graph holds, with their scale and
+zero point. This form computes the same as PyTorch's quantised kernels, to within one step of the
+result's scale.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LIMITS = {torch.uint8: (0, 255), torch.int8: (-128, 127)}
 
 
 class NoFloatForm(Exception):
-    """A quantised operator that nothing here knows; the message names it."""
+    """A quantised operator that is not supported here; the message names it."""
 
 
 @dataclass(eq=False)
@@ -50,7 +50,7 @@ class Quantised:
 
 
 def plain(value: Any) -> Any:
-    """The integers of a quantised tensor, any other value as it is."""
+    """Returns the integers of a quantised tensor, and any other value as it is."""
     if isinstance(value, Quantised):
         return value.value
     if isinstance(value, Tensor) and value.is_quantized:
@@ -59,7 +59,7 @@ def plain(value: Any) -> Any:
 
 
 def plain_inputs(model: Callable[..., Any], examples: Sequence[Tensor]) -> Callable[..., Any]:
-    """``model`` for the integers of those inputs that are quantised."""
+    """Returns ``model`` as a function that takes the integers of quantised inputs."""
     if not any(example.is_quantized for example in examples):
         return model
 
@@ -79,7 +79,7 @@ def plain_inputs(model: Callable[..., Any], examples: Sequence[Tensor]) -> Calla
 
 
 def quantised_input(tracer: GraphTracer, name: str, example: Tensor) -> TracedValue | Quantised:
-    """Adds an input of the model; of a quantised one its integers."""
+    """Adds an input of the model; a quantised one enters as its integers."""
     value = tracer.placeholder(name, plain(example))
     if not example.is_quantized:
         return value
@@ -91,13 +91,13 @@ def is_quantised(values: Sequence[Any]) -> bool:
 
 
 class QuantisedCalls:
-    """Carries out calls that take or give quantised tensors."""
+    """Carries out calls that take or return quantised tensors."""
 
     def __init__(self, tracer: GraphTracer) -> None:
         self.tracer = tracer
 
     def call(self, target: OpOverload, args: tuple[Any, ...], kwargs: Any, where: str) -> Any:
-        """The result of a call; raises NoFloatForm for operators that are not known here."""
+        """Returns the result of a call. Raises NoFloatForm for unsupported operators."""
         namespace, _, packet = target._schema.name.partition("::")
         bound = bind(target, args, kwargs)
         if packet == "quantize_per_tensor":
@@ -117,7 +117,7 @@ class QuantisedCalls:
         return self._as_float(target, packet, args, kwargs, where)
 
     def step(self, target: OpOverload, args: Sequence[Any], where: str) -> Any:
-        """Carries out a call of the graph's."""
+        """Carries out a call of the graph."""
         hint = target._schema.name.partition("::")[2].strip("_")
         return self.tracer.call(Step(target, tuple(args), {}, where, hint))
 
@@ -133,7 +133,7 @@ class QuantisedCalls:
         return Quantised(rounded, float(scale), zero_point, dtype)
 
     def _float(self, value: Any, where: str) -> Any:
-        """The numbers of a quantised value or constant; any other value as it is."""
+        """Returns the floats of a quantised value or constant, and any other value as it is."""
         if isinstance(value, Quantised):
             integers = INTEGERS[value.dtype]
             numbers = (value.scale, value.zero_point, *_LIMITS[integers], integers)
@@ -143,7 +143,7 @@ class QuantisedCalls:
         return value
 
     def weight(self, value: Tensor, where: str) -> Any:
-        """A quantised constant behind its dequantize node."""
+        """Returns the floats of a quantised constant, by a dequantize node where possible."""
         if value.dtype not in INTEGERS:
             return value.dequantize()
         integers = INTEGERS[value.dtype]
@@ -185,9 +185,9 @@ class QuantisedCalls:
     def _like_pytorch(
         self, results: Any, target: OpOverload, args: Sequence[Any], kwargs: Any, where: str
     ) -> Any:
-        """Quantizes ``results``, a value or several, as PyTorch does the result of this call, which
-        it is asked for: scale and zero point follow from those of the arguments, never from their
-        elements."""
+        """Quantizes ``results``, a value or several, as PyTorch quantizes the result of this call.
+        The call runs on zeros for that: scale and zero point follow from those of the arguments,
+        never from their elements."""
         real_args, real_kwargs = pytree.tree_map(_sample, (tuple(args), kwargs))
         with torch.no_grad():
             try:
@@ -205,7 +205,7 @@ class QuantisedCalls:
         return [quantised(value, like) for value, like in zip(results, result, strict=True)]
 
     def _moved(self, target: OpOverload, args: Any, kwargs: Any, where: str) -> Any:
-        """Operators that only move elements, on the integers."""
+        """Carries out an operator that only moves elements, on the integers."""
         source = next(v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Quantised))
         ints, named = pytree.tree_map(plain, (args, kwargs))
         hint = target._schema.name.partition("::")[2].strip("_")
@@ -219,7 +219,7 @@ class QuantisedCalls:
         return pytree.tree_map(wrapped, integers)
 
     def _as_float(self, target: OpOverload, packet: str, args: Any, kwargs: Any, where: str) -> Any:
-        """Any other operator: on floats, and quantized as PyTorch's own result is."""
+        """Carries out any other operator on floats; quantizes the result as PyTorch does."""
         functional: Any = target
         if target._schema.is_mutable:
             family = getattr(aten, packet.removesuffix("_"), None)
@@ -243,7 +243,7 @@ def _as_python_number(value: Any) -> Any:
 
 
 def _sample(value: Any) -> Any:
-    """A real tensor of a value's type, full of zeros."""
+    """Returns a real tensor of a value's type, full of zeros."""
     if isinstance(value, Quantised):
         zeros = torch.zeros(value.fake.shape)
         return torch.quantize_per_tensor(zeros, value.scale, value.zero_point, value.dtype)
@@ -325,7 +325,7 @@ def _instance_norm(calls: QuantisedCalls, bound: Bound, where: str) -> Any:
 
 
 def _with_fixed(target: OpOverload, *names: str, **fixed: Any) -> Form:
-    """``target`` of these arguments, then of fixed ones."""
+    """Returns a form that calls ``target`` on these arguments, then on fixed ones."""
 
     def form(calls: QuantisedCalls, args: Bound, where: str) -> Any:
         return calls.step(target, [*(args[name] for name in names), *fixed.values()], where)
@@ -360,26 +360,26 @@ _FLOAT_FORMS: dict[str, Form] = {
     "threshold": _with_fixed(aten.threshold.default, "qx", "threshold", "value"),
     "matmul": _with_fixed(aten.matmul.default, "qa", "qb"),
 }
-"""Operator of the namespace ``quantized`` without ``_relu`` -> what it is on floats."""
+"""Operator of the namespace ``quantized`` without ``_relu`` -> its form on floats."""
 
 
 # Operators whose weights are quantised and whose inputs and results are floats
 #
-# Dynamic quantisation rounds what a linear layer reads to 8 bits, with a scale that is computed
+# Dynamic quantisation rounds the inputs of a linear layer to 8 bits, with a scale that is computed
 # when it runs: in the graph's form that is choose_qparams, quantize, dequantize.
 
 
 aten, _decomposed = torch.ops.aten, torch.ops.quantized_decomposed
 
 _SMALLEST_SCALE = 6.1e-5
-"""PyTorch's engines choose none below (SMALL_SCALE_THRESHOLD)."""
+"""Smallest scale that PyTorch's engines choose (SMALL_SCALE_THRESHOLD)."""
 
 _WeightForm = Callable[[QuantisedCalls, dict[str, Any], str], Any]
 
 
 def float_form(packet: str) -> _WeightForm | None:
-    """How an operator of the namespace ``quantized`` is carried out on floats, from its arguments
-    by name; None for any that is not of this kind."""
+    """Returns a function that carries out an operator of the namespace ``quantized`` on floats,
+    given its arguments by name; None for operators of another kind."""
     return _FORMS.get(packet)
 
 
@@ -396,8 +396,8 @@ def _dynamic_linear(calls: QuantisedCalls, args: dict[str, Any], where: str) -> 
 
 
 def _largest_input(packed: Any, weight: Tensor, bias: Tensor | None, reduce_range: bool) -> int:
-    """The largest integer that this machine's engine rounds inputs to: engines and processors
-    differ in whether they do as ``reduce_range`` says, so the layer itself is asked."""
+    """Returns the largest integer that this machine's engine rounds inputs to. Engines and
+    processors differ in whether they honour ``reduce_range``, so the layer itself is tried."""
     if not reduce_range:
         return 255
     x = torch.linspace(-1, 2, 4 * weight.shape[1]).reshape(4, -1)
@@ -436,7 +436,7 @@ def _embedding_bag(calls: QuantisedCalls, args: dict[str, Any], where: str) -> A
             column = calls.step(aten.unsqueeze.default, (weights, -1), where)
             picked = calls.step(aten.mul.Tensor, (picked, column), where)
         return calls.step(aten.sum.dim_IntList, (picked, [1]), where)
-    last = (False, 0, False, weights, args["include_last_offset"])  # it always adds up
+    last = (False, 0, False, weights, args["include_last_offset"])  # it always sums
     bags = calls.step(aten.embedding_bag.default, (table, indices, offsets, *last), where)
     return bags[0]
 

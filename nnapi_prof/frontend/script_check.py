@@ -1,12 +1,12 @@
-"""TorchScript files, looked into before they are loaded, and their operators before they run.
+"""Check TorchScript files before they are loaded, and their operators before they run.
 
-TorchScript and exported programs are code of whoever sent them. Their operators are held against a
-list of what models need, which reaches no files, processes, network or memory that is not theirs.
+TorchScript and exported programs are code from their sender. Their operators are checked against a
+list of those that models need, which reach no files, processes, network or foreign memory.
 
 Loading compiles the file's code and runs parts of it: ``__setstate__`` of its objects, and defaults
 of arguments and fields that are not plain constants. Where there are such parts, the text of the
-code must not contain the name of any refused operator, wherever it stands. The rest is checked
-exactly, in the graphs of all functions, before any of them is called.
+code must not contain the name of any refused operator anywhere. The rest is checked exactly, in the
+graphs of all functions, before any of them is called.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NAMESPACES = frozenset(
         "profiler pt2e_quant higher_order export"
     ).split()
 )
-"""Namespaces of operators that compute. Others are refused: those of packages that read images and
-sound (``image``, ``torchaudio_ffmpeg``), that speak to other processes (``c10d``), unknown ones."""
+"""Namespaces of operators that compute. Others are refused: those that read images and sound
+(``image``, ``torchaudio_ffmpeg``) or talk to other processes (``c10d``), and unknown ones."""
 
 DENIED = frozenset(
     (
@@ -43,11 +43,11 @@ DENIED = frozenset(
         "mkldnn::data_ptr"
     ).split()
 )
-"""Files, other processes, addresses, and tensors made without a look at their indices."""
+"""Operators on files, other processes or addresses, or that make tensors with unchecked indices."""
 
 TEXT_TAKERS = frozenset(
     (
-        # Operators that take text which is a mode, an equation or just text.
+        # The text is a mode, an equation or just text.
         "Delete Float Int __contains__ __getitem__ __interpolate __upsample _assert_async "
         "_assert_scalar _convolution_mode _functional_assert_async _functional_assert_scalar "
         "_linalg_check_errors _linalg_eigh _linalg_svd _mixed_dtypes_linear _set_item _sparse_mm "
@@ -73,7 +73,7 @@ TEXT_TAKERS = frozenset(
         "choose_qparams_affine quantize_affine dequantize_affine"
     ).split()
 )
-"""Any other operator with an argument that is text is taken for one that names a file or a host."""
+"""Operators that may take text. Any other text argument is assumed to name a file or a host."""
 
 HIGHER_ORDER = frozenset(
     (
@@ -83,12 +83,12 @@ HIGHER_ORDER = frozenset(
         "checkpoint_activation"
     ).split()
 )
-"""Operators whose arguments are graphs, which are checked as any other."""
+"""Operators whose arguments are graphs, which are checked like any other graph."""
 
 
 def refusal(name: str) -> str | None:
-    """Why a model may not call the operator ``namespace::name`` (without overload); None where it
-    may. Of an operator that no package registered yet the name alone is judged."""
+    """Returns why a model may not call the operator ``namespace::name`` (without overload); None
+    where it may. An operator that no package has registered yet is judged by its name alone."""
     namespace, _, base = name.partition("::")
     if namespace not in NAMESPACES:
         return "not an operator that models need to compute"
@@ -102,7 +102,7 @@ def refusal(name: str) -> str | None:
 
 
 def is_registered(name: str) -> bool:
-    """Whether this process has the operator ``namespace::name``."""
+    """Returns whether this process has the operator ``namespace::name``."""
     namespace, _, base = name.partition("::")
     return bool(_schemas(name)) or hasattr(getattr(torch.ops, namespace), base)
 
@@ -117,8 +117,8 @@ def _schemas(name: str) -> list[torch.FunctionSchema]:
 
 @functools.cache
 def refused_words() -> frozenset[str]:
-    """Names of all refused operators that TorchScript's text could call without a namespace, or by
-    the name of a builtin."""
+    """Returns the names of all refused operators that TorchScript's text could call without a
+    namespace, or by the name of a builtin."""
     names = {name for schema in torch._C._jit_get_all_schemas() if (name := schema.name)}
     builtin = {name for name in names if name.startswith(("aten::", "prim::"))}
     refused = {name for name in builtin if refusal(name) is not None} | DENIED
@@ -129,7 +129,7 @@ def refused_words() -> frozenset[str]:
 
 
 _PICKLES = ("data.pkl", "constants.pkl")
-"""What is read; ``traced_inputs.pkl`` and ``bytecode.pkl`` are not."""
+"""Pickles that loading reads; ``traced_inputs.pkl`` and ``bytecode.pkl`` are not read."""
 _WITHOUT = "save the model without it"
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _HEADER = re.compile(r"\bdef\s+\w+\s*\(")
@@ -145,10 +145,10 @@ _GETATTR = re.compile(r'\bgetattr\s*\([\w.()\[\]]+, "[^"\\\n]*"\)')
 
 
 def load_script(path: Path) -> Any:
-    """``torch.jit.load`` of a file that was looked into, with nothing of it run but what restores
-    its weights. Raises ModelFileError where it is refused."""
+    """Checks a file and loads it as ``torch.jit.load`` does; only code that restores its weights
+    runs. Raises ModelFileError where the file is refused."""
     check_before_loading(path)
-    unit: Any = torch._C.CompilationUnit()  # torch's stubs of these two are not theirs
+    unit: Any = torch._C.CompilationUnit()  # torch's stubs of these two are wrong
     native: Any = torch._C
     module = native.import_ir_module(unit, str(path), torch.device("cpu"), {}, False)
     check_operators(unit, path)
@@ -158,9 +158,9 @@ def load_script(path: Path) -> Any:
 
 
 def _restore_numbers(script: Any) -> None:
-    """Makes numbers of what a trace stored as float64 tensors without dimensions.
+    """Turns float64 tensors without dimensions, as traces store numbers, back into numbers.
 
-    Beside integers such a tensor gives float64, and the number that stood in the model float32.
+    With an integer operand such a tensor gives float64, but the model's number gave float32.
     PyTorch's optimiser does the same in these operators before the first run
     (torch/csrc/jit/passes/canonicalize_graph_fuser_ops.cpp), and here models run without it.
     """
@@ -177,7 +177,7 @@ def _restore_numbers(script: Any) -> None:
 
 
 def check_before_loading(path: Path) -> None:
-    """Looks into a TorchScript file. Raises ModelFileError."""
+    """Checks a TorchScript file without loading it. Raises ModelFileError."""
     archive = look_into(path)
     archive.require_same_to_torch()
     if "model.json" in archive.sizes:
@@ -203,8 +203,8 @@ def check_before_loading(path: Path) -> None:
 
 
 def runs_at_load(text: str) -> bool:
-    """Whether a file of code has parts that run when it is compiled or its objects are restored.
-    In doubt it has."""
+    """Returns whether a file of code has parts that run when it is compiled or its objects are
+    restored; true in case of doubt."""
     if "__setstate__" in text or '"""' in text or "'''" in text:
         return True
     headers = []
@@ -222,9 +222,9 @@ def runs_at_load(text: str) -> bool:
 
 
 def _header(text: str, at: int) -> tuple[list[str], int | None]:
-    """Parses the function's header whose arguments begin at ``at``: what stands behind each ``=``,
-    up to where the next argument may begin; and the header's end, None where it is nothing plain.
-    """
+    """Parses the function header whose arguments begin at ``at``. Returns the text after each
+    ``=``, up to where the next argument may begin, and the header's end; that is None where the
+    header is not plain."""
     depth, start, defaults = 1, None, []
     while at < len(text):
         char = text[at]
@@ -276,8 +276,8 @@ def _check_text(text: str, name: str, path: Path) -> None:
 
 
 def check_operators(unit: Any, path: Path) -> None:
-    """Holds every operator of every function against :mod:`.operators`. Raises ModelFileError,
-    which names the first that is refused."""
+    """Checks every operator of every function by :func:`refusal`. Raises ModelFileError, which
+    names the first refused one."""
     for function in unit.get_functions():
         for node in _nodes(function.graph):
             why = refusal(node.kind()) if "::" in node.kind() else None

@@ -1,4 +1,4 @@
-"""How a model nests its inputs and outputs: tuples, lists and dicts around flat tensors."""
+"""The nesting of a model's inputs and outputs: tuples, lists and dicts around flat tensors."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from nnapi_prof.frontend.trees import (
 NO_VALUES: Mapping[str, Constant] = MappingProxyType({})
 
 
-# TorchScript models that take tuples, lists and dicts, as models that take tensors alone.
+# TorchScript models that take tuples, lists and dicts, turned into models that only take tensors.
 #
-# What TorchScript does not store is found in the code: how many items a list has by its unpacking
-# or by the indices that are read, which keys a dict has by those that are read, in that order.
-# Bundled inputs (torch.utils.bundled_inputs) go first.
+# TorchScript does not store the length of a list or the keys of a dict. They come from the code: a
+# list's unpacking or the indices that are read, and the keys that are read, in that order. Bundled
+# inputs (torch.utils.bundled_inputs) take precedence.
 
 
 _PLAIN = ("Tensor", "Optional[Tensor]")
@@ -50,12 +50,12 @@ _NUMBERS = ("int", "float", "bool", "str", "number")
 def input_trees(
     model: torch.jit.ScriptModule, name: str, values: Mapping[str, Constant] = NO_VALUES
 ) -> dict[str, Tree]:
-    """Returns the contents of each argument of ``forward`` (``arg_0``, ...), its tensors numbered
-    through; empty where the model takes tensors alone.
+    """Returns the tree of each argument of ``forward`` (``arg_0``, ...), its tensors numbered
+    across all arguments; empty where the model only takes tensors.
 
-    ``values`` has those of arguments that are numbers or texts; others have their defaults, and are
-    left out at the end. Raises InputSpecError where a type
-    holds others than tensors, or its length or keys are nowhere to be found.
+    ``values`` has values of arguments that are numbers or texts; others have their defaults, and
+    are omitted at the end. Raises InputSpecError where a type holds anything but tensors, or its
+    length or keys cannot be found.
     """
     forward: Any = model.forward
     given = list(forward.schema.arguments[1:])
@@ -91,10 +91,10 @@ def input_trees(
 def flat_inputs(
     model: torch.jit.ScriptModule, name: str, values: Mapping[str, Constant] = NO_VALUES
 ) -> torch.jit.ScriptModule:
-    """A model that takes the tensors of ``model``'s inputs one by one; itself, if it does already.
+    """Wraps a model to take the tensors of its inputs one by one, unless it already does.
 
-    ``values`` are those of arguments that are no tensors: it always has these. Raises
-    InputSpecError as :func:`input_trees` does.
+    ``values`` are fixed values of arguments that are not tensors. Raises InputSpecError as
+    :func:`input_trees` does.
     """
     trees = input_trees(model, name, values)
     if not trees:
@@ -139,8 +139,8 @@ def _n_leaves(tree: Tree) -> int:
 
 
 def _tree(kind: Any, value: Any, prefix: str, numbers: Iterator[int]) -> Tree:
-    """The tree of a type; ``value`` is what has it in the graph, None inside of others. ``prefix``
-    begins the refusal."""
+    """Returns the tree of a type; ``value`` is the graph's value of that type, None for nested
+    types. ``prefix`` begins the error message."""
     if str(kind) in _PLAIN:
         return Leaf(next(numbers))
     if kind.kind() == "TupleType":
@@ -164,7 +164,7 @@ def _tree(kind: Any, value: Any, prefix: str, numbers: Iterator[int]) -> Tree:
 
 
 def _field_names(kind: Any) -> list[str]:
-    """The names of a named tuple's fields; none of another tuple's."""
+    """Returns the field names of a named tuple; none for another tuple."""
     text = kind.str()
     if not text.startswith("NamedTuple("):
         return []
@@ -174,7 +174,7 @@ def _field_names(kind: Any) -> list[str]:
 
 
 def _named_class(kind: Any) -> type:
-    """A named tuple with such fields: TorchScript compares their names and types, not the class."""
+    """Makes a named tuple with such fields: TorchScript compares names and types, not the class."""
     fields = zip(_field_names(kind), map(_python_type, kind.elements()), strict=True)
     name = re.sub(r"\W", lambda c: f"_{ord(c[0]):x}_", kind.str())
     make: Callable[[str, list[tuple[str, Any]]], type] = NamedTuple  # type: ignore[assignment]
@@ -182,7 +182,7 @@ def _named_class(kind: Any) -> type:
 
 
 def _python_type(kind: Any) -> Any:
-    """The type of Python for one of TorchScript, of tensors in tuples, lists and dicts."""
+    """Returns the Python type for a TorchScript type of tensors in tuples, lists and dicts."""
     match kind.kind():
         case "TupleType" if _field_names(kind):
             return _named_class(kind)
@@ -199,7 +199,7 @@ def _python_type(kind: Any) -> Any:
 
 
 def _n_items(value: Any) -> int | None:
-    """Items of a list by the nodes that read it; None where they do not tell."""
+    """Returns the length of a list by the nodes that read it; None where they do not tell."""
     n = 0
     for use in value.uses():
         node = use.user
@@ -216,7 +216,7 @@ def _n_items(value: Any) -> int | None:
 
 
 def _keys(value: Any) -> list[str]:
-    """Keys of a dict by the nodes that read it; none where they do not tell."""
+    """Returns the keys of a dict by the nodes that read it; none where they do not tell."""
     keys: dict[str, None] = {}
     for use in value.uses():
         node = use.user
@@ -243,11 +243,11 @@ class Structure:
     inputs: Mapping[str, Tree]
     outputs: Tree
     notes: tuple[str, ...] = ()
-    """Of lists and dicts of several types, in whose place tuples stand."""
+    """Notes on lists and dicts of several types, which become tuples."""
 
     @classmethod
     def flat(cls, n_inputs: int, n_outputs: int) -> Structure:
-        """One tensor for each argument, and one tensor or a tuple of several back."""
+        """Returns a structure with a tensor for each argument, and one or a tuple as result."""
         outputs = tuple(map(Leaf, range(n_outputs)))
         return cls(
             {f"arg_{i}": Leaf(i) for i in range(n_inputs)},
@@ -258,7 +258,7 @@ class Structure:
 def structure_of(
     model: torch.jit.ScriptModule | ExportedProgram, examples: Sequence[Tensor], name: str
 ) -> Structure:
-    """How a model nests its values. ``examples`` are flat inputs; the model runs on them once."""
+    """Returns a model's structure. ``examples`` are flat inputs; the model runs on them once."""
     inputs: Mapping[str, Tree]
     run: Callable[..., object]
     with quiet_torch():

@@ -1,4 +1,4 @@
-"""Keeping PyTorch's own chatter away from the user."""
+"""Hide PyTorch's own warnings and log lines from the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.jit._fuser import optimized_execution
 
 @contextlib.contextmanager
 def quiet_torch() -> Iterator[None]:
-    """Swallows warnings and log lines of PyTorch; exceptions pass."""
+    """Suppresses warnings and log lines of PyTorch; exceptions pass through."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -27,8 +27,8 @@ def quiet_torch() -> Iterator[None]:
 
 @contextlib.contextmanager
 def logged_errors(name: str) -> Iterator[list[BaseException]]:
-    """The exceptions that the logger ``name`` is told of, for functions that log what went wrong
-    and raise something less; nothing of it is shown, also within :func:`quiet_torch`."""
+    """Yields a list that collects the exceptions logged by ``name``, for functions that log the
+    cause and raise a less specific error. Nothing is shown, also within :func:`quiet_torch`."""
     told: list[BaseException] = []
 
     class ExceptionCollector(logging.Handler):
@@ -53,7 +53,7 @@ def logged_errors(name: str) -> Iterator[list[BaseException]]:
 
 @contextlib.contextmanager
 def run_once() -> Iterator[None]:
-    """Quiet, without gradients, and without TorchScript's optimiser.
+    """Runs models quietly, without gradients, and without TorchScript's optimiser.
 
     The optimiser rewrites a model during its first runs, which takes longer than the few runs here.
     """
@@ -62,7 +62,7 @@ def run_once() -> Iterator[None]:
 
 
 def essential_line(error: BaseException) -> str:
-    """The one line of a PyTorch error that says what is wrong, without traceback and class name.
+    """Returns the line of a PyTorch error that says what is wrong, without its class name.
 
     TorchScript's interpreter puts a traceback around the message of the operation that failed.
     """
@@ -77,6 +77,6 @@ def essential_line(error: BaseException) -> str:
 
 
 def source_line(error: BaseException) -> str | None:
-    """``FILE:LINE`` of the innermost TorchScript frame that an error names, else None."""
+    """Returns ``FILE:LINE`` of the innermost TorchScript frame that an error names, else None."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', str(error))
     return f"{frames[-1][0]}:{frames[-1][1]}" if frames else None

@@ -1,8 +1,8 @@
-"""An exported graph run once on known shapes, and written down as it ran.
+"""Run an exported graph once on known shapes, and record its calls.
 
-What comes in may hold symbolic sizes, guards, branches on shapes, nested graphs and lifted
-parameters. What comes out is straight: placeholders for the model's inputs, constants, and calls of
-ATen overloads on tensors, every size a number.
+The input may have symbolic sizes, guards, branches on shapes, nested graphs and lifted parameters.
+The result is straight: placeholders for the model's inputs, constants, and calls of ATen overloads
+on tensors, with a number for every size.
 """
 
 from __future__ import annotations
@@ -60,23 +60,23 @@ CONVERSIONS = frozenset(
         aten.fake_quantize_per_channel_affine.default,
     }
 )
-"""Calls that are written down even on constants: quantised weights stay integers."""
+"""Calls that are recorded even on constants, so that quantised weights stay integers."""
 
 
 IN_FLOATS = "in_floats"
-"""Key in a graph module's ``meta``: the parts that it computes in floats, or in float32, where the
-model rounds on the way."""
+"""Key in a graph module's ``meta``: number of parts that it computes in float32 where the model
+rounds in between, to integers or half precision."""
 
 
 class GraphTracer:
-    """Runs graphs on fake tensors and writes each step that depends on the inputs.
+    """Runs graphs on fake tensors and records each step that depends on the inputs.
 
-    Calls on constants alone are computed at once. Raises FrontendError for what has no straight
-    form: values that steer control flow or shapes, unknown higher-order operators.
+    Calls on constants alone are computed at once. Raises FrontendError for constructs without a
+    straight form: values that control branches or shapes, unknown higher-order operators.
     """
 
     def __init__(self, name: str, keep_draws: bool = False) -> None:
-        """``keep_draws``: random numbers stay calls of PyTorch; without, they are refused."""
+        """With ``keep_draws``, random numbers stay calls of PyTorch; otherwise they are refused."""
         self.name = name
         self.keep_draws = keep_draws
         self._n_draws = 0
@@ -89,22 +89,21 @@ class GraphTracer:
         """Data pointer of a parameter -> its name in the model, for readable graphs."""
         self._alive: list[Tensor] = []  # keeps data pointers that are keys from being reused
         self._own: dict[int, Tensor] = {}
-        """Memory that calls on constants made, and nothing in the graph reads yet: it may be
-        written to."""
+        """Memory made by calls on constants that the graph does not read yet: it may be written."""
         self._computed: dict[int, Tensor] = {}
-        """All memory that calls on constants made."""
+        """All memory made by calls on constants."""
         self.origin: Callable[[], Source] = Source
-        """The source of the model's own node that is carried out, asked where a call is written."""
+        """Returns the source of the model's current node; called when a call is recorded."""
         self._moved: dict[int, tuple[Tensor, TracedValue]] = {}
-        """That of them to which values that depend on the inputs were written: constants that are
-        none any more."""
+        """Memory in ``_computed`` that values from the inputs were written to, with its former
+        constant and its value in the graph."""
 
     @property
     def graph(self) -> fx.Graph:
         return self.module.graph
 
     def placeholder(self, name: str, example: Tensor) -> TracedValue:
-        """Adds an input of the model; a meta tensor will do as its example."""
+        """Adds an input of the model; its example may be a meta tensor."""
         node = self.graph.placeholder(name)
         node.meta[TENSOR] = describe(example)
         if example.is_meta:
@@ -138,7 +137,7 @@ class GraphTracer:
         return copy
 
     def run(self, graph: fx.Graph, module: torch.nn.Module, inputs: Sequence[Any]) -> Any:
-        """Runs ``graph``; ``inputs`` are its placeholders' values. Returns what it returns."""
+        """Runs ``graph`` with ``inputs`` for its placeholders, and returns its outputs."""
         values: dict[fx.Node, Any] = {}
         input_iter = iter(inputs)
         for node in graph.nodes:
@@ -153,7 +152,7 @@ class GraphTracer:
         raise FrontendError(f"{self.name}: a nested graph has no output")
 
     def carry_out(self, node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
-        """Carries out one node; ``values`` has what those before it made."""
+        """Carries out one node; ``values`` has the results of those before it."""
         return self._call(node, _mapped(node.args, values), _mapped(node.kwargs, values))
 
     def _call(self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -166,7 +165,7 @@ class GraphTracer:
         return self.call(Step(target, args, kwargs, source_of(node), node.name.rstrip("_")))
 
     def call(self, step: Step) -> Any:
-        """Carries out one call: now, if on constants alone, else in the graph that is written."""
+        """Computes a call on constants alone now; records any other call in the graph."""
         if _is_check(step.target):
             return None
         draws = isinstance(step.target, OpOverload) and self._draws(step, step.target)
@@ -182,7 +181,7 @@ class GraphTracer:
         return self._strided(step) or self._write(step)
 
     def _compute(self, step: Step) -> Any:
-        """A call on constants."""
+        """Computes a call on constants."""
         target = step.target
         if target is torch.ops.aten.detach_.default:
             return step.args[0]
@@ -201,7 +200,7 @@ class GraphTracer:
         return self.own(result, (step.args, step.kwargs))
 
     def own(self, result: Any, inputs: Any) -> Any:
-        """The result of a call, whose constants may be written to where no input shares them."""
+        """Marks constants in a call's result as writable where no input shares their memory."""
         input_memory = {_memory(value) for value in pytree.tree_leaves(inputs)}
         for value in pytree.tree_leaves(result):
             if isinstance(value, Tensor) and _memory(value) not in input_memory:
@@ -209,7 +208,7 @@ class GraphTracer:
         return result
 
     def now(self, values: Any) -> Any:
-        """The values, with what was a constant before it was written to as it is now."""
+        """Returns the values, with current values for constants that were written to."""
         if not self._moved:
             return values
 
@@ -228,7 +227,7 @@ class GraphTracer:
         return pytree.tree_map_only(Tensor, current, values)
 
     def moving(self, value: Any) -> Any:
-        """A constant that a call made as a value in the graph, that can be written to."""
+        """Turns a constant made by a call into a value in the graph that can be written to."""
         base = self._computed.get(_memory(value)) if isinstance(value, Tensor) else None
         if base is None or not base.numel() or base.is_quantized or not is_base(base):
             return value
@@ -239,7 +238,7 @@ class GraphTracer:
         return self.now(value)
 
     def _write(self, step: Step) -> Any:
-        """A call on at least one value that depends on the inputs."""
+        """Records a call on at least one value that depends on the inputs."""
         if self.numbers.among(step):
             step = self.numbers.promoted(step)
         args, kwargs = pytree.tree_map_only(TracedValue, lambda v: v.fake, (step.args, step.kwargs))
@@ -266,7 +265,7 @@ class GraphTracer:
         return self._written(step, step.target, result)
 
     def _drawn(self, step: Step, target: OpOverload, result: Tensor) -> TracedValue:
-        """Random numbers: a function that stays one of PyTorch's draws them."""
+        """Records a call that draws random numbers, as a function that stays PyTorch's."""
         graph, inputs = fx.Graph(), list[TracedValue | Tensor]()
 
         def argument(value: Any) -> Any:
@@ -284,8 +283,8 @@ class GraphTracer:
         return self.script_call(call, inputs, [result])[0]
 
     def _strided(self, step: Step) -> TracedValue | None:
-        """``as_strided(x, ...)`` by slices or picks of the tensor whose memory it reads, so that it
-        does not hang on how x lies; None for other calls, and where that tensor is unknown."""
+        """Records ``as_strided(x, ...)`` as slices or picks of the tensor whose memory it reads, so
+        that x may have any layout; None for other calls, and where that tensor is unknown."""
         if step.target is not torch.ops.aten.as_strided.default:
             return None
         source, *place = bind(step.target, step.args, step.kwargs).values()
@@ -299,8 +298,7 @@ class GraphTracer:
         return self._remember(TracedValue(view.node, fake))
 
     def _write_in_place(self, step: Step, target: OpOverload) -> Any:
-        """``op_(x)`` becomes ``y = op(x)``, and whoever reads x, or views of its memory, from here
-        on reads y.
+        """Turns ``op_(x)`` into ``y = op(x)``; later readers of x, or of its views, read y.
 
         Raises WritesToViews where op has no functional twin, or views have no base.
         """
@@ -344,7 +342,7 @@ class GraphTracer:
     def script_call(
         self, target: ScriptCall, inputs: Sequence[TracedValue | Tensor], fakes: Sequence[Tensor]
     ) -> list[TracedValue]:
-        """Writes a call of TorchScript that stays so; ``fakes`` stand for what it returns."""
+        """Records a call of a function that stays PyTorch's; ``fakes`` stand for its results."""
         call = self.graph.call_function(target, tuple(map(self._argument, inputs)))
         parts = []
         for index, fake in enumerate(fakes):
@@ -364,7 +362,7 @@ class GraphTracer:
         return value
 
     def _constant(self, value: Tensor, hint: str) -> fx.Node:
-        """The get_attr node of a constant; tensors that share memory and shape share one."""
+        """Returns the get_attr node of a constant, one for all tensors of its memory and shape."""
         key = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
         if key not in self._constants or value.numel() == 0:
             self._alive.append(value)
@@ -392,8 +390,7 @@ class GraphTracer:
         return self.run(graph_module.graph, graph_module, operands)
 
     def _without_autocast(self, graph_module: fx.GraphModule, operands: Sequence[Any]) -> Any:
-        """A part that PyTorch computes in half precision, in float32; its results have the types
-        that they have there."""
+        """Runs an autocast part in float32, not half precision; its results keep their types."""
         meta = self.module.meta
         meta[IN_FLOATS] = meta.get(IN_FLOATS, 0) + 1
 
@@ -417,8 +414,8 @@ class GraphTracer:
         return kept[0] if is_one else kept
 
     def _draws(self, step: Step, target: OpOverload) -> bool:
-        """Whether a call draws random numbers that may stay in the graph. Raises FrontendError for
-        others, and for dropout or batch norm in training mode."""
+        """Returns whether a call draws random numbers that may stay in the graph. Raises
+        FrontendError for others, and for dropout or batch norm in training mode."""
         bound = bind(target, step.args, step.kwargs)
         if "batch_norm" in op_name(target):
             draws = bound.get("running_mean") is not None and (
@@ -448,17 +445,16 @@ class GraphTracer:
 
 
 _TWINS = {aten.normal_.default: aten.normal_functional.default}
-"""Calls that write in place -> the same without, where the names do not tell."""
+"""In-place call -> its functional twin, where the name does not give it."""
 
 
 _EMPTY = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted, aten.new_empty,
           aten.new_empty_strided}  # fmt: skip
-"""Calls that return memory as it is: in a graph that is a constant, with the same values each
-time, which are small integers."""
+"""Calls that return uninitialised memory; in a graph it is a constant of zeros."""
 
 
 def branch_refusal(name: str, where: str) -> str:
-    """The message for control flow that no shape decides."""
+    """Returns the message for control flow that does not follow from shapes."""
     return (
         f"{name}: a branch ({where}) depends on the values of a tensor: only branches that follow "
         f"from input shapes are possible"
@@ -477,18 +473,18 @@ _CHECKS = ("_assert", "sym_constrain", "_guard", "assert_")
 
 
 def _is_check(target: Any) -> bool:
-    """Assertions about shapes and metadata: true by construction on the shapes that run here."""
+    """Returns whether a call asserts shapes or metadata: that holds on the shapes that run here."""
     name = target._schema.name if isinstance(target, OpOverload) else op_name(target)
     return name.rpartition("::")[2].startswith(_CHECKS)
 
 
 def _memory(value: Any) -> int:
-    """Returns the storage of a tensor, whatever part of it a view shows; 0 for anything else."""
+    """Returns the address of a tensor's storage, which its views share; 0 for anything else."""
     return value.untyped_storage().data_ptr() if isinstance(value, Tensor) else 0
 
 
 def source_of(node: fx.Node) -> str:
-    """The source line that made a node, as far as the node remembers."""
+    """Returns the source line that made a node, as far as the node records it."""
     trace = str(node.meta.get("stack_trace") or "").strip().splitlines()
     lines = [line.strip() for line in trace if line.strip().startswith("File ")]
     if not lines:
@@ -498,8 +494,8 @@ def source_of(node: fx.Node) -> str:
 
 
 def _only_counts(node: fx.Node, values: Mapping[fx.Node, Any]) -> bool:
-    """Whether a call writes to integers of the model's state that nothing else reads, as batch norm
-    counts batches."""
+    """Returns whether a call writes to integers of the model's state that nothing else reads, such
+    as batch norm's count of batches."""
     counter = node.args[0] if node.args else None
     if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
         return False

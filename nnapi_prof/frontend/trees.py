@@ -1,6 +1,6 @@
 """Bind a model's inputs, some of them by name or as numbers and texts, to trees of tensors.
 
-Nested values are trees around flat tensors, which TorchScript spells in its own way. Inputs may be
+Nested values are trees around flat tensors, for which TorchScript has its own syntax. Inputs may be
 stated by name, and may be numbers or texts: ``rate=16000``, ``=0.5``.
 """
 
@@ -28,11 +28,11 @@ _READ: dict[str, Callable[[str], Constant]] = {
     "str": lambda text: text.strip("\"'"),
     "bool": lambda text: {"true": True, "1": True, "false": False, "0": False}[text.lower()],
 }
-"""TorchScript's name of a type -> what reads a value of it; raises ValueError or KeyError."""
+"""TorchScript's name of a type -> parser of a value of it; raises ValueError or KeyError."""
 
 
 def is_named(text: str) -> bool:
-    """Whether an input is stated by its name, or as a value."""
+    """Returns whether an input is stated by its name, or as a value."""
     return _NAMED.fullmatch(text.strip()) is not None
 
 
@@ -47,8 +47,8 @@ class BoundInputs:
 def bind_inputs(texts: Sequence[str], arguments: Mapping[str, str], model: str) -> BoundInputs:
     """Sorts stated inputs by the model's ``arguments``: name to TorchScript's type, in order.
 
-    ``NAME=TEXT`` is of that argument, ``=TEXT`` of the next that is no tensor; others are the
-    shapes of tensors in their order. Raises InputSpecError.
+    ``NAME=TEXT`` is for that argument, ``=TEXT`` for the next that is not a tensor; others are
+    shapes of tensors in order. Raises InputSpecError.
     """
     named: dict[str, str] = {}
     shapes: list[str] = []
@@ -87,7 +87,7 @@ def bind_inputs(texts: Sequence[str], arguments: Mapping[str, str], model: str) 
 
 
 def missing_value(model: str, name: str, kind: str) -> str:
-    """Returns the remedy for an argument that is no tensor and was not stated."""
+    """Returns the message for an argument that is not a tensor and was not stated."""
     value = {"int": "16", "float": "0.5", "bool": "true", "str": "fast"}.get(kind, "VALUE")
     how = for_caller(f"--input {name}={value}", f'"{name}={value}" in inputs')
     return f"{model} takes the input {name}, of type {kind}: say which it always is to have, {how}"
@@ -119,7 +119,7 @@ class Sequenced:
     items: tuple[Tree, ...]
     is_list: bool = False
     named: type | None = None
-    """The class that makes it a named tuple, where TorchScript takes nothing else."""
+    """Class of the named tuple, where TorchScript requires one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ Tree = Leaf | Sequenced | Named | Constant
 
 
 def tree_of(value: object) -> Tree:
-    """The tree of a nested value, its tensors numbered in their order (Leaf values stay)."""
+    """Return the tree of a nested value, its tensors numbered in order (Leaf values stay)."""
     return _tree_of(value, itertools.count())
 
 
@@ -150,7 +150,7 @@ def _tree_of(value: object, numbers: Iterator[int]) -> Tree:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         pairs = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
         return Named(tuple((name, _tree_of(v, numbers)) for name, v in pairs if v is not None))
-    # a class that PyTorch was told how to flatten: its values alone can be said
+    # a class registered with PyTorch's pytree: only its values are known
     return Sequenced(tuple(_tree_of(leaf, numbers) for leaf in pytree.tree_leaves(value)))
 
 
@@ -172,8 +172,8 @@ def annotation(tree: Tree) -> str:
 
 
 def with_types(tree: Tree) -> Tree:
-    """Return the tree with tuples in the place of lists and dicts whose values are of several
-    types, which TorchScript has not."""
+    """Return the tree with tuples in place of lists and dicts whose values have several types,
+    which TorchScript does not support."""
     match tree:
         case Sequenced(items, is_list):
             parts = tuple(map(with_types, items))
@@ -193,7 +193,7 @@ def _one_type(items: Sequence[Tree]) -> bool:
 
 
 def retyped(name: str, before: Tree, after: Tree) -> Iterator[str]:
-    """Tell in a note of each list and dict that became a tuple."""
+    """Yield a note for each list or dict that became a tuple."""
     match before, after:
         case Named(items), Sequenced(parts):
             yield (
@@ -214,7 +214,7 @@ def retyped(name: str, before: Tree, after: Tree) -> Iterator[str]:
 
 
 def expression(tree: Tree, leaves: Sequence[str]) -> str:
-    """The TorchScript expression of a tree, given those of its tensors."""
+    """Return the TorchScript expression of a tree, given those of its tensors."""
     match tree:
         case Leaf(index):
             return leaves[index]
@@ -233,7 +233,7 @@ def expression(tree: Tree, leaves: Sequence[str]) -> str:
 
 
 def named_classes(tree: Tree) -> Iterator[type]:
-    """The classes of named tuples that an expression names."""
+    """Yield the classes of named tuples that an expression names."""
     match tree:
         case Sequenced(items, _, named):
             if named is not None:
@@ -246,7 +246,7 @@ def named_classes(tree: Tree) -> Iterator[type]:
 
 
 def places(name: str, tree: Tree) -> Iterator[tuple[str, Leaf | Constant]]:
-    """The expression of each leaf and constant of an argument called ``name``."""
+    """Yield each leaf and constant of the argument ``name`` with its expression."""
     match tree:
         case Sequenced(items):
             for index, item in enumerate(items):
@@ -259,7 +259,7 @@ def places(name: str, tree: Tree) -> Iterator[tuple[str, Leaf | Constant]]:
 
 
 def checks(name: str, tree: Tree) -> Iterator[str]:
-    """TorchScript assertions that an argument has the constants and lengths that it must."""
+    """Yield TorchScript assertions that an argument has the expected constants and lengths."""
     match tree:
         case Sequenced(items, is_list):
             if is_list:

@@ -1,4 +1,4 @@
-"""TorchScript -> straight fx graph, by the first of four routes that takes the model."""
+"""Turn TorchScript into a straight fx graph, by the first of four routes that takes the model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _WEIGHT_KINDS = {
 def find_inputs(
     model: torch.jit.ScriptModule, stated: Sequence[InputSpec], name: str
 ) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
-    """Example inputs on which the model was seen to run, and notes about guesses.
+    """Returns example inputs on which the model runs, and notes about guesses.
 
     Stated specs come first, then bundled inputs, then a guess from the first layer. Raises
     InputSpecError where their number is wrong, the model fails on them, or none can be found.
@@ -64,7 +64,7 @@ def find_inputs(
 def _examples_without_zeros(
     model: torch.jit.ScriptModule, examples: tuple[Tensor, ...], name: str
 ) -> tuple[Tensor, ...]:
-    """The examples, or where integers among them are divided by, without their zeros."""
+    """Returns the examples, with ones for integers where the model divides by zeros among them."""
     try:
         try_model(name, model, examples)
     except InputSpecError as error:
@@ -102,7 +102,7 @@ def _guessed(
             tried.append(str(spec))
             continue
         assert guess is not None
-        # Kept with the model, whoever reads it next: neither an option nor an argument is named.
+        # The note stays with the model, so it names neither an option nor an argument.
         shapes = f"shape guessed as {spec}" if needed == 1 else f"shapes guessed as {listed(specs)}"
         note = f"input {shapes} from the first {guess.layer}; state it where it is not"
         return examples, (note,)
@@ -116,7 +116,7 @@ def _guessed(
 
 
 def _first_weights(model: torch.jit.ScriptModule) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Kind and weight shape of each layer in the order of the code, input channels whole."""
+    """Yields kind and weight shape of each layer in code order, with the channels of all groups."""
     with quiet_torch():
         graph = frozen(model).graph
         nodes = list(all_nodes(graph))
@@ -136,7 +136,7 @@ def _first_weights(model: torch.jit.ScriptModule) -> Iterator[tuple[str, tuple[i
 
 
 def frozen(model: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    """The model with attributes inlined as constants; itself where it is frozen already."""
+    """Returns the model with attributes inlined as constants; itself if it is frozen already."""
     if not hasattr(model, "training"):
         return model
     return torch.jit.freeze(model)  # type: ignore[no-any-return]
@@ -145,13 +145,13 @@ def frozen(model: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 def torchscript_graph(
     model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str, keep: bool = False
 ) -> fx.GraphModule:
-    """The model's straight graph on the shapes of ``examples``.
+    """Returns the model's straight graph on the shapes of ``examples``.
 
-    Routes, the first that takes the model: walking its graph (walker); PyTorch's converter; the
-    same after freezing and propagating the known shapes, which folds arithmetic on sizes; tracing
-    of the frozen module. With ``keep``, control flow on data stays TorchScript in the graph
-    (:class:`~nnapi_prof.graph.node.ScriptCall`). Raises FrontendError with the construct and
-    source line that stopped the first route.
+    The routes in order: walking its graph (:func:`.walked_graph`); PyTorch's converter; the same
+    after freezing and propagating the known shapes, which folds arithmetic on sizes; tracing of the
+    frozen module. With ``keep``, control flow on data stays TorchScript in the graph
+    (:class:`~nnapi_prof.graph.node.ScriptCall`). Raises FrontendError with the construct and source
+    line that stopped the first route.
     """
     routes: tuple[Callable[[], fx.GraphModule], ...] = (
         lambda: walked_graph(model, examples, name, keep_draws=keep),
@@ -169,7 +169,7 @@ def torchscript_graph(
                 raise
             return _keep_control_flow(model, examples, name, refusal)
         except FrontendError:
-            raise  # not the route's fault: no graph can say this
+            raise  # not the route's fault: no graph can express this
         except Exception as error:
             refusals.append(error)
     raise FrontendError(_refusal(model, refusals, name)) from refusals[0]
@@ -178,7 +178,7 @@ def torchscript_graph(
 def _keep_control_flow(
     model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str, refusal: DataDependent
 ) -> fx.GraphModule:
-    """The graph with what depends on data kept. Raises ``refusal`` where that fails, too."""
+    """Returns the graph with parts that depend on data kept. Raises ``refusal`` if that fails."""
     try:
         with quiet_torch():
             alone = torch.jit.freeze(model, optimize_numerics=False)
@@ -227,7 +227,7 @@ def _traced(model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str
 
 
 def _refusal(model: torch.jit.ScriptModule, refusals: Sequence[Exception], name: str) -> str:
-    """Names the TorchScript construct that a route's message speaks of, and its source line."""
+    """Returns a message that names the TorchScript construct in a route's error, and its line."""
     text = "; ".join(str(refusal) for refusal in refusals)
     first = essential_line(refusals[0])
     for construct in re.findall(r"\b(?:aten|prim|quantized|torchvision)::\w+", text):

@@ -111,7 +111,7 @@ ON_CONTAINERS: dict[str, Callable[..., Any]] = {
     "aten::setdefault": lambda items, key, value: items.setdefault(key, value),
     "aten::update": lambda items, more: items.update(more),
 }
-"""Operators that Python does itself where the first operand is a list or dict."""
+"""Operators that Python computes where the first operand is a list or dict."""
 
 ON_ENUMS: dict[str, Callable[..., Any]] = {
     "aten::eq": operator.eq,
@@ -128,24 +128,24 @@ ON_NUMBERS: dict[str, Callable[..., Any]] = {
     "aten::tensor": _tensor,
     "aten::as_tensor": _tensor,
 }
-"""Those that Python does itself unless a value among them depends on the inputs."""
+"""Operators that Python computes unless a value among them depends on the inputs."""
 
 
 # Nested tensors, which PyTorch's transformer encoders make of padded ones to skip the padding.
 #
-# Here they stay padded, next to a mask of what is no padding: attention then hides the padding, and
-# in the end it is overwritten, as PyTorch's is.
+# Here they stay padded, next to a mask of the valid elements: attention hides the padding, and in
+# the end it is overwritten, as in PyTorch.
 
 
 aten = torch.ops.aten
 
 OVER_KEYS = 1
-"""The kind of a mask [B, T] in PyTorch's own encoder layer."""
+"""Type of a mask [B, T] in PyTorch's own encoder layer."""
 
 
 @dataclass(eq=False)
 class NestedTensor:
-    """``value`` [B, T, D] of which ``valid`` [B, T] is no padding."""
+    """A padded tensor ``value`` [B, T, D]; ``valid`` [B, T] is false where it is padding."""
 
     value: TracedValue | Tensor
     valid: TracedValue | Tensor
@@ -175,14 +175,14 @@ def call_on_nested(
 
 
 def all_nodes(block: Any) -> Iterator[Any]:
-    """The nodes of a graph or block, each before those of its own blocks."""
+    """Yields the nodes of a graph or block, each before those of its own blocks."""
     for node in block.nodes():
         yield node
         yield from itertools.chain.from_iterable(map(all_nodes, node.blocks()))
 
 
 def overload_of(node: Any) -> Any:
-    """The overload that a node calls; None for what is TorchScript's own (``prim``)."""
+    """Returns the overload that a node calls; None for TorchScript's own operators (``prim``)."""
     namespace, _, packet = node.kind().partition("::")
     if namespace in ("prim", "prims"):
         return None
@@ -192,14 +192,14 @@ def overload_of(node: Any) -> Any:
 
 
 def source(node: Any) -> str:
-    """``FILE:LINE`` of a TorchScript node, or what module it stands in."""
+    """Returns ``FILE:LINE`` of a TorchScript node, or the name of its module."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.sourceRange())
     if not frames:
         frames = re.findall(r"^(\S+):(\d+):\d+", node.sourceRange(), re.MULTILINE)
     return f"{frames[-1][0]}:{frames[-1][1]}" if frames else node.scopeName() or "forward"
 
 
-# Attributes that a TorchScript model writes while it runs: what it keeps from run to run.
+# Attributes that a TorchScript model writes while it runs: its state between runs.
 
 _VIEWS = frozenset(
     f"aten::{name}"
@@ -213,10 +213,10 @@ _VIEWS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class KeptAttribute:
-    """An attribute of a model or of its parts (``rnn.hidden``) that one run leaves to the next.
+    """An attribute of a model or of its parts (``rnn.hidden``) that one run passes to the next.
 
-    ``type`` is TorchScript's, ``first`` what the file has in it, ``settled`` what it holds after a
-    run, whose shapes stay from then on: a tensor, or tuples, lists and dicts of some.
+    ``type`` is TorchScript's, ``first`` the value in the file, ``settled`` the value after a run,
+    whose shapes then stay the same. Values are tensors, or tuples, lists and dicts of tensors.
     """
 
     path: str
@@ -226,7 +226,7 @@ class KeptAttribute:
 
     @property
     def first_tensors(self) -> list[Tensor]:
-        """The first values of its tensors: zeros, where the file does not say."""
+        """The first values of its tensors; zeros where the file does not have them."""
         settled = _tensors(self.settled)
         first = _tensors(self.first)
         if _form(first) == _form(settled):
@@ -237,9 +237,9 @@ class KeptAttribute:
 def kept_attributes(
     model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str
 ) -> list[KeptAttribute]:
-    """Finds what ``model`` keeps from run to run, seen on ``examples``; leaves it as it is.
+    """Finds the attributes that ``model`` keeps between runs on ``examples``; runs a copy of it.
 
-    Raises FrontendError where that is no tensor, or grows with every run.
+    Raises FrontendError where one has numbers that change, or grows with every run.
     """
     with quiet_torch():
         types = _written(model)
@@ -270,8 +270,8 @@ def kept_attributes(
 
 
 def _written(model: torch.jit.ScriptModule) -> dict[str, str]:
-    """Path and type of what the code of ``model`` may read first and write later, or writes in
-    place."""
+    """Returns the types of attributes, by path, that ``model`` may read before it writes them, or
+    writes in place."""
     graph = model.inlined_graph
     paths = {next(graph.inputs()).debugName(): ""}
     types: dict[str, str] = {}
@@ -297,7 +297,7 @@ def _written(model: torch.jit.ScriptModule) -> dict[str, str]:
 
 
 def _filled_first(graph: Any, written: set[str]) -> set[str]:
-    """Those that every run writes before it reads them: outside of branches and loops."""
+    """Returns those that every run writes before it reads them, outside of branches and loops."""
     paths, seen, filled = {next(graph.inputs()).debugName(): ""}, set[str](), set[str]()
     for node in graph.nodes():
         inner = (n for block in node.blocks() for n in all_nodes(block))
@@ -317,7 +317,7 @@ def _filled_first(graph: Any, written: set[str]) -> set[str]:
 
 
 def _base(value: Any) -> str:
-    """The name of the value whose memory ``value`` shows."""
+    """Returns the name of the value whose memory ``value`` shows."""
     while value.node().kind() in _VIEWS:
         value = value.node().inputsAt(0)
     return str(value.debugName())

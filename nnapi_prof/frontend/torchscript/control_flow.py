@@ -1,9 +1,9 @@
-"""Control flow on data, outlined: it stays TorchScript in a graph that is straight for the rest.
+"""Outline control flow on data: it stays TorchScript in an otherwise straight graph.
 
-The interpreter carries out a TorchScript graph node by node. A number or a branch that depends on
-the values of a tensor is not known then; here it becomes a :class:`DeferredValue`, and so does what
-is computed from it, until a tensor comes out whose shape does not depend on data. The nodes up to
-there become one TorchScript function, which the graph calls.
+The interpreter carries out a TorchScript graph node by node. A number or branch that depends on the
+values of a tensor is unknown then. It becomes a :class:`DeferredValue`, and so do all results
+computed from it, up to a tensor whose shape does not depend on data. The nodes up to there become
+one TorchScript function, which the graph calls.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _VIEWS = re.compile(
 
 @dataclass(eq=False)
 class DeferredNode:
-    """A node that waits to become part of a function, with the values of all that it reads."""
+    """A node that waits to become part of a function, with all values that it reads."""
 
     node: Any
     env: dict[str, Any]
     where: str
     writes: tuple[str, ...] = ()
-    """Names of the tensors from outside that it writes to: a function writes to copies."""
+    """Names of outside tensors that it writes to; a function writes to copies."""
     graph: Any = None
-    """Keeps a node alive that is none of the model's."""
+    """Graph of a node that is not the model's, held to keep the node alive."""
 
 
 @dataclass(eq=False)
 class DeferredValue:
-    """A result of a pending node: its output ``index``, or where that is None the new state of the
-    container ``name`` that it changes."""
+    """A result of a pending node: its output ``index`` or, where that is None, the new state of the
+    container or tensor ``name`` that it changes."""
 
     step: DeferredNode
     index: int | None
@@ -56,7 +56,7 @@ class DeferredValue:
 def script_function(
     steps: Sequence[DeferredNode], targets: Sequence[DeferredValue | TracedValue]
 ) -> tuple[Callable[..., Any], list[TracedValue | Tensor]]:
-    """The steps as a TorchScript function of tensors, and what it is to be called with."""
+    """Returns the steps as a TorchScript function of tensors, and its arguments."""
     graph = torch._C.Graph()
     inputs: dict[int, tuple[TracedValue | Tensor, Any]] = {}
     copies: dict[tuple[int, int | None, str], Any] = {}
@@ -100,8 +100,8 @@ def script_function(
         if str(value.type()) in NUMBERS:
             number = graph.insertNode(graph.create("prim::NumToTensor", [value], 1))
             value = number.output()
-        # a tensor of its own, also where a branch returns what came in: tracing tells values apart
-        # by their tensors
+        # a separate tensor, also where a branch returns its input: tracing distinguishes values by
+        # their tensors
         graph.registerOutput(graph.insertNode(graph.create("aten::alias", [value], 1)).output())
     if len(targets) > 1:
         graph.makeMultiOutputIntoTuple()
@@ -111,8 +111,8 @@ def script_function(
 
 
 def _is_built(content: Any) -> bool:
-    """Whether a value is a container that a function must build: a constant cannot be written to,
-    nor hold tensors."""
+    """Returns whether a value is a container that a function must build: a constant cannot be
+    written to, nor hold tensors."""
     if not isinstance(content, list | tuple | dict):
         return False
     leaves = pytree.tree_leaves(content)
@@ -154,7 +154,7 @@ def _inner_nodes(node: Any) -> Iterator[Any]:
 
 
 def captured_names(node: Any) -> list[str]:
-    """Names of all values from outside that a node and its blocks read."""
+    """Returns the names of all outside values that a node and its blocks read."""
     own: set[str] = set()
     read: dict[str, None] = dict.fromkeys(v.debugName() for v in node.inputs())
     blocks = list(node.blocks())
@@ -169,7 +169,7 @@ def captured_names(node: Any) -> list[str]:
 
 
 def mutated_containers(node: Any) -> list[str]:
-    """Containers from outside that a node and its blocks append to."""
+    """Returns the names of outside containers that a node and its blocks change."""
     outside = set(captured_names(node))
     writes = ("aten::append", "aten::_set_item", "aten::insert", "aten::extend", "aten::pop")
     return [
@@ -182,7 +182,7 @@ def mutated_containers(node: Any) -> list[str]:
 
 
 def mutated_tensors(node: Any) -> tuple[str, ...]:
-    """Names of the tensors from outside that a node and its blocks write to."""
+    """Returns the names of outside tensors that a node and its blocks write to."""
     outside = set(captured_names(node))
     names: dict[str, None] = {}
     for inner in (node, *_inner_nodes(node)):
@@ -204,7 +204,7 @@ _NO_SHAPE = frozenset(
         *("negative_slope", "scale", "lambd", "threshold", "beta", "weight", "index", "shifts"),
     }
 )
-"""Names of numbers in ATen that say nothing of the result's shape."""
+"""Names of number arguments in ATen that do not affect the result's shape."""
 _TYPES: dict[str, Any] = {
     "int": torch._C.IntType,
     "float": torch._C.FloatType,
@@ -219,7 +219,7 @@ class NodeInterpreter(Protocol):
     name: str
     tracer: GraphTracer
     values: dict[str, Any]
-    """By their names in the graph."""
+    """Values by their names in the graph."""
 
     def carry_out(self, node: Any, inputs: Sequence[Any]) -> list[Any]:
         """Runs a node on its inputs. Raises DataDependent where the result depends on data."""
@@ -228,13 +228,13 @@ class NodeInterpreter(Protocol):
         """Runs the nodes of a block; returns its outputs."""
 
     def looking(self, outliner: Outliner) -> NodeInterpreter:
-        """A walker that writes nothing, for a look at the shapes of a block."""
+        """Returns a walker that records nothing, to find the shapes of a block."""
 
 
 @dataclass
 class Outliner:
-    """Turns what depends on data into calls of TorchScript functions, during one walk of a graph;
-    with ``shapes_only`` nothing is written, for the walk only looks at the shapes of a block."""
+    """Turns nodes that depend on data into calls of TorchScript functions, during one walk of a
+    graph. With ``shapes_only`` nothing is recorded: the walk only finds shapes."""
 
     shapes_only: bool = False
     steps: list[DeferredNode] = field(default_factory=list)
@@ -242,7 +242,7 @@ class Outliner:
     n_functions: int = 0
 
     def node(self, walker: NodeInterpreter, node: Any, inputs: Sequence[Any]) -> list[Any]:
-        """Returns a node's results: the walker runs it, or keeps it."""
+        """Returns a node's results: the walker runs the node, or it is deferred."""
         if not (has_deferred(inputs) and _reads_values(node, inputs)):
             if node.kind() == "prim::Loop" and self._breaks_on_data(walker, node, inputs):
                 return self._keep(walker, node)
@@ -275,7 +275,7 @@ class Outliner:
             _replace(walker.values, before[name], DeferredValue(step, None, name))
         fakes = list(self._certain(walker, node, step))
         sure = [i for i, fake in enumerate(fakes) if fake is not None]
-        if sure and node.kind() in CONTROL:  # its numbers come with it: it should run once
+        if sure and node.kind() in CONTROL:  # its numbers are results, too: it should run once
             for i, output in enumerate(outputs):
                 if str(output.type()) in NUMBERS:
                     with walker.tracer.mode:
@@ -296,7 +296,7 @@ class Outliner:
         return results
 
     def _number(self, tensor: TracedValue, kind: str, where: str) -> DeferredValue:
-        """The number that a tensor of rank 0 holds."""
+        """Returns the number in a tensor of rank 0, deferred."""
         graph = torch._C.Graph()
         argument = graph.addInput()
         argument.setType(torch._C.TensorType.get())
@@ -308,8 +308,8 @@ class Outliner:
         return DeferredValue(step, 0)
 
     def _require_alone(self, walker: NodeInterpreter, target: Any, value: Any, where: str) -> None:
-        """Checks that no other value sees what is written to a tensor: ``target`` in the graph,
-        ``value`` by the model's names. Raises FrontendError."""
+        """Checks that no other value shares the memory of a tensor that is written to: ``target``
+        in the graph, ``value`` in the walker. Raises FrontendError."""
         others = [v for v in pytree.tree_leaves(list(walker.values.values())) if v is not value]
         if not isinstance(target, TracedValue) or any(
             isinstance(v, TracedValue) and v.memory == target.memory
@@ -321,12 +321,12 @@ class Outliner:
                 "write to a copy of it",
             )
 
-    # Shapes that hold whatever the data
+    # Shapes that do not depend on data
 
     def _certain(
         self, walker: NodeInterpreter, node: Any, step: DeferredNode
     ) -> list[Tensor | None]:
-        """Stand-ins for the outputs that are tensors of a certain shape; None for others."""
+        """Returns stand-ins for outputs that are tensors of a certain shape; None for others."""
         outputs = list(node.outputs())
         if node.kind() == "prim::If":
             return self._of_branches(walker, node)
@@ -348,8 +348,7 @@ class Outliner:
     def _of_loop(
         self, walker: NodeInterpreter, node: Any, step: DeferredNode
     ) -> list[Tensor | None]:
-        """Finds the values that a loop carries unchanged in type and shape, however often it
-        turns."""
+        """Finds the values whose type and shape a loop does not change, however often it runs."""
         (body,) = node.blocks()
         names = [value.debugName() for value in body.inputs()]
         carried = [step.env[value.debugName()] for value in list(node.inputs())[2:]]
@@ -387,14 +386,14 @@ class Outliner:
         try:
             with walker.tracer.mode, torch.no_grad():
                 result = overload(**args)
-        except Exception:  # whatever stands in its way: its shape is not certain, so it stays
+        except Exception:  # any failure: the shape is not certain
             return None
         return [result] if isinstance(result, Tensor) else None
 
     def _look(
         self, walker: NodeInterpreter, block: Any, values: dict[str, Any]
     ) -> list[Any] | None:
-        """Runs a block on stand-ins: nothing is written. None where that fails."""
+        """Runs a block on stand-ins and records nothing; None where that fails."""
         inner = walker.looking(Outliner(shapes_only=True))
         copies: dict[int, Any] = {}
 
@@ -413,14 +412,14 @@ class Outliner:
         inner.values = {name: copied(value) for name, value in (walker.values | values).items()}
         try:
             return inner.block(block)
-        except Exception:  # whatever stands in its way: its shapes are not certain, so it stays
+        except Exception:  # any failure: the shapes are not certain
             return None
 
     def settle(
         self, walker: NodeInterpreter, leaves: Sequence[Any], run: Callable[[], Any]
     ) -> list[Any]:
-        """The leaves of what the model returns, those of no certain shape as it has on the example,
-        for which ``run`` runs the model."""
+        """Returns the leaves of the model's result. Those of uncertain shape get their shapes on
+        the example, for which ``run`` runs the model."""
         leaves = [one for leaf in leaves for one in self._unpacked(leaf)]
         late = [leaf for leaf in leaves if isinstance(leaf, DeferredValue)]
         if not late:
@@ -444,8 +443,7 @@ class Outliner:
         return [next(emitted) if isinstance(leaf, DeferredValue) else leaf for leaf in leaves]
 
     def _unpacked(self, leaf: Any) -> list[Any]:
-        """The items of a tuple that depends on data, as where a branch returns; others as they
-        are."""
+        """Returns the items of a tuple that depends on data; other leaves as they are."""
         if not isinstance(leaf, DeferredValue) or leaf.index is None:
             return [leaf]
         kind = list(leaf.step.node.outputs())[leaf.index].type()
@@ -465,7 +463,7 @@ class Outliner:
         return [one for item in items for one in self._unpacked(item)]
 
     def _checked(self, walker: NodeInterpreter, leaves: list[Any]) -> list[Any]:
-        """The leaves, one of them through a function that makes the checks that are left."""
+        """Returns the leaves, one of them through a function that makes the remaining checks."""
         first = next((i for i, leaf in enumerate(leaves) if isinstance(leaf, TracedValue)), None)
         if self.checks and first is not None:
             (leaves[first],) = self.emit(walker, [leaves[first]], [leaves[first].fake])
@@ -479,8 +477,7 @@ class Outliner:
         targets: Sequence[DeferredValue | TracedValue],
         fakes: Sequence[Tensor],
     ) -> list[TracedValue]:
-        """Has the graph call a function that computes ``targets``, of which ``fakes`` are
-        stand-ins."""
+        """Makes the graph call a function that computes ``targets``, with stand-ins ``fakes``."""
         if not targets:
             return []
         if self.shapes_only:
@@ -497,7 +494,7 @@ class Outliner:
         return walker.tracer.script_call(call, inputs, fakes)
 
     def _needed(self, targets: Sequence[DeferredValue | TracedValue]) -> list[DeferredNode]:
-        """The pending nodes that ``targets`` need, in order, checks that wait among them."""
+        """Returns the pending nodes that ``targets`` need, in order, including pending checks."""
         needed: set[int] = set()
         waiting = [later.step for later in deferred_values(targets)]
         waiting += self.checks
@@ -513,7 +510,7 @@ class Outliner:
 
 
 def _reads_values(node: Any, inputs: Sequence[Any]) -> bool:
-    """Whether a node looks at its inputs: putting them into containers and back does not."""
+    """Returns whether a node reads its inputs, rather than moving them into or out of lists."""
     kind = node.kind()
     if kind in ("prim::ListConstruct", "prim::TupleConstruct", "prim::DictConstruct"):
         return False
@@ -526,7 +523,7 @@ def _reads_values(node: Any, inputs: Sequence[Any]) -> bool:
 
 
 def _as_now(values: dict[str, Any]) -> dict[str, Any]:
-    """The values as they are, whatever is written to them afterwards; equal ones stay one."""
+    """Copies the values, so that later writes do not change them; identical ones stay identical."""
     copies: dict[int, Any] = {}
     for value in values.values():
         if isinstance(value, TracedValue | list | tuple | dict) and id(value) not in copies:
@@ -551,7 +548,7 @@ def _fake(value: Any) -> Tensor | None:
 
 
 def _common(fakes: Sequence[Tensor | None]) -> Tensor | None:
-    """One stand-in for all, where they are of one shape and element type."""
+    """Returns one stand-in for all, where they are of one shape and element type."""
     first = fakes[0] if fakes else None
     for fake in fakes:
         if fake is None or first is None:

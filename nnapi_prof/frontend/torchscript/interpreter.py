@@ -1,8 +1,8 @@
-"""TorchScript walked once on known shapes: the first and fastest of the four routes.
+"""Walk TorchScript once on known shapes: the first and fastest of the four routes.
 
-The graph is interpreted: arithmetic on sizes, branches, loops and lists are carried out in
-Python, calls on tensors go to the GraphTracer. No symbolic shapes arise, which is what makes
-PyTorch's own converter slow, and what it fails on where sizes are computed as tensors.
+The graph is interpreted: arithmetic on sizes, branches, loops and lists are carried out in Python,
+calls on tensors go to the GraphTracer. There are no symbolic shapes, which make PyTorch's own
+converter slow, and on which it fails where sizes are computed as tensors.
 """
 
 from __future__ import annotations
@@ -44,22 +44,21 @@ from nnapi_prof.graph.node import bind, script_source
 
 # Recurrent layers and cells in dynamic quantisation, computed in floats.
 #
-# They round what they read in every step, with a scale of that step. In floats the layer is one
-# operation of NNAPI's, or one step after another without those scales; the weights stay what they
-# were rounded to.
+# They round their inputs in every step, with a scale of that step. In floats the layer is one
+# operation of NNAPI, or a series of steps without those scales; the weights stay rounded.
 
 aten = torch.ops.aten
 Form = Callable[[QuantisedCalls, dict[str, Any], str], Any]
 
 
 def recurrence_form(packet: str) -> Form | None:
-    """How a quantised recurrence is computed in floats, from its arguments by name; None for any
-    other operator."""
+    """Returns a function that computes a quantised recurrence in floats, given its arguments by
+    name; None for any other operator."""
     return _FORMS.get(packet)
 
 
 def _weights(packed: Any) -> tuple[Tensor, Tensor | None]:
-    """The weight and the bias of a packed linear layer."""
+    """Returns the weight and the bias of a packed linear layer."""
     try:
         weight, bias = torch.ops.quantized.linear_unpack(packed)
     except RuntimeError:  # packed in float16, which another operator unpacks
@@ -69,7 +68,7 @@ def _weights(packed: Any) -> tuple[Tensor, Tensor | None]:
 
 
 def _cell_weights(packed: Sequence[Any]) -> list[Tensor]:
-    """The weights of a cell's two linear layers, then their biases, zeros where there are none."""
+    """Returns the weights of a cell's two linear layers, then their biases or zeros."""
     pairs = [_weights(one) for one in packed]
     weights = [weight for weight, _ in pairs]
     biases = [torch.zeros(w.shape[0]) if bias is None else bias for w, bias in pairs]
@@ -117,7 +116,7 @@ _FORMS: dict[str, Form] = {
 
 
 class WalkRefused(Exception):
-    """The walker does not know a construct: another route may. The message names it."""
+    """A construct that the walker does not know, and another route may; the message names it."""
 
 
 def walked_graph(
@@ -127,12 +126,11 @@ def walked_graph(
     outliner: Outliner | None = None,
     keep_draws: bool = False,
 ) -> fx.GraphModule:
-    """The model's straight graph on the shapes of ``examples``.
+    """Returns the model's straight graph on the shapes of ``examples``.
 
-    With an ``outliner`` what depends on data stays TorchScript: then the model must be frozen.
-    With ``keep_draws`` random numbers stay calls of PyTorch.
-    Raises WalkRefused for constructs it does not know, WritesToViews, DataDependent, and
-    FrontendError for what else has no straight form.
+    With an ``outliner``, parts that depend on data stay TorchScript; the model must then be frozen.
+    With ``keep_draws``, random numbers stay calls of PyTorch. Raises WalkRefused for unknown
+    constructs, WritesToViews, DataDependent, and FrontendError for others without a straight form.
     """
     tracer = GraphTracer(name, keep_draws)
     for path, value in [*model.named_parameters(), *model.named_buffers()]:
@@ -158,8 +156,8 @@ def walked_graph(
 
 
 def _inlined(graph: Any) -> Any:
-    """A copy without calls of functions. TorchScript inlines what a graph calls when first asked,
-    and leaves out functions that ran before that without its optimiser, level by level."""
+    """Returns a copy with calls of functions inlined. TorchScript inlines them when first asked,
+    but leaves out functions that ran before that without its optimiser, level by level."""
     graph = graph.copy()
     for _ in range(_MAX_CALLS):
         torch._C._jit_pass_inline(graph)
@@ -169,7 +167,7 @@ def _inlined(graph: Any) -> Any:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Names of inputs made different: a trace may give two the same."""
+    """Makes names of inputs distinct, as a trace may give two the same."""
     distinct: list[str] = []
     for name in names:
         copies = sum(other == name for other in names[: len(distinct)])
@@ -178,7 +176,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def forward_arguments(model: torch.jit.ScriptModule) -> list[Any]:
-    """The schema's arguments of ``model.forward``, without self."""
+    """Returns the schema's arguments of ``model.forward``, without self."""
     forward: Any = model.forward
     return list(forward.schema.arguments)[1:]
 
@@ -189,8 +187,8 @@ class _State:
     def __init__(self) -> None:
         self.written: dict[tuple[int, str], Any] = {}
         self.read: dict[tuple[int, str], Any] = {}
-        """What the run found in attributes before it wrote any."""
-        self._owners: dict[int, Any] = {}  # kept, so that an id stays one owner's
+        """Values of attributes that the run read before it wrote them."""
+        self._owners: dict[int, Any] = {}  # kept alive, so that ids stay unique
 
     def get(self, owner: Any, name: str) -> Any:
         key = (id(self._owners.setdefault(id(owner), owner)), name)
@@ -202,7 +200,7 @@ class _State:
         self.written[id(self._owners.setdefault(id(owner), owner)), name] = value
 
     def check(self, name: str) -> None:
-        """Raises KeepsState where what a run reads is what another run wrote."""
+        """Raises KeepsState where the run changed an attribute that it had read before."""
         for key, value in self.read.items():
             if key in self.written and not _same(self.written[key], value):
                 raise KeepsState(
@@ -218,7 +216,7 @@ def _same(new: Any, old: Any) -> bool:
 
 
 class _TorchScriptInterpreter:
-    """Values by their debug name; blocks run in the one namespace, as names are unique."""
+    """A walker: values are kept by debug name; blocks share one namespace, as names are unique."""
 
     def __init__(self, tracer: GraphTracer, name: str, state: _State | None = None) -> None:
         self.tracer = tracer
@@ -229,7 +227,7 @@ class _TorchScriptInterpreter:
         self.outliner: Outliner | None = None
 
     def looking(self, outliner: Outliner) -> _TorchScriptInterpreter:
-        """A walker that writes nothing, for a look at the shapes of a block."""
+        """Returns a walker that records nothing, to find the shapes of a block."""
         tracer = GraphTracer(self.name, self.tracer.keep_draws)
         tracer.mode, tracer.numbers = self.tracer.mode, self.tracer.numbers
         inner = _TorchScriptInterpreter(tracer, self.name)
@@ -288,7 +286,7 @@ class _TorchScriptInterpreter:
         return self._operator(node, kind, inputs)
 
     def _method(self, owner: Any, node: Any, inputs: Sequence[Any]) -> list[Any]:
-        """A call that TorchScript did not inline: of an interface's method, for one."""
+        """Carries out a call that TorchScript did not inline, such as of an interface's method."""
         if not isinstance(owner, torch.jit.ScriptModule):
             raise WalkRefused(f"{node.kind()} {source(node)}")
         graph = _inlined(owner._c._get_method(node.s("name")).inlined_graph)
@@ -318,7 +316,7 @@ class _TorchScriptInterpreter:
         return list(carried)
 
     def _interpolate(self, node: Any, inputs: Sequence[Any]) -> Any:
-        """``interpolate`` of torch.nn.functional, a builtin of TorchScript, as an ATen op."""
+        """Carries out ``torch.nn.functional.interpolate``, a TorchScript builtin, as an ATen op."""
         x, size, factor, mode, align_corners = inputs[:5]
         if isinstance(x, Quantised) and mode not in ("nearest", "bilinear"):
             raise WalkRefused(f"{node.kind()} of quantised tensors in mode {mode} {source(node)}")
@@ -389,12 +387,12 @@ _KINDS: dict[str, Any] = {
     "TupleType": tuple,
     "DictType": dict,
 }
-"""Kinds of types in TorchScript -> what the walker has for their values."""
+"""Kinds of types in TorchScript -> types of their values in the walker."""
 
 
 def _is_instance(value: Any, node: Any) -> bool:
-    """Whether a value is of one of the types that a node names. Raises WalkRefused for a type that
-    the walker cannot tell."""
+    """Returns whether a value is of one of the types that a node names. Raises WalkRefused for a
+    type that the walker cannot check."""
     kinds = [kind.kind() for kind in node.tys("types")]
     if not set(kinds) <= _KINDS.keys():
         raise WalkRefused(f"{node.kind()} {source(node)}")
@@ -402,4 +400,4 @@ def _is_instance(value: Any, node: Any) -> bool:
 
 
 _MAX_CALLS = 64
-"""Levels of functions that call functions."""
+"""Largest number of levels of functions that call functions."""
