@@ -26,12 +26,12 @@ ENDINGS = {
     "trace": (".trace.json", ".trace"),
     "json": (".json",),
 }
-"""Format -> endings of files that ask for it; the first is what a file gets that nobody named."""
+"""Format -> file endings that select it; the first is the default."""
 
 
 def format_of(path: Path) -> str:
-    """The format that a file's ending asks for; HTML, where it has none. Raises UsageError for an
-    unknown one, listing those there are."""
+    """Returns the format that a file's ending selects; HTML if it has none. Raises UsageError for
+    an unknown ending, with a list of the known ones."""
     name = path.name.lower()
     if not path.suffix:
         return "html"
@@ -47,7 +47,7 @@ def format_of(path: Path) -> str:
 
 
 def text_of(form: str, data: ReportData) -> str:
-    """A report in ``html``, ``md`` or ``trace``."""
+    """Returns a report in ``html``, ``md`` or ``trace``."""
     if form == "md":
         from nnapi_prof.reports import markdown
 
@@ -62,13 +62,13 @@ def text_of(form: str, data: ReportData) -> str:
 
 
 def write_report(path: Path, form: str, data: ReportData) -> None:
-    """Writes a report in any form but ``json``. Raises UsageError where it cannot be written."""
+    """Writes a report in any form except ``json``. Raises UsageError if it cannot be written."""
     write_whole(path, lambda: text_of(form, data))
 
 
 def write_whole(path: Path, make: Callable[[], str]) -> None:
-    """Writes a text to ``path``, whole or not at all. Raises UsageError where it cannot, before
-    the text is made."""
+    """Writes a text to ``path``, whole or not at all. Raises UsageError if it cannot; for most
+    causes before the text is made."""
     partial = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,5 +81,5 @@ def write_whole(path: Path, make: Callable[[], str]) -> None:
             f"name another {option_name('output')}",
         ) from error
     finally:
-        with contextlib.suppress(OSError):  # there is none after success
+        with contextlib.suppress(OSError):  # it does not exist after success
             partial.unlink(missing_ok=True)

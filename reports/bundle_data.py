@@ -1,4 +1,4 @@
-"""Reads a bundle, its runs and the costs behind it as the data of a report."""
+"""Read a bundle, its runs and its costs as the data of a report."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def report_data(
     *,
     until: str | None = None,
 ) -> ReportData:
-    """All that a report of a bundle shows, with its last run where it was run.
+    """Returns the data of a bundle's report, with its last run if there is one.
 
-    ``costs`` is what ``--costs`` takes. ``until``, a time in UTC as the table has it
-    (:func:`.costs.store.selection.instant`), leaves out what was measured and run later: the
-    same plan as it was known on that day.
+    ``costs`` takes the same values as ``--costs``. ``until``, a UTC time in the table's format
+    (:func:`.costs.store.selection.instant`), leaves out later measurements and runs, to show the
+    same plan as of that day.
 
-    Raises UsageError where there is no bundle, SerializationError where it or its run is damaged,
-    CostError where the table cannot be read or lacks the model.
+    Raises UsageError if there is no bundle, SerializationError if it or its run is damaged,
+    CostError if the table cannot be read or lacks the model.
     """
     loaded = read_bundle(bundle)
     run = last(bundle) if until is None else _last_until(bundle, until)
@@ -60,8 +60,8 @@ def report_data(
 def chosen_report(
     bundle: Path, costs: str | None, run: str | None = None, at: str | None = None
 ) -> ReportData:
-    """:func:`report_data` of a bundle with the run that ``run`` names
-    (:func:`nnapi_prof.execution.report.choose`), or as known ``at`` a date."""
+    """Returns :func:`report_data` of a bundle with the run that ``run`` names
+    (:func:`nnapi_prof.execution.report.choose`), or as of the date ``at``."""
     if run is not None and at is not None:
         raise UsageError(
             f"{option_name('run')} and {option_name('at')} exclude each other", "leave one out"
@@ -74,7 +74,7 @@ def chosen_report(
 
 
 def with_run(data: ReportData, run: RunReport, bundle: Path) -> ReportData:
-    """The report of another run of the bundle."""
+    """Returns the data with another run of the bundle."""
     made_for = read_bundle(bundle)
     elsewhere = made_for.device if run.fingerprint != made_for.fingerprint else ""
     return replace(data, run=run, planned_for=elsewhere)
@@ -93,10 +93,10 @@ def report_data_from_bundle(
     until: str | None = None,
     model: Path | None = None,
 ) -> ReportData:
-    """:func:`report_data` of a bundle in memory and its run, None where there was none.
+    """Returns :func:`report_data` of a bundle in memory and its run, or None if there was none.
 
-    ``model`` is the original's file, which a plan with estimated segments needs: its costs are
-    estimated again.
+    ``model`` is the original model's file; a plan with estimated segments needs it, because its
+    costs are estimated again.
     """
     if run is not None:
         bundle = bundle.of_run(run.runs[0].plan)
@@ -152,9 +152,9 @@ def _nothing_of(bundle: Bundle, store: CostStore, until: str | None) -> str:
 
 @contextmanager
 def naming_table(bundle: Bundle, costs: str | None) -> Iterator[None]:
-    """A block that asks a cost table of a bundle: where that is missing or lacks the model, the
-    error names the table that the bundle was planned with. None is opened unasked: a bundle may be
-    a stranger's."""
+    """Wraps a block that reads a bundle's cost table: if the table is missing or lacks the model,
+    the error names the table that the bundle was planned with. That table is not opened
+    automatically, because a bundle may come from a stranger."""
     try:
         yield
     except (CostError, UsageError) as error:
@@ -173,8 +173,8 @@ def _costs(
     model: Path | None,
     fits: Mapping[Target, TargetFit] | None,
 ) -> CostModel:
-    """Returns costs from rows and ``fits``, or from a fit to the rows where ``fits`` is None. Adds
-    estimates where the plan was made with them."""
+    """Returns costs from rows and ``fits``, or from a fit to the rows if ``fits`` is None. Adds
+    estimates if the plan was made with them."""
     guessed = any(
         segment.estimated and segment.target.engine is not Engine.HOST
         for segment in bundle.plan.segments
@@ -190,8 +190,8 @@ def _costs(
 
 
 def _priced(plan: Plan, graph: UnitGraph, costs: CostModel, until: str) -> Plan:
-    """The plan with the latencies that the costs give its segments. CostError where a segment has
-    none."""
+    """Returns the plan with its segments' latencies from the costs. Raises CostError if a segment
+    has no cost."""
     segments: list[Segment] = []
     for segment in plan.segments:
         cost = costs.region_cost(segment.units, segment.target)
@@ -215,7 +215,7 @@ def _priced(plan: Plan, graph: UnitGraph, costs: CostModel, until: str) -> Plan:
 
 
 def _priced_or_none(plan: Plan, graph: UnitGraph, costs: CostModel, until: str) -> Plan | None:
-    """A baseline that could not run on that day is left out."""
+    """Returns the plan with latencies from the costs; None if a segment has no cost."""
     try:
         return _priced(plan, graph, costs, until)
     except CostError:
@@ -223,7 +223,7 @@ def _priced_or_none(plan: Plan, graph: UnitGraph, costs: CostModel, until: str) 
 
 
 def _predicted_anew(run: RunReport, plans: Sequence[Plan]) -> RunReport:
-    """A run with the predictions of these plans in place of its own."""
+    """Returns a run with the predictions of these plans instead of its own."""
     named = {plan.name: plan for plan in plans}
     rows = []
     for row in run.runs:
@@ -239,8 +239,8 @@ def _predicted_anew(run: RunReport, plans: Sequence[Plan]) -> RunReport:
 
 
 def write(path: Path, data: ReportData) -> Path:
-    """Writes a report to ``path``; returns it. Raises UsageError where the ending is unknown, or
-    nothing can be written there."""
+    """Writes a report to ``path`` and returns it. Raises UsageError if the ending is unknown, or if
+    the file cannot be written."""
     form = format_of(path)
     if form == "json":
         raise UsageError(
@@ -260,7 +260,7 @@ def chip_report(
     notes: tuple[str, ...] = (),
     advice: tuple[Advice, ...] = (),
 ) -> ReportData:
-    """All that a report of a plan for a chip shows: nothing of it was measured."""
+    """Returns the data of a report of a plan for a chip, where nothing was measured."""
     return ReportData(
         model=model,
         graph=costs.graph,

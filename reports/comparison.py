@@ -1,7 +1,6 @@
-"""Compare two sides: bundles, runs or cost tables. What became slower, what runs elsewhere, and
-which facts differ, as values.
+"""Compare two sides, which are bundles, runs or cost tables: latencies, placement and facts.
 
-Times are ns, None where unknown. Units of two models are the same where their signatures are.
+Times are in ns, None if unknown. Units of two models are the same if their signatures are.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from nnapi_prof.reports.facts import device_facts
 from nnapi_prof.reports.frames import all_targets
 
 THRESHOLD = 0.05
-"""A latency that changed by less counts as unchanged where no limit is asked for: clock rates drift
-by some from one session to the next, which no measurement's own noise shows."""
+"""Relative change below which a latency counts as unchanged if no limit is set: clock rates drift
+between sessions, which the noise of a measurement does not show."""
 
 
 @dataclass(frozen=True)
@@ -45,24 +44,24 @@ class Side:
     name: str
     model: str
     device: str
-    """For people."""
+    """Name of the device, for people."""
     simulated: bool
     fingerprint: str = ""
     conditions: str = ""
-    """Of the run: the options that asked for other than the usual conditions."""
+    """Options of the run that set conditions other than the defaults."""
     samples_ns: tuple[int, ...] = ()
-    """The plan as it ran whole, warm, in order; empty where it did not run to its end."""
+    """Latencies of the whole plan's warm runs, in order; empty if it did not run to its end."""
     error: str | None = None
-    """Why it did not run to its end."""
+    """Reason why the plan did not run to its end."""
     measurements: tuple[Measurement, ...] = ()
-    """Of units and regions."""
+    """Measurements of units and regions."""
     data: ReportData | None = None
-    """Everything known of a bundle; None of a run or a table alone."""
+    """All data of a bundle; None for only a run or a table."""
     notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, name: str, data: ReportData) -> Side:
-        """The side of a bundle, with its run where there is one."""
+        """Returns the side of a bundle, with its run if there is one."""
         run, ran = data.run, data.run_of_plan
         return cls(
             name=name,
@@ -88,7 +87,7 @@ class Side:
 
     @property
     def predicted_ns(self) -> float | None:
-        """The plan's prediction, of a run for what was timed."""
+        """The plan's prediction; after a run, of the timed segments only."""
         if self.data is None:
             return None
         ran = self.data.run_of_plan
@@ -101,14 +100,15 @@ class Side:
 
     @property
     def outputs(self) -> str | None:
-        """``agree`` or ``differ`` with eager PyTorch; None where they were not compared."""
+        """``agree`` or ``differ`` with eager PyTorch; None if they were not compared."""
         checks = self.data.run.checks if self.data and self.data.run else ()
         if not checks:
             return None
         return "agree" if all(check.ok for check in checks) else "differ"
 
     def against(self, baseline: Plan) -> float | None:
-        """How many times as fast as a baseline the plan is: both measured, else both predicted."""
+        """Returns how many times as fast as a baseline the plan is, by measurements of both, else
+        by predictions."""
         runs = self.data.run.runs if self.data and self.data.run else ()
         theirs = next((run.median_ns for run in runs if run.plan.name == baseline.name), None)
         if theirs and self.median_ns:
@@ -118,7 +118,7 @@ class Side:
 
     @property
     def fastest_baseline(self) -> tuple[str, float] | None:
-        """The baseline that is hardest to beat, and how many times as fast the plan is."""
+        """The fastest baseline, and how many times as fast the plan is."""
         rivals = [(p.name, self.against(p)) for p in (self.data.baselines if self.data else ())]
         known = [(name, ratio) for name, ratio in rivals if ratio and math.isfinite(ratio)]
         return min(known, key=lambda rival: rival[1], default=None)
@@ -126,17 +126,17 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One latency on both sides: the plan as it ran whole, or a unit or region on a target."""
+    """One latency on both sides: of the whole plan, or of a unit or region on a target."""
 
     name: str
     target: str | None
-    """None of the plan."""
+    """Key of the target; None for the plan."""
     base_ns: float | None
-    """Median; None where it did not run."""
+    """Median; None if it did not run."""
     new_ns: float | None
     verdict: DiffVerdict
     ratio: float | None = None
-    """New by base: above 1 it is slower."""
+    """The new latency over the base's: above 1 is slower."""
     low: float | None = None
     high: float | None = None
     """Ends of the ratio's interval at :data:`~nnapi_prof.costs.diff.CONFIDENCE`."""
@@ -148,7 +148,7 @@ class Row:
 
     @property
     def failed(self) -> bool:
-        """It became slower, or does not run any more."""
+        """Whether it became slower, or no longer runs."""
         gone = self.verdict is DiffVerdict.STATUS and self.new_ns is None
         return self.verdict is DiffVerdict.SLOWER or gone
 
@@ -159,7 +159,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Neighbouring units that both models have and the two plans run on different targets."""
+    """Neighbouring units of both models that the two plans run on different targets."""
 
     label: str
     base_units: tuple[int, ...]
@@ -170,20 +170,20 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class RefusalChange:
-    """A unit that a target of both sides refuses on one, or on each for another reason."""
+    """A unit that a target refuses on only one side, or on both for different reasons."""
 
     unit: int
     """Index in the base's model."""
     label: str
     target: str
     base: str | None
-    """The reason; None where it is not refused."""
+    """The reason; None if it is not refused."""
     new: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionChange:
-    """A condition, version or description that differs; None where a side does not know it."""
+    """A condition, version or description that differs; None if a side does not have it."""
 
     name: str
     base: str | None
@@ -197,7 +197,7 @@ class Compared:
     base: Side
     new: Side
     limit: float | None = None
-    """The slow-down that fails: 0.05 is 5 %; None where none does."""
+    """Slowdown that fails the comparison: 0.05 is 5 %; None if none does."""
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -209,13 +209,13 @@ class Compared:
 
     @property
     def threshold(self) -> float:
-        """The least difference of a unit's median that counts as a change. Half of a limit, so that
-        no change passes and one of the limit fails."""
+        """Smallest relative change of a unit's median that counts: :data:`THRESHOLD`, or half of
+        the limit, so that no change passes and a change by the limit fails."""
         return THRESHOLD if self.limit is None else self.limit / 2
 
     @cached_property
     def plan(self) -> Row | None:
-        """The two plans as they ran whole; None where neither ran."""
+        """Comparison of the two whole plans; None if neither ran."""
         one, two = self.base.median_ns, self.new.median_ns
         row = Row("the plan", None, one, two, DiffVerdict.STATUS, simulated=self.simulated)
         if one is None and two is None:
@@ -231,8 +231,8 @@ class Compared:
 
     @cached_property
     def latencies(self) -> LatencyComparison:
-        """Units and regions that both sides measured on a target of the same name. Those of two
-        bundles are compared under each plan's own conditions, whose differences are facts."""
+        """Comparison of units and regions that both sides measured on a target of the same name.
+        For two bundles each plan keeps its own conditions; :attr:`facts` has the differences."""
         one, two = self.base.measurements, self.new.measurements
         if self.base.data and self.new.data:
             usual = Conditions()
@@ -247,7 +247,7 @@ class Compared:
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """The plan, then units and regions: those that fail first, then by their slow-down."""
+        """The plan, then units and regions: failed ones, then changed ones, by slowdown."""
         measured = sorted(
             map(_difference_row, self.latencies.differences),
             key=lambda row: (not row.failed, not row.changed, -(row.ratio or 0.0)),
@@ -256,14 +256,14 @@ class Compared:
 
     @property
     def failed(self) -> tuple[Row, ...]:
-        """Rows that break the limit: the plan's where the plans ran whole, else any."""
+        """Rows that exceed the limit: only the plan's row if a plan ran, else any."""
         if self.limit is None:
             return ()
         judged = self.rows if self.plan is None else (self.plan,)
         return tuple(row for row in judged if row.failed)
 
     def raise_for_slower(self) -> None:
-        """Raises SlowerError where a row breaks the limit."""
+        """Raises SlowerError if a row exceeds the limit."""
         if not self.failed:
             return
         worst, more = self.failed[0], len(self.failed) - 1
@@ -274,7 +274,7 @@ class Compared:
 
     @cached_property
     def matched(self) -> tuple[tuple[int, int], ...]:
-        """Units that both models have: index in the base's and in the new one's."""
+        """Units of both models: index in the base's and in the new one's."""
         if self.base.data is None or self.new.data is None:
             return ()
         graphs = self.base.data.graph, self.new.data.graph
@@ -326,7 +326,7 @@ class Compared:
 
     @cached_property
     def facts(self) -> tuple[ConditionChange, ...]:
-        """Conditions, versions and what the devices say of themselves, where these differ."""
+        """Conditions, versions and facts of the devices that differ."""
         one, two = (_facts(side) for side in self.sides)
         rows = (
             ConditionChange(name, one.get(name), two.get(name))
@@ -336,8 +336,8 @@ class Compared:
 
 
 def match_units(base: Sequence[str], new: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    """Pair the units of two models by their signatures: first stretches in equal order, then what
-    is left, first with first. In the order of the base."""
+    """Pairs the units of two models by their signatures: first runs in equal order, then the rest
+    in order. The pairs have the order of the base."""
     pairs: dict[int, int] = {}
     for block in SequenceMatcher(None, base, new, autojunk=False).get_matching_blocks():
         pairs.update((block.a + i, block.b + i) for i in range(block.size))
@@ -364,7 +364,7 @@ def _facts(side: Side) -> dict[str, str]:
     on_nnapi = [m for m in timed if m.target != CPU]
     drivers: defaultdict[str, set[str]] = defaultdict(set)
     for m in rows:
-        if m.driver_version and m.target.accelerator != AUTO:  # which names all of them
+        if m.driver_version and m.target.accelerator != AUTO:  # AUTO lists all drivers
             drivers[m.target.accelerator or m.target.key].add(m.driver_version)
     run = side.data.run if side.data else None
     facts = {
@@ -394,7 +394,7 @@ def _join_sorted(values: set[str]) -> str:
 
 
 def by_target(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
-    """Rows with a ratio by their target, the target that changed most first."""
+    """Groups rows with a ratio by their target, the target that changed most first."""
     grouped: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if row.target is not None and row.ratio:

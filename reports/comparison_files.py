@@ -1,4 +1,4 @@
-"""A comparison for people: its sentences and tables, as a page, as Markdown and as JUnit cases."""
+"""Write a comparison for people: sentences and tables as a page or Markdown, and JUnit cases."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _EXPECTED = ("last measured", "run at", "latencies")
 """Facts that differ whenever two things are compared."""
 _SHOWN = 4
 _MOST_ROWS = 100
-"""Of a table of the page; the JSON document has all."""
+"""Most rows of a table; the JSON document has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def _differences(compared: Compared) -> list[str]:
 
 
 def ratio_words(row: Row) -> str:
-    """``1.053 × as long, 99 % interval 1.048 to 1.058: slower``."""
+    """Describe a ratio: ``1.053 × as long, 99 % interval 1.048 to 1.058: slower``."""
     interval = ""
     if row.low is not None and row.high is not None:
         interval = f", {100 * CONFIDENCE:.0f} % interval {row.low:.3f} to {row.high:.3f}"
@@ -140,7 +140,7 @@ def _first_names(names: Sequence[str]) -> str:
 
 
 def tables(compared: Compared) -> tuple[Table, ...]:
-    """The tables that have rows."""
+    """Return the tables that have rows."""
     both = ("base", "new")
     moves = [
         (f"{_unit_range(move.base_units)}: {move.label}",
@@ -183,7 +183,7 @@ def tables(compared: Compared) -> tuple[Table, ...]:
 
 
 def _main_numbers(compared: Compared) -> Iterator[tuple[str, str, str]]:
-    """Yields the most important numbers; leaves out a quantity that no side knows."""
+    """Yield the most important numbers that at least one side has."""
 
     def latency(ns: float | None, simulated: bool) -> str:
         return (
@@ -230,22 +230,22 @@ def _latency_cells(row: Row) -> tuple[str, ...]:
 
 
 def ratio_cells(row: Row) -> tuple[str, str]:
-    """The ratio and its interval."""
+    """Return the ratio and its interval."""
     ratio = DASH if row.ratio is None else f"{row.ratio:.3f}"
     known = row.low is not None and row.high is not None
     return ratio, f"{row.low:.3f} to {row.high:.3f}" if known else DASH
 
 
 def _unit_range(units: Sequence[int]) -> str:
-    """``3``, ``3 to 17``, or ``3, 5, 9``."""
+    """List units: ``3``, ``3 to 17``, or ``3, 5, 9``."""
     if len(units) > 2 and list(units) == list(range(units[0], units[-1] + 1)):
         return f"{units[0]} to {units[-1]}"
     return ", ".join(map(str, units))
 
 
 def write(compared: Compared, path: Path) -> Path:
-    """Write the comparison as ``.html`` or ``.md``; returns the path. Raises UsageError for other
-    endings, and where it cannot be written."""
+    """Write the comparison as ``.html`` or ``.md`` and return the path. Raises UsageError for other
+    endings, and if it cannot be written."""
     form = format_of(path)
     if form not in ("html", "md"):
         raise UsageError(f"{path}: a comparison is .html or .md", "name it so")
@@ -306,8 +306,8 @@ def _figures(compared: Compared) -> Iterator[ToDraw]:
 
 @mpl.rc_context(STYLE)
 def placement_strips(compared: Compared, palette: Mapping[str, str], width: float = WIDE) -> Figure:
-    """Draw a row for each side: its units in order, coloured by target, and a mark under those that
-    run elsewhere in the other. White lines end segments."""
+    """Draw a row for each side: its units in order, coloured by target, with marks under units that
+    run elsewhere on the other side. White lines separate segments."""
     figure, axes = new_figure(width, 2.2)
     rows = [side.data for side in compared.sides if side.data is not None]
     longest = max(len(data.graph.units) for data in rows)
@@ -341,8 +341,8 @@ def placement_strips(compared: Compared, palette: Mapping[str, str], width: floa
 
 @mpl.rc_context(STYLE)
 def ratio_dots(compared: Compared, palette: Mapping[str, str], width: float = WIDE) -> Figure:
-    """Draw a row for each target, a dot for each latency, filled where it changed beyond noise, and
-    a line at the median. To the right is slower."""
+    """Draw a row for each target, with a dot for each latency, filled if it changed beyond noise,
+    and a line at the median. Slower is to the right."""
     grouped = by_target(compared.rows)
     figure, axes = new_figure(width, 1.4 + 0.36 * len(grouped))
     for y, (key, rows) in enumerate(grouped.items()):

@@ -1,10 +1,10 @@
-"""The x of every item, given the order in its row: long wires and chains straight, no overlaps.
+"""Compute the x of every item from the order in its row: straight wires and chains, no overlaps.
 
 U. Brandes and B. Köpf, "Fast and Simple Horizontal Coordinate Assignment" (2001): items are aligned
 with the median of their neighbours, four times (from above and from below, to the left and to the
-right), each time packed as tightly as the order allows; the mean of the two middle answers is kept,
-which keeps every distance that all four keep. Then lanes move towards the boxes that they join, and
-frames close around what they hold.
+right), each time packed as tightly as the order allows. The mean of the two middle answers is kept,
+which preserves every distance that all four preserve. Then lanes move towards the boxes that they
+join, and frames close around their content.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from collections.abc import Sequence
 from nnapi_prof.reports.layering import Items, NodeKind, Zone
 
 _LONGEST = (1 << 30, 12, 4, 1)
-"""Items in a straight block at most, tried in turn while the drawing is too wide: blocks of a graph
-that is all long wires push each other aside like stairs."""
+"""Most items in a straight block, tried in turn while the drawing is too wide: in a graph of only
+long wires, blocks push each other aside like stairs."""
 _WIDE = 3.0
-"""Times the widest row alone: too wide."""
+"""Width, as a multiple of the widest row's, above which a drawing is too wide."""
 _PASSES = 3
 _STRAIGHT = 0.5
-"""Less than this aside is straight, px."""
+"""Largest sideways offset that counts as straight, in px."""
 
 Separation = Sequence[Sequence[float]]
 """Least distance between the sides of two neighbours in a row, by their kinds."""
 
 
 def columns(items: Items, rows: Sequence[Sequence[int]], separation: Separation) -> list[float]:
-    """The x of each item's middle."""
+    """Returns the x of each item's middle."""
     conflicts = _conflicts(items, rows)
     aligned = _aligned(items)
     widest = max((_row_width(items, row, separation) for row in rows), default=0.0)
@@ -57,7 +57,7 @@ def _four(
     separation: Separation,
     longest: int,
 ) -> list[list[float]]:
-    """From above to the left, from above to the right, from below to the left, to the right."""
+    """Returns four answers: from above to the left and right, from below to the left and right."""
     answers: list[list[float]] = []
     for neighbours, seen in zip(aligned, (rows, rows[::-1]), strict=True):
         for mirrored in (False, True):
@@ -69,10 +69,10 @@ def _four(
 
 
 def _aligned(items: Items) -> tuple[list[list[int]], list[list[int]]]:
-    """Lists for each item those that it may be aligned with above, and below.
+    """Lists for each item the items above and below with which it may be aligned.
 
-    A box stands below the nearest of what it reads, and above the box that begins the longest way
-    down: chains are straight, and what skips some of their boxes goes around.
+    A box is below the nearest item that it reads, and above the box that begins the longest path
+    down: chains are straight, and wires that skip some of their boxes go around.
     """
     height = _heights(items)
     nearest = [min((items.age[o] for o in others), default=0) for others in items.up]
@@ -82,7 +82,7 @@ def _aligned(items: Items) -> tuple[list[list[int]], list[list[int]]]:
             other
             for other in others
             if items.kind[other] is NodeKind.BOX
-            and items.kind[item] is not NodeKind.LANE  # which goes on straight
+            and items.kind[item] is not NodeKind.LANE  # a lane continues straight
             and items.age[item] == nearest[other]
         ]
         most = max((height[other] for other in boxes), default=0)
@@ -98,7 +98,7 @@ def _aligned(items: Items) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def _heights(items: Items) -> list[int]:
-    """Boxes on the longest way down from each item, itself included."""
+    """Counts the boxes on the longest path down from each item, including itself."""
     heights = [0] * len(items)
     for item in sorted(range(len(items)), key=lambda item: -items.row[item]):
         below = max((heights[other] for other in items.down[item]), default=0)
@@ -107,7 +107,7 @@ def _heights(items: Items) -> list[int]:
 
 
 def _conflicts(items: Items, rows: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
-    """(upper, lower) ends of wires that cross a lane: the lane is what stays straight."""
+    """Returns (upper, lower) ends of wires that cross a lane: the lane stays straight."""
     straight = [kind is not NodeKind.BOX for kind in items.kind]
     place = {item: at for row in rows for at, item in enumerate(row)}
     conflicts: set[tuple[int, int]] = set()
@@ -136,8 +136,8 @@ def _align(
     conflicts: set[tuple[int, int]],
     longest: int,
 ) -> list[int]:
-    """Item -> the first item of its block, whose items all get one x; at most ``longest`` of them,
-    but for frames' sides."""
+    """Returns item -> the first item of its block. The items of a block share one x; a block has at
+    most ``longest`` of them, except for frames' sides."""
     n = len(items)
     root = list(range(n))
     length = [1] * n
@@ -164,7 +164,7 @@ def _align(
 def _pack(
     items: Items, rows: Sequence[Sequence[int]], root: Sequence[int], separation: Separation
 ) -> list[float]:
-    """Blocks as far left as they can, then back to the right as far as nothing is moved by it."""
+    """Moves blocks as far left as possible, then right as far as no other block has to move."""
     after: dict[int, dict[int, float]] = defaultdict(dict)
     before: dict[int, int] = defaultdict(int)
     for row in rows:
@@ -190,8 +190,8 @@ def _pack(
 
 
 def _middle(answers: Sequence[Sequence[float]], items: Items) -> list[float]:
-    """Each answer moved to the narrowest one's left (or, of mirrored ones, right) side; then the
-    mean of the two in the middle."""
+    """Moves each answer to the left side of the narrowest one (mirrored answers to the right side),
+    then returns the mean of the two middle ones."""
     if not len(items):
         return []
     half = [width / 2 for width in items.width]
@@ -213,8 +213,8 @@ def _middle(answers: Sequence[Sequence[float]], items: Items) -> list[float]:
 def _tighten(
     items: Items, rows: Sequence[Sequence[int]], x: list[float], separation: Separation
 ) -> None:
-    """Moves each straight lane, and each side of a frame, as a whole within the room that its
-    neighbours leave: lanes towards their ends, sides towards what stands inside."""
+    """Moves each straight lane and each side of a frame as a whole within the space between its
+    neighbours: lanes towards their ends, sides towards the frame's content."""
     runs = _runs(items, x)
     place = {item: at for row in rows for at, item in enumerate(row)}
 
@@ -238,7 +238,7 @@ def _tighten(
 
 
 def _runs(items: Items, x: Sequence[float]) -> list[list[int]]:
-    """Lanes and walls that follow each other straight down."""
+    """Returns runs of lanes and walls that continue straight down."""
     follows: set[int] = set()
     runs = []
     for item in sorted(range(len(items)), key=lambda item: items.row[item]):
@@ -260,7 +260,7 @@ def _runs(items: Items, x: Sequence[float]) -> list[list[int]]:
 
 
 def _aim(items: Items, run: Sequence[int], x: Sequence[float], least: float, most: float) -> float:
-    """Returns the place that a run would have with unlimited room."""
+    """Returns the x that a run would have with unlimited space."""
     zone = items.zone[run[0]]
     if zone is Zone.LEFT_WALL:
         return most

@@ -1,4 +1,4 @@
-"""The data that every form of a report is made from, and where and how it was written."""
+"""The data of a report in every form, and the environment that wrote it."""
 
 from __future__ import annotations
 
@@ -33,40 +33,40 @@ from nnapi_prof.reports.words import LatencySource, calibration_words, ms_unit
 
 @dataclass(frozen=True)
 class ReportData:
-    """Everything a report shows. ``run`` is None where the plan has not been run yet."""
+    """All data that a report shows. ``run`` is None if the plan has not run yet."""
 
     model: str
     graph: UnitGraph
     cost_model: CostModel
     measurements: tuple[Measurement, ...]
-    """Rows of the device; those of other models are left out."""
+    """Rows of the device; :attr:`own_measurements` leaves out those of other models."""
     plan: Plan
     baselines: tuple[Plan, ...]
     run: RunReport | None = None
     device_info: Mapping[str, Any] = field(default_factory=dict)
-    """What the agent's info said; may nest."""
+    """The agent's info; may be nested."""
     notes: tuple[str, ...] = ()
     permutes: Mapping[str, Permutes] = field(default_factory=dict)
-    """Plan name -> what it permutes."""
+    """Plan name -> its permutes."""
     segment_permutes: tuple[Permutes | None, ...] = ()
-    """What each segment of the plan permutes, where that is known; None on the host."""
+    """Permutes of each segment of the plan; None on the host; empty if unknown."""
     planned_for: str = ""
-    """The device that the plan and its costs are of, where it ran on another one."""
+    """The device that the plan was made for, if it ran on another one."""
     environment: Environment | None = None
-    """Where and how the report was written."""
+    """The environment that wrote the report."""
     mixed: MixedPrecision | None = None
-    """Where regions differ in precision: what the plan was chosen from."""
+    """The front that the plan was chosen from, if regions differ in precision."""
     advice: tuple[Advice, ...] = ()
-    """What would make the plan faster, the most first."""
+    """Changes that would make the plan faster, largest saving first."""
     faults: tuple[Fault, ...] = ()
-    """What a bisection found, in topological order."""
+    """Findings of a bisection, in topological order."""
     ship: tuple[DeployStep, ...] = ()
-    """The next command for each way into an app; empty where the plan stands in no folder."""
+    """The next command for each way into an app; empty if the plan is not in a folder."""
     origin: ChipOrigin | None = None
-    """Of costs that Qualcomm's simulator estimated; None of others."""
+    """Origin of costs that Qualcomm's simulator estimated; None for other costs."""
     every_preference: bool = False
-    """Shows accelerators under each preference, in place of the one that the plan uses or, of
-    those that it does not use, the one under which most was measured."""
+    """Shows accelerators under each preference. By default only the preference that the plan uses
+    is shown, and for unused accelerators the one with the most measurements."""
 
     @property
     def simulated(self) -> bool:
@@ -74,14 +74,12 @@ class ReportData:
 
     @property
     def costs_simulated(self) -> bool:
-        """Whether costs and predictions are simulated; those of the plans as they ran may be of
-        another device."""
+        """Whether costs and predictions are simulated; the plans may have run on another device."""
         return self.cost_model.simulated or self.plan.simulated
 
     @property
     def planned_unit(self) -> str:
-        """The unit behind costs and predictions, with what they are where they rest on no
-        hardware."""
+        """The unit behind costs and predictions, with their source if that is not hardware."""
         return ms_unit(self.planned_source)
 
     @property
@@ -93,7 +91,7 @@ class ReportData:
 
     @property
     def run_source(self) -> LatencySource:
-        """The source of the latencies of plans as they ran."""
+        """The source of the latencies of the plans' runs."""
         return LatencySource.of(self.run_simulated)
 
     @property
@@ -102,8 +100,8 @@ class ReportData:
 
     @property
     def what_is_simulated(self) -> str:
-        """Names the simulated latencies: a plan may have been run on another device than it was
-        made for."""
+        """The simulated latencies in words: a plan may have run on another device than it was made
+        for."""
         planned = self.costs_simulated
         if self.run is None or self.run.simulated == planned:
             return "Latencies in this report"
@@ -113,7 +111,7 @@ class ReportData:
 
     @property
     def ran_elsewhere(self) -> str:
-        """A sentence for a plan that ran on another device than it was made for; else empty."""
+        """Sentence for a plan that ran on another device than it was made for; else empty."""
         if not self.planned_for:
             return ""
         return (
@@ -123,8 +121,7 @@ class ReportData:
 
     @property
     def what_is_estimated(self) -> str:
-        """A sentence that says which of the plan's segments have no measurement behind them; empty
-        where all have."""
+        """Sentence that counts the plan's segments without a measurement; empty if all have one."""
         if self.origin is not None:
             return (
                 f"Nothing in this report was measured. The NPU's times are"
@@ -147,13 +144,13 @@ class ReportData:
 
     @property
     def run_of_plan(self) -> PlanRun | None:
-        """The plan itself as it ran; None where it did not."""
+        """The run of the plan itself; None if it did not run."""
         runs = self.run.runs if self.run else ()
         return next((run for run in runs if run.plan.name == self.plan.name), None)
 
     @property
     def shown_targets(self) -> tuple[Target, ...]:
-        """Those of which costs are shown."""
+        """Targets whose costs are shown."""
         every = all_targets(self.cost_model)
         if self.every_preference:
             return every
@@ -174,13 +171,13 @@ class ReportData:
 
     @property
     def own_measurements(self) -> tuple[Measurement, ...]:
-        """Without what the cost table knows from other models on the same device."""
+        """Measurements without those of other models on the same device."""
         own = {unit.signature for unit in self.graph.units}
         return tuple(row for row in self.measurements if own.issuperset(row.members))
 
     @property
     def device_name(self) -> str:
-        """The device for people: as the run named it, else from its description."""
+        """The device for people: the run's name for it, else from its description."""
         if self.run is not None:
             return self.run.device
         properties = self.device_info.get("properties")
@@ -202,7 +199,7 @@ class ReportData:
 
 PROGRAM = "nnapi-prof"
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "sqlalchemy", "matplotlib", "jinja2", "adb-shell")
-"""What measured numbers, plans and figures rest on."""
+"""Packages that affect measured numbers, plans and figures."""
 
 _SECRET = re.compile(r"(?<=://)([^:/@\s]+:)\S*(?=@)|(?<=[?&]password=)[^&\s']+")
 """A password of a URL, behind its user's name or as an argument."""
@@ -215,7 +212,7 @@ class Environment:
     written_at: str
     """UTC, ISO 8601."""
     command: str
-    """As typed, without passwords; empty where a program asked for the report."""
+    """Command line without passwords; empty if a program requested the report."""
     host: str
     """``Linux 6.1, x86_64, 8 CPUs``."""
     python: str
@@ -225,8 +222,8 @@ class Environment:
 
 
 def this_environment(command: Sequence[str] | None = None) -> Environment:
-    """The environment now. ``command`` is what was typed; None is this process's own command line
-    where it is nnapi-prof's."""
+    """Returns the current environment. ``command`` defaults to this process's command line if that
+    is nnapi-prof's."""
     if command is None:
         command = sys.argv if is_ours(sys.argv) else ()
     cpus = os.cpu_count()
@@ -242,13 +239,13 @@ def this_environment(command: Sequence[str] | None = None) -> Environment:
 
 
 def is_ours(command: Sequence[str]) -> bool:
-    """Whether a command line is nnapi-prof's, not that of a program that imports it."""
+    """Returns whether a command line is nnapi-prof's, not that of a program that imports it."""
     program = Path(command[0]) if command else Path()
     return program.stem == PROGRAM or program.parts[-2:] == ("nnapi_prof", "__main__.py")
 
 
 def typed(command: Sequence[str]) -> str:
-    """A command line as one would type it: the program by its name, URLs without passwords."""
+    """Returns a command line to type: the program by its name, URLs without passwords."""
     if not command:
         return ""
     words = [PROGRAM if is_ours(command) else Path(command[0]).name, *command[1:]]

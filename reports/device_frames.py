@@ -1,4 +1,4 @@
-"""A device's history: clocks and temperatures while measured, and what preferences change."""
+"""A device's clocks and temperatures while it was measured, and comparisons of preferences."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ PREFERENCE_COLUMNS = (
 )  # fmt: skip
 
 LIMITS = SearchLimits(seconds=2.0, effort=3e6)
-"""Of one plan: a report must not take longer than the plan it is about."""
+"""Limits of the search for one plan, so that a report is not slower than planning."""
 
 
 def preference_frame(costs: CostModel) -> pd.DataFrame:
-    """One row for each accelerator under each preference that has costs.
+    """Returns one row for each accelerator under each preference that has costs.
 
     ``units_ms`` adds up the marginal costs of the units that the accelerator runs under all of its
-    preferences, so that these can be compared; ``relative`` is that against its fastest.
-    It is NaN where nothing can be compared: no unit runs everywhere, or the fastest takes nothing
-    beside its invocation, and this one takes something.
-    ``n_measured`` of them were measured alone, ``n_inferred`` are inferred from another preference.
-    ``whole_ms`` is the latency of the whole model, NaN where a unit is refused.
+    preferences, so that these can be compared. ``relative`` is the relative excess over the fastest
+    preference; it is NaN if no unit runs under all preferences, or if the fastest sum is 0 and this
+    one is not. ``n_measured`` of the units were measured alone, ``n_inferred`` are inferred from
+    another preference. ``whole_ms`` is the latency of the whole model, NaN if a unit is refused.
     """
     rows = []
     by_place: dict[str, list[Target]] = {}
@@ -68,14 +67,14 @@ def preference_frame(costs: CostModel) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class PreferencePlan:
-    """The best plan where every accelerator runs under one preference."""
+    """The best plan with every accelerator under the same preference."""
 
     preference: str
     plan: Plan | None
     moved: int
-    """Units that it gives to another accelerator, or to or from the CPU, than the plan at hand."""
+    """Number of units on another accelerator or engine than in the report's plan."""
     relative: float = math.nan
-    """Its latency against that of the plan at hand, both by the costs, less 1."""
+    """Its latency over that of the report's plan, both by the costs, minus 1."""
     why_not: str = ""
 
     @property
@@ -84,8 +83,8 @@ class PreferencePlan:
 
 
 def plans_by_preference(costs: CostModel, plan: Plan) -> tuple[PreferencePlan, ...]:
-    """The best plan under each preference that has costs, beside ``plan``; nothing else is asked
-    of them."""
+    """Returns the best plan under each preference that has costs, without other constraints, and
+    compares it with ``plan``."""
     own_ns = by_costs(costs, plan)
     places = {u: _place(s.target) for s in plan.segments for u in s.units}
     offered = {t.preference for t in costs.targets if t.engine is Engine.NNAPI}
@@ -108,8 +107,8 @@ def plans_by_preference(costs: CostModel, plan: Plan) -> tuple[PreferencePlan, .
 
 
 def by_costs(costs: CostModel, plan: Plan) -> float:
-    """A plan's latency in ns, segment by segment as the costs have it now: its own prediction may
-    rest on a run of the whole plan, or on the costs of an earlier day."""
+    """Returns a plan's latency in ns as the sum of its segments' current costs: its own prediction
+    may come from a run of the whole plan, or from the costs of an earlier day."""
     costs_of_segments = [
         costs.region_cost(segment.units, segment.target) for segment in plan.segments
     ]
@@ -119,7 +118,7 @@ def by_costs(costs: CostModel, plan: Plan) -> float:
 
 
 def _relative(ns: float, least_ns: float) -> float:
-    """How much longer than the fastest; units that cost nothing are as fast as each other."""
+    """Returns the relative excess over the fastest; 0 if both are 0."""
     if ns == least_ns:
         return 0.0
     return ns / least_ns - 1 if least_ns else math.nan
@@ -133,7 +132,7 @@ def _preference_order(target: Target) -> int:
     return target.preference.value if target.preference else -1
 
 
-# ---- clocks, temperatures and throttling while it was measured -----------------------------------
+# ---- clocks, temperatures and throttling during measurements -------------------------------------
 
 
 HISTORY_COLUMNS = (
@@ -144,24 +143,25 @@ HISTORY_COLUMNS = (
 
 @dataclass(frozen=True)
 class RoundReadings:
-    """The device's readings in all rounds: ``(lowest, median, highest)``, None for nothing."""
+    """The device's readings in all rounds: ``(lowest, median, highest)``, None without readings."""
 
     measurements: int
     rounds: int
     mhz: tuple[float, float, float] | None
     celsius: tuple[float, float, float] | None
     throttled: int
-    """Rounds during which the device was held back by heat."""
+    """Rounds during which the device was throttled by heat."""
     tells_throttling: bool
     repeated: int
-    """Rounds that were measured again, after waiting, for one that was throttled."""
+    """Rounds that repeat a throttled one after waiting."""
 
 
 def history_frame(measurements: Iterable[Measurement]) -> pd.DataFrame:
-    """One row a round, measurements in the order in which they were made (numbered from 1).
+    """Returns one row per round, with measurements in the order in which they were made (numbered
+    from 1).
 
-    A measurement that kept no rounds has one row with its own readings. ``throttled`` is None where
-    the device does not tell.
+    A measurement without stored rounds has one row with its own readings. ``throttled`` is None if
+    the device does not report it.
     """
     rows = []
     ordered = sorted(measurements, key=lambda m: m.measured_at)
@@ -193,7 +193,7 @@ def history_frame(measurements: Iterable[Measurement]) -> pd.DataFrame:
 
 
 def readings(history: pd.DataFrame) -> RoundReadings:
-    """The history in a few numbers."""
+    """Summarises the history in a few numbers."""
     told = history["throttled"].notna()
     return RoundReadings(
         measurements=int(history["measurement"].nunique()),
@@ -207,7 +207,8 @@ def readings(history: pd.DataFrame) -> RoundReadings:
 
 
 def doubtful(measurements: Iterable[Measurement]) -> list[dict[str, str | float]]:
-    """The measurements that a reader should not trust blindly, worst spread first."""
+    """Lists the measurements with flags, which a reader should not trust blindly, worst spread
+    first."""
     rows: list[dict[str, str | float]] = [
         {
             "label": m.label,

@@ -30,12 +30,12 @@ from nnapi_prof.reports.words import (
 )
 
 MOST_SAID = 12
-"""Of more bars than this a description tells the first; the table below tells all."""
+"""Most bars that a description lists; the table below has all."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One figure for a screen and for a phone; a page shows either."""
+    """One figure for a screen and for a phone; a page shows one of them."""
 
     wide: Markup
     narrow: Markup
@@ -56,11 +56,11 @@ class ReportFrames:
 
 
 ToDraw = tuple[str, str, str, Callable[[float], Figure]]
-"""Name, title, description, and the figure of a width."""
+"""Name, title and description of a figure, and a function that draws it in a width."""
 
 
 def draw(figures: Iterable[ToDraw], label: str = "") -> dict[str, Drawn]:
-    """Name -> figure; every description ends with ``label``."""
+    """Draws figures by name; every description ends with ``label``."""
     return {
         name: Drawn(
             *(
@@ -75,7 +75,7 @@ def draw(figures: Iterable[ToDraw], label: str = "") -> dict[str, Drawn]:
 def draw_all(
     data: ReportData, tables: ReportFrames, palette: Mapping[str, str]
 ) -> dict[str, Drawn]:
-    """The figures of a report; one with nothing to show is absent."""
+    """Draws the figures of a report, except those with nothing to show."""
     label = f" {data.what_is_simulated} are simulated." if data.simulated else ""
     return draw(_figures(data, tables, palette), label)
 
@@ -215,8 +215,9 @@ def _figures(
 
 
 def segments_curve(data: ReportData) -> list[tuple[int, float]]:
-    """Number of segments and the least latency, in ms, of plans of at most so many; empty where the
-    plan was not chosen by latency alone, and where more segments gain nothing beyond noise."""
+    """Returns numbers of segments with the lowest latency, in ms, of plans with at most so many.
+    Empty if the plan was not chosen by latency alone, or if more segments gain nothing beyond
+    noise."""
     proof = data.plan.proof
     if data.mixed is not None or proof is None or proof.objective or proof.constrained:
         return []
@@ -231,7 +232,7 @@ def segments_curve(data: ReportData) -> list[tuple[int, float]]:
 
 
 def stacked_bars(data: ReportData) -> pd.DataFrame:
-    """``plan, target, ms`` of each segment of each plan: as measured where all of it was, else as
+    """Returns ``plan, target, ms`` of each segment of each plan: measured if the plan ran, else
     predicted. Segments on the host, which no run times, are left out of a plan that ran."""
     ran = {run.plan.name: run for run in data.run.runs} if data.run else {}
     rows = []
@@ -251,8 +252,8 @@ def stacked_bars(data: ReportData) -> pd.DataFrame:
 def predicted_beside_measured(
     own: pd.DataFrame, timed: pd.DataFrame, predicted: str = "predicted", measured: str = "measured"
 ) -> pd.DataFrame:
-    """Rows for :func:`~nnapi_prof.reports.figures.timeline`: the plan's segments in a line called
-    ``predicted``, and in one called ``measured`` where they were."""
+    """Returns rows for :func:`~nnapi_prof.reports.figures.timeline`: the plan's segments in a line
+    called ``predicted``, and the measured ones in a line called ``measured``."""
     columns = ["plan", "segment", "target", "start_ms", "predicted_ms"]
     lines = [own.assign(plan=predicted)[columns]]
     timed_rows = timed.dropna(subset=["measured_ms"])

@@ -1,7 +1,4 @@
-"""Small tables of facts: the device, how the numbers were measured, what is known of each unit.
-
-And what targets refuse, and what crosses the boundaries of segments.
-"""
+"""Small tables of facts: the device, the measurements, each unit, refusals and transfers."""
 
 from __future__ import annotations
 
@@ -39,9 +36,9 @@ class ReportFact(NamedTuple):
 
 
 def device_facts(info: Mapping[str, Any]) -> list[ReportFact]:
-    """Every fact of an agent's info but accelerators, nested names joined with dots.
+    """Returns every fact of an agent's info except accelerators, nested names joined with dots.
 
-    What is unknown (None) or empty is left out.
+    Unknown (None) and empty values are left out.
     """
     return [ReportFact(name, value) for name, value in _flatten("", info) if value]
 
@@ -67,7 +64,7 @@ _NAMES = {
 
 
 def device_words(info: Mapping[str, Any]) -> list[ReportFact]:
-    """:func:`device_facts` with the names and units that people use, where there are any."""
+    """Returns :func:`device_facts` with names and units for people, if there are any."""
     facts = []
     for name, value in device_facts(info):
         words = _NAMES.get(name, name)
@@ -82,7 +79,7 @@ def device_words(info: Mapping[str, Any]) -> list[ReportFact]:
 
 
 def environment_facts(data: ReportData) -> list[ReportFact]:
-    """Device, drivers, agent, host, packages, command: what it takes to repeat a report."""
+    """Returns the facts for repeating a report: device, drivers, agent, host, packages, command."""
     own = data.own_measurements
     drivers = {_driver(m) for m in own if m.driver_version and m.target.accelerator != AUTO}
     facts = [
@@ -118,7 +115,7 @@ def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def method_facts(data: ReportData) -> list[ReportFact]:
-    """:func:`how_measured` without what the environment says as well."""
+    """Returns :func:`how_measured` without the facts that the environment has as well."""
     elsewhere = ("agent", "drivers", "run at", "device fingerprint")
     return [
         fact for fact in how_measured(data.own_measurements, data.run) if fact.name not in elsewhere
@@ -129,7 +126,7 @@ def how_measured(
     measurements: Sequence[Measurement],
     run: RunReport | None,
 ) -> list[ReportFact]:
-    """Lists what was measured, how often, under which conditions; leaves out empty values."""
+    """Lists number, outcomes and conditions of the measurements; leaves out empty values."""
     timed = [m for m in measurements if m.usable]
     on_nnapi = [m for m in timed if m.target != CPU]
     kinds = Counter(m.kind.value for m in measurements)
@@ -193,7 +190,7 @@ def _join_sorted(values: Iterable[str]) -> str:
 
 
 def _range(values: Sequence[float | None], unit: str, scale: float) -> str:
-    """``median (least to most)`` of the values that are known."""
+    """Formats the median and range of the known values: ``median 3 ms (2 to 5)``."""
     numbers = [value / scale for value in values if value is not None]
     if not numbers:
         return ""
@@ -204,7 +201,7 @@ def _range(values: Sequence[float | None], unit: str, scale: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits, and every whole one."""
+    """Formats a number with three significant digits, or more for its integer part."""
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
@@ -228,25 +225,25 @@ def _heat(m: Measurement) -> list[int]:
     return [t for t in (m.thermal_mc_before, m.thermal_mc_after) if t is not None]
 
 
-# ---- what is known of each unit ------------------------------------------------------------------
+# ---- facts about each unit -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceFacts:
-    """One accelerator or engine: latencies by preference, or why not, in words."""
+    """One accelerator or engine: latencies by preference, or the reason for their absence."""
 
     place: str
     words: str
     brief: str
-    """The same without the word for a refusal at its begin."""
+    """The same words without the status at their beginning."""
     timed: bool
     """``words`` are latencies in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitFacts:
-    """The facts about one unit. ``here_ms`` is its share of its segment's latency, None where that
-    is unknown."""
+    """The facts about one unit. ``here_ms`` is its share of its segment's latency in ms, None if
+    unknown."""
 
     unit: int
     here_ms: float | None
@@ -256,8 +253,8 @@ class UnitFacts:
 def unit_facts(
     costs: CostModel, here_ns: Mapping[int, float], targets: Sequence[Target] | None = None
 ) -> list[UnitFacts]:
-    """One for each unit, in order; ``here_ns`` is what each takes in its segment, where known,
-    ``targets`` are those to tell of, None being all."""
+    """Returns the facts of each unit, in order. ``here_ns`` has each unit's known latency in its
+    segment, ``targets`` defaults to all targets."""
     targets = all_targets(costs) if targets is None else targets
     places: dict[str, list[Target]] = {}
     for target in targets:
@@ -296,17 +293,17 @@ def _place(costs: CostModel, unit: int, name: str, targets: list[Target]) -> Pla
     return PlaceFacts(name, f"{first} {under[first]}{others}", brief, timed)
 
 
-# ---- what targets refuse -------------------------------------------------------------------------
+# ---- refusals ------------------------------------------------------------------------------------
 
 
 REFUSAL_COLUMNS = ("operation", "reason", "n_units", "units", "targets", "where")
 
 
 def refusals_by_reason(costs: CostModel) -> pd.DataFrame:
-    """One row for each operation and reason, the most frequent first.
+    """Returns one row for each operation and reason, the most frequent first.
 
-    ``units`` are those that met it, ascending, ``targets`` the keys of the targets that gave it,
-    ``where`` the same in words.
+    ``units`` are the refused units, ascending, ``targets`` the keys of the targets that gave the
+    reason, ``where`` the same in words.
     """
     every = [target.key for target in all_targets(costs)]
     units: dict[tuple[str, str], set[int]] = {}
@@ -332,7 +329,7 @@ def refusals_by_reason(costs: CostModel) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(REFUSAL_COLUMNS))
 
 
-# ---- what crosses the boundaries of segments -----------------------------------------------------
+# ---- transfers across the boundaries of segments -------------------------------------------------
 
 
 TRANSFER_COLUMNS = (
@@ -344,11 +341,12 @@ TRANSFER_COLUMNS = (
 def transfer_frame(
     plan: Plan, costs: CostModel, permutes: Sequence[Permutes | None] = ()
 ) -> pd.DataFrame:
-    """One row a segment: values and bytes that enter and leave, and their time by the cost model.
+    """Returns one row per segment: values and bytes that enter and leave, and their time by the
+    cost model.
 
-    ``share`` is that of invocation and transfer in the predicted latency, by the fit; on the host,
-    and where nothing is known of it, times are NaN. ``permutes`` says of each segment what it
-    permutes; without, NaN.
+    ``share`` is that of invocation and transfer in the predicted latency, by the fit. On the host,
+    and for targets without costs, times are NaN. ``permutes`` has the permutes of each segment; NaN
+    without it.
     """
     rows = []
     for number, segment in enumerate(plan.segments):

@@ -1,8 +1,8 @@
-"""Figures of costs and plans, each from frames of :mod:`nnapi_prof.reports.frames`; no pyplot.
+"""Figures of costs and plans from frames of :mod:`nnapi_prof.reports.frames`, without pyplot.
 
 Every figure takes its width in inches: :data:`~nnapi_prof.reports.style.WIDE` for a screen,
-:data:`~nnapi_prof.reports.style.NARROW` for a phone. Names stand above their bars, so that a narrow
-one leaves these all the room.
+:data:`~nnapi_prof.reports.style.NARROW` for a phone. Names are above their bars, so that the bars
+of a narrow figure can use its whole width.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ from nnapi_prof.reports.words import (
 )
 
 MOST_HEIGHT = 15.0
-"""Inches of a heat map: rows get thinner where there are many."""
+"""Largest height of a heat map in inches; many rows get thinner."""
 MOST_CONTRAST = 3000.0
-"""Of the greatest latency, what is less than one such part is drawn as the least."""
+"""Largest ratio between the latencies of a heat map; smaller latencies share the lowest colour."""
 MOST_DOTS = 150
-"""Most errors drawn for one target; of more, evenly spaced ones."""
+"""Most errors drawn for one target; of more, evenly spaced ones are drawn."""
 _READABLE = 0.15
-"""Inches of a row that has room for a name."""
+"""Smallest height in inches of a row with a readable name."""
 
 
 @mpl.rc_context(STYLE)
 def unit_latency(
     units: pd.DataFrame, chosen: Mapping[int, str], source: LatencySource, *, width: float = WIDE
 ) -> Figure:
-    """Heat map of what each unit adds to a segment on each target; the plan's choice is framed.
+    """Draws a heat map of each unit's cost in a segment on each target; frames the plan's choice.
 
     ``units`` is :func:`~nnapi_prof.reports.frames.unit_frame`; ``chosen`` maps a unit to its
-    target's key. Marginal costs, for these a plan adds up; where there is none, the latency alone.
-    A narrow figure has numbers of units only, no names.
+    target's key. Costs are marginal, because a plan adds these up; if unknown, the latency of the
+    unit alone. A narrow figure shows numbers of units instead of names.
     """
     targets = list(dict.fromkeys(units["target"]))
     rows = units.assign(ms=units["marginal_ms"].fillna(units["alone_ms"]))
@@ -104,7 +104,7 @@ def unit_latency(
 
 
 def _levels(values: np.ndarray) -> np.ndarray:
-    """Edges of the colours' steps: equal factors from the least to the greatest latency."""
+    """Returns the edges of the colours: equal factors from the lowest to the highest latency."""
     finite = values[np.isfinite(values) & (values > 0)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (1.0, 1.0)
     low = max(low, high / MOST_CONTRAST)
@@ -114,7 +114,7 @@ def _levels(values: np.ndarray) -> np.ndarray:
 
 
 def _squares(cells: np.ndarray) -> Path:
-    """One path of all (row, column) cells, with a hair's gap between them."""
+    """Returns one path of all (row, column) cells, with a narrow gap between them."""
     corner = np.array([(-0.47, -0.46), (0.47, -0.46), (0.47, 0.46), (-0.47, 0.46), (-0.47, -0.46)])
     vertices = (cells[:, None, ::-1] + corner[None]).reshape(-1, 2)
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(cells)
@@ -150,11 +150,11 @@ def timeline(
     width: float = WIDE,
     axis: str = "predicted time, ms",
 ) -> Figure:
-    """Each plan's segments one after another, coloured by accelerator.
+    """Draws each plan's segments one after another, coloured by accelerator.
 
-    ``plans`` holds rows of :func:`~nnapi_prof.reports.frames.plan_frame` of one plan or several;
-    rows of one ``plan`` share a line, which is called so. ``palette`` maps a target's key to a
-    colour (:func:`~nnapi_prof.reports.style.colours`).
+    ``plans`` holds rows of :func:`~nnapi_prof.reports.frames.plan_frame` of one or more plans; rows
+    of one ``plan`` share a line with its name. ``palette`` maps a target's key to a colour
+    (:func:`~nnapi_prof.reports.style.colours`).
     """
     names = list(dict.fromkeys(plans["plan"]))
     unique: dict[str, str] = {}
@@ -198,7 +198,7 @@ def preference_bars(
     *,
     width: float = WIDE,
 ) -> Figure:
-    """Time of each accelerator's units under each preference, against its fastest one.
+    """Draws the time of each accelerator's units under each preference, relative to the fastest.
 
     ``preferences`` is :func:`~nnapi_prof.reports.device_frames.preference_frame`; rows that cannot
     be compared are left out.
@@ -236,7 +236,7 @@ def preference_bars(
 def residuals(
     errors: pd.DataFrame, palette: Mapping[str, str], source: LatencySource, *, width: float = WIDE
 ) -> Figure:
-    """Relative errors of the fitted cost model over the rows it was fitted to, per target."""
+    """Draws relative errors of the fitted cost model on the rows it was fitted to, per target."""
     targets = list(dict.fromkeys(errors["target"]))
     figure, axes = canvas(width, 0.42 * max(len(targets), 1), bottom=0.52, top=0.38)
     for y, key in enumerate(targets):
@@ -256,8 +256,8 @@ def residuals(
 
 
 def _evenly_spaced(values: np.ndarray) -> np.ndarray:
-    """At most :data:`MOST_DOTS` of the values, in their order: least, greatest, and evenly spaced
-    ones by rank between."""
+    """Returns at most :data:`MOST_DOTS` of the values, in their order: the lowest, the highest, and
+    ones between at evenly spaced ranks."""
     if len(values) <= MOST_DOTS:
         return values
     ranks = np.argsort(values, kind="stable")
@@ -267,7 +267,7 @@ def _evenly_spaced(values: np.ndarray) -> np.ndarray:
 
 
 def row_label(axes: Axes, y: float, left: str, right: str) -> None:
-    """A line of text above what is drawn at ``y``: its name, and its numbers at the far end."""
+    """Writes a line of text above the bar at ``y``: its name, and its numbers at the right end."""
     across = axes.get_yaxis_transform()
     for x, text, side in ((0.0, left, "left"), (1.0, right, "right")):
         axes.text(
@@ -276,14 +276,14 @@ def row_label(axes: Axes, y: float, left: str, right: str) -> None:
 
 
 def clip_to(name: str, width: float) -> str:
-    """A name that leaves room for the numbers at the far end of its line."""
+    """Shortens a name to leave room for the numbers at the right end of its line."""
     return clip(name, 38 if width < WIDE else 90)
 
 
 def _stretches(
     chosen: Sequence[str | None], targets: Sequence[str]
 ) -> Iterator[tuple[int, int, int]]:
-    """(column, first row, length) of each run of neighbouring rows with one choice."""
+    """Yields (column, first row, length) of each run of consecutive rows with the same choice."""
     row = 0
     for key, same in itertools.groupby(chosen):
         length = len(list(same))

@@ -1,6 +1,6 @@
-"""Draw plans: what segments' times consist of, plans end to end, times predicted and measured.
+"""Draw plans: the parts of segments' latencies, plans end to end, predictions and measurements.
 
-Figures of a run show the device's history as well, as it explains differences between runs.
+The device's history is drawn as well, because it explains differences between runs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from nnapi_prof.reports.words import (
 
 @dataclass(frozen=True, slots=True)
 class SegmentParts:
-    """In ns; ``unit_ns`` with the two others adds up to ``total_ns``."""
+    """Parts of a segment's latency in ns; ``unit_ns`` and the two others add up to ``total_ns``."""
 
     total_ns: float
     unit_ns: Mapping[int, float]
@@ -59,13 +59,13 @@ class SegmentParts:
 
     @property
     def work_ns(self) -> float:
-        """The time of its units together."""
+        """The total time of its units."""
         return sum(self.unit_ns.values())
 
 
 def segment_parts(costs: CostModel, segment: Segment, total_ns: float) -> SegmentParts | None:
-    """The parts of a segment that takes ``total_ns``; None where a unit's cost is unknown, or
-    nothing is known to take any time."""
+    """Splits a segment that takes ``total_ns`` into parts; None if a unit's cost is unknown, or all
+    costs are 0."""
     units = {unit: costs.unit_cost(unit, segment.target) for unit in segment.units}
     works = {unit: ns for unit, ns in units.items() if ns is not None}
     if len(works) < len(units):
@@ -88,9 +88,9 @@ PARTS = ("work_ms", "invocation_ms", "moving_ms")
 
 
 def parts_frame(plan: Plan, costs: CostModel, ran: PlanRun | None) -> pd.DataFrame:
-    """One row a segment: ``segment``, ``target``, ``predicted_ms``, ``measured_ms`` (NaN where it
-    was not run), and what the latter, else the former, is made of: ``work_ms``,
-    ``invocation_ms``, ``moving_ms``, NaN where a unit's cost is unknown."""
+    """Returns one row per segment: ``segment``, ``target``, ``predicted_ms``, ``measured_ms`` (NaN
+    if it did not run), and the parts of the measured, else of the predicted latency: ``work_ms``,
+    ``invocation_ms``, ``moving_ms`` (NaN if a unit's cost is unknown)."""
     measured = {timing.segment: timing.median_ns for timing in ran.segments} if ran else {}
     rows = []
     for number, segment in enumerate(plan.segments):
@@ -112,19 +112,19 @@ def parts_frame(plan: Plan, costs: CostModel, ran: PlanRun | None) -> pd.DataFra
 
 
 MOST_SEGMENTS = 40
-"""The slowest of more are drawn."""
+"""Most segments drawn; of more, the slowest ones are drawn."""
 PART_WORDS = {"work_ms": "work", "invocation_ms": "call", "moving_ms": "moving"}
 _STRENGTH = {"work_ms": 1.0, "invocation_ms": 0.55, "moving_ms": 0.25}
 _CHOSEN = "#d9641a"
-"""What became the plan; seen on white and on black."""
+"""Colour of the plan that was chosen, visible on white and on black."""
 
 
 @mpl.rc_context(STYLE)
 def part_bars(
     parts: pd.DataFrame, palette: Mapping[str, str], source: LatencySource, *, width: float = WIDE
 ) -> Figure:
-    """A bar for each segment, of what its latency is made of: the strongest colour is the work of
-    its units, then the call, then moving values.
+    """Draws a bar for each segment with the parts of its latency: the strongest colour is the work
+    of its units, then the call, then moving values.
 
     ``parts`` is :func:`~nnapi_prof.reports.figures_plan.parts_frame`.
     """
@@ -171,8 +171,8 @@ def segments_curve(
     *,
     width: float = WIDE,
 ) -> Figure:
-    """The least latency of plans of at most so many segments: ``points`` are (segments, ms), and
-    ``plan`` is the one of the report."""
+    """Draws the lowest latency of plans with at most so many segments: ``points`` are (segments,
+    ms), and ``plan`` is the one of the report."""
     figure, axes = canvas(width, 1.9, left=0.62, bottom=0.5, top=0.34)
     x, y = zip(*points, strict=True)
     axes.plot(x, y, drawstyle="steps-post", color=INK, linewidth=1.2)
@@ -197,7 +197,7 @@ def segments_curve(
 def precision_front(
     front: Sequence[FrontRow], chosen: str, source: LatencySource, *, width: float = WIDE
 ) -> Figure:
-    """Latency against error: plans of which none is better in both are joined, others hollow."""
+    """Draws error against latency: plans on the front are joined, baselines are hollow."""
     figure, axes = canvas(width, 2.4, left=0.75, bottom=0.5, top=0.34)
     joined = sorted((row for row in front if not row.is_baseline), key=lambda row: row.latency_ns)
     x, y = [row.latency_ns / 1e6 for row in joined], [100 * row.error for row in joined]
@@ -228,16 +228,16 @@ def _annotate(axes: Axes, at: tuple[float, float], words: str) -> None:
 
 
 MOST_TIMES = 8.0
-"""A plan that takes longer than this many times the first is cut off there."""
+"""Longest bar of a plan, as a multiple of the first; longer bars are cut off."""
 MOST_POINTS = 240
-"""Of more measurements than this, neighbours share a point of the device's history."""
+"""Most points of the device's history; if there are more measurements, neighbours share a point."""
 _DIAMOND: dict[str, Any] = {
     "marker": "D", "markersize": 5, "markerfacecolor": PAGE, "markeredgecolor": INK,
     "markeredgewidth": 1.1,
 }  # fmt: skip
-"""What was predicted."""
+"""Style of predictions."""
 MANY_SEGMENTS = 40
-"""Above this many segments predicted and measured stand in a scatter, not in bars."""
+"""Most segments drawn as bars; more are drawn as a scatter plot."""
 
 
 @mpl.rc_context(STYLE)
@@ -250,12 +250,13 @@ def baseline_bars(
     *,
     width: float = WIDE,
 ) -> Figure:
-    """End-to-end latency of the plan (first row) and its baselines, each bar in the colours of its
-    segments; a diamond where it was predicted, a line from the 10th to the 90th percentile.
+    """Draws the end-to-end latency of the plan (first row) and its baselines, each bar in the
+    colours of its segments, with a diamond at the prediction and a line from the 10th to the 90th
+    percentile.
 
     ``baselines`` is :func:`~nnapi_prof.reports.frames.baseline_frame`; ``segments`` has ``plan``,
     ``target`` and ``ms`` of each segment of each plan, in order. ``source`` is that of
-    predictions, ``run_source`` that of what was measured.
+    predictions, ``run_source`` that of measurements.
     """
     rows = baselines.to_dict("records")
     figure, axes = canvas(width, 0.47 * max(len(rows), 1), bottom=0.5, top=0.34)
@@ -289,12 +290,12 @@ def baseline_bars(
 
 
 def _both(source: LatencySource, run_source: LatencySource) -> str:
-    """The axis below measured bars and predicted diamonds."""
+    """Returns the label of an axis with measured bars and predicted diamonds."""
     return f"measured median, {ms_unit(run_source)} (◇ predicted{source.suffix})"
 
 
 def _measured_and_predicted(row: Mapping[Any, Any]) -> str:
-    """``4.67 ms (4.66)``: measured, predicted in brackets."""
+    """Formats latencies as ``4.67 ms (4.66)``: measured, with the prediction in brackets."""
     if math.isfinite(row["measured_ms"]):
         return f"{format_ms(row['measured_ms'])} ms ({format_ms(row['predicted_ms'])})"
     return f"{format_ms(row['predicted_ms'])} ms predicted"
@@ -309,10 +310,10 @@ def predicted_against_measured(
     *,
     width: float = WIDE,
 ) -> Figure:
-    """Predicted and measured latency of the segments of one plan.
+    """Draws predicted and measured latencies of the segments of one plan.
 
-    ``segments`` holds rows of :func:`~nnapi_prof.reports.frames.segment_frame`. Bars with a
-    diamond for a few segments, a scatter around the diagonal for many.
+    ``segments`` holds rows of :func:`~nnapi_prof.reports.frames.segment_frame`. A few segments are
+    bars with a diamond, many are a scatter plot around the diagonal.
     """
     measured = segments.dropna(subset=["measured_ms"])
     if len(measured) > MANY_SEGMENTS:
@@ -363,8 +364,9 @@ def _scatter(
 
 @mpl.rc_context(STYLE)
 def device_history(history: pd.DataFrame, source: LatencySource, *, width: float = WIDE) -> Figure:
-    """CPU clock and temperature over the measurements, in the order in which they were made: a band
-    from the least to the greatest reading of each, its median as a line; throttled rounds marked.
+    """Draws CPU clock and temperature over the measurements, in the order in which they were made:
+    a band from the lowest to the highest reading, a line at the median, and marks for throttled
+    rounds.
 
     ``history`` is :func:`~nnapi_prof.reports.device_frames.history_frame`, with a reading or more.
     """
@@ -412,6 +414,6 @@ def device_history(history: pd.DataFrame, source: LatencySource, *, width: float
 
 
 def _follow(upper: Axes, lower: Axes) -> None:
-    """The same look, one scale of x below both."""
+    """Styles the lower axes and labels their common x axis only there."""
     bare(lower)
     upper.tick_params(labelbottom=False)

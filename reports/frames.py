@@ -1,7 +1,6 @@
-"""Plans, costs and runs as tidy pandas DataFrames: one observation a row, times in ms.
+"""Plans, costs and runs as tidy pandas DataFrames: one observation per row, times in ms.
 
-Columns are constant whatever the data, so that an empty frame has them too. A time that is unknown
-is NaN.
+Columns do not depend on the data, so that an empty frame has them, too. Unknown times are NaN.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ RATE_COLUMNS = (
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
-    """Rows as a frame with these columns, in which a text that is missing stays None: pandas would
-    make it NaN, which is true, and which prints as a word."""
+    """Returns rows as a frame with these columns that keeps None for missing texts: pandas would
+    turn it into NaN, which is truthy and prints as a word."""
     frame = pd.DataFrame(rows, columns=list(columns))
     for name in columns:
         values = [row[name] for row in rows]
@@ -72,9 +71,10 @@ def boundary_bytes(graph: UnitGraph, units: Sequence[int]) -> tuple[int, int]:
 
 
 def plan_frame(plan: Plan, graph: UnitGraph) -> pd.DataFrame:
-    """One row a segment, in order. ``start_ms`` is the predicted start; bytes cross the boundary.
+    """Returns one row per segment, in order. ``start_ms`` is the predicted start, ``in_bytes`` and
+    ``out_bytes`` cross the boundary.
 
-    ``basis`` says what the prediction rests on: ``measured`` whole, ``sum`` of measured parts, or
+    ``basis`` is the basis of the prediction: ``measured`` whole, ``sum`` of measured parts, or
     ``estimated`` by the static model.
     """
     rows = []
@@ -109,14 +109,13 @@ def plan_frame(plan: Plan, graph: UnitGraph) -> pd.DataFrame:
 
 
 def unit_frame(costs: CostModel, targets: Sequence[Target] | None = None) -> pd.DataFrame:
-    """One row for each unit on each of the ``targets``, None being all.
+    """Returns one row for each unit on each of the ``targets``, which default to all.
 
-    ``marginal_ms`` is the fitted cost inside a region, ``sigma_ms`` its standard error (0 where
-    none is known), ``inferred`` where it ran under another preference only; ``alone_ms`` is the
-    latency of the unit run alone, invocation and transfer included,
-    ``p95_ms`` its 95th percentile, ``spread`` its relative sigma.
-    ``status`` is ``measured``, ``fitted``, ``estimated``, ``refused`` or ``unknown``; ``reason``
-    says why not.
+    ``marginal_ms`` is the fitted cost inside a region, ``sigma_ms`` its standard error (0 if
+    unknown), ``inferred`` whether it only ran under another preference. ``alone_ms`` is the latency
+    of the unit run alone, including invocation and transfer, ``p95_ms`` its 95th percentile,
+    ``spread`` its relative sigma. ``status`` is ``measured``, ``fitted``, ``estimated``,
+    ``refused`` or ``unknown``; ``reason`` is the reason of a refusal.
     """
     rows = []
     for unit in costs.graph.units:
@@ -156,7 +155,7 @@ def unit_frame(costs: CostModel, targets: Sequence[Target] | None = None) -> pd.
 
 
 def all_targets(costs: CostModel) -> tuple[Target, ...]:
-    """Targets with costs, then those that refused every unit."""
+    """Returns targets with costs, then those that refused every unit."""
     every = set(costs.targets)
     mute = sorted({t for _, t in costs.refusals} - every, key=lambda t: t.key)
     return (*costs.targets, *mute)
@@ -167,13 +166,11 @@ def baseline_frame(
     run: RunReport | None,
     permutes: Mapping[str, Permutes] = MappingProxyType({}),
 ) -> pd.DataFrame:
-    """One row a plan: predicted, and measured end to end where ``run`` holds it.
+    """Returns one row per plan: predicted, and measured end to end if it is in ``run``.
 
-    ``permutes`` says by plan name what each permutes; unknown ones are NaN.
-
-    ``p95_ms``, ``low_ms`` and ``high_ms`` are the 95th, 10th and 90th percentile of the measured
-    runs. A plan that
-    ran is predicted for what was timed: without its segments on the host.
+    ``permutes`` maps a plan's name to its permutes; unknown ones are NaN. ``p95_ms``, ``low_ms``
+    and ``high_ms`` are the 95th, 10th and 90th percentile of the measured runs. The prediction of a
+    plan that ran covers only the timed segments, not those on the host.
     """
     ran = {row.plan.name: row for row in run.runs} if run is not None else {}
     rows = []
@@ -203,7 +200,7 @@ def baseline_frame(
 
 
 def segment_frame(runs: Iterable[PlanRun]) -> pd.DataFrame:
-    """One row for each segment of each plan that ran, predicted beside measured."""
+    """Returns one row for each segment of each plan that ran, predicted and measured."""
     rows = []
     for run in runs:
         for timing in run.segments:
@@ -230,7 +227,8 @@ def segment_frame(runs: Iterable[PlanRun]) -> pd.DataFrame:
 
 
 def measurement_frame(measurements: Iterable[Measurement]) -> pd.DataFrame:
-    """One row a measurement, samples summarised (:mod:`nnapi_prof.costs.measurement`)."""
+    """Returns one row per measurement, with samples summarised
+    (:mod:`nnapi_prof.costs.measurement`)."""
     rows = []
     for m in measurements:
         summary = m.summary if m.usable else None
@@ -263,7 +261,8 @@ def measurement_frame(measurements: Iterable[Measurement]) -> pd.DataFrame:
 
 
 def residual_frame(costs: CostModel) -> pd.DataFrame:
-    """One row for each measurement the model was fitted to: (predicted - measured) / measured."""
+    """Returns one row per measurement that the model was fitted to, with (predicted - measured) /
+    measured."""
     rows = [
         {"target": target.key, "relative_error": error}
         for target, errors in costs.residuals.items()
@@ -273,7 +272,7 @@ def residual_frame(costs: CostModel) -> pd.DataFrame:
 
 
 def fit_frame(costs: CostModel) -> pd.DataFrame:
-    """One row a fitted target: its invocation, its rates in ns per byte, and how well it fits."""
+    """Returns one row per fitted target: invocation, rates in ns per byte, errors of the fit."""
     rows = []
     for target, fitted in costs.fits.items():
         errors = np.abs(np.array(fitted.residuals))
@@ -311,7 +310,7 @@ def _percentiles(samples_ns: Sequence[int]) -> tuple[float, float]:
 
 
 def rate_frame(runs: Sequence[FrameScheduleRun]) -> pd.DataFrame:
-    """A row for each way of running many frames at once, the one that is meant first."""
+    """Returns a row for each schedule of many frames at once, the intended one first."""
     rows = []
     for run in runs:
         rate, first = run.frames_per_second, runs[0].frames_per_second
@@ -337,12 +336,12 @@ def rate_frame(runs: Sequence[FrameScheduleRun]) -> pd.DataFrame:
 
 
 def lane_frame(run: FrameScheduleRun, plans: Sequence[Plan], most_frames: int = 12) -> pd.DataFrame:
-    """Returns a frame with a row for each segment that lanes ran: of some frames in the middle of
-    the last round, from the first of their segments on.
+    """Returns a row for each segment that lanes ran, for some frames in the middle of the last
+    round.
 
-    Columns as :func:`plan_frame`'s where a figure of segments in time reads them: ``plan`` is the
-    lane, ``segment`` the frame's number, ``start_ms`` and ``predicted_ms`` when it began and how
-    long it took, as measured; ``target`` is the segment's.
+    The columns are those of :func:`plan_frame` that a timeline reads: ``plan`` is the lane,
+    ``segment`` the frame's number, ``start_ms`` and ``predicted_ms`` the measured start and
+    duration, ``target`` the segment's.
     """
     last = run.rounds[-1] if run.rounds else 0
     first = len(run.frames) - last + max(0, (last - most_frames) // 2)

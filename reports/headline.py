@@ -1,4 +1,4 @@
-"""The first lines of a report: how fast, against what, as predicted or not, and right or wrong."""
+"""Write the first lines of a report: latency, comparison with baselines, prediction, outputs."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from nnapi_prof.reports.words import (
 )
 
 MOST_NAMED = 4
-"""Operations in a sentence."""
+"""Most operations named in a sentence."""
 CLOSE = 0.05
-"""A prediction within this share of what was measured is good."""
+"""Largest relative error of a good prediction."""
 
 
 @dataclass(frozen=True)
 class Rival:
-    """The plan against one baseline, both measured where both were, else both predicted."""
+    """The plan against one baseline: both measured if both ran, else both predicted."""
 
     baseline: BaselineName
     plan_ms: float
     rival_ms: float
     measured: bool
     noise: float = NOISE
-    """Relative differences below this are none."""
+    """Relative difference up to which both count as equally fast."""
 
     @property
     def name(self) -> str:
@@ -53,7 +53,7 @@ class Rival:
 
     @property
     def factor(self) -> float:
-        """Above 1 where the plan is faster."""
+        """The baseline's latency over the plan's: above 1 if the plan is faster."""
         return self.rival_ms / self.plan_ms if self.plan_ms else 1.0
 
     @property
@@ -94,7 +94,7 @@ def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True
     """Returns the first facts that a reader needs; ``baselines`` is the frame of all plans, the
     plan first.
 
-    Without ``label_cards`` only the sentence says that latencies are simulated, where all are.
+    Without ``label_cards``, if all latencies are simulated, only the sentence says so.
     """
     rows = baselines.to_dict("records")
     own = rows[0]
@@ -147,18 +147,18 @@ def headline(data: ReportData, baselines: pd.DataFrame, label_cards: bool = True
 
 
 def _doubt(plan: Plan) -> str:
-    """How far from the optimum planning can have ended; nothing where it is proven, or about
-    another objective than the latency."""
+    """States how far the plan may be from the optimum; empty if the optimum is proven, or if the
+    objective is not the latency."""
     proof = plan.proof
     if proof is None or proof.is_optimal or proof.objective or not math.isfinite(proof.gap):
         return ""
     asked = " under the constraints" if proof.constrained else ""
-    within = format_percent(math.ceil(1000 * proof.gap) / 1000)  # never less than it is
+    within = format_percent(math.ceil(1000 * proof.gap) / 1000)  # rounded up
     return f" Planning ended within {within} of the optimum{asked}, by these costs."
 
 
 def tie_words(data: ReportData) -> str:
-    """Names the plans that an estimate cannot tell from this one, and what would."""
+    """Names the plans that an estimate cannot distinguish from this one, and how to decide."""
     if data.origin is None or not (ties := data.origin.ties(data.plans)):
         return ""
     named = ", ".join(plan_words(name, separator=", ") for name in ties)
@@ -175,8 +175,8 @@ PHONE_DECIDES = (
 
 
 def rivals_of(baselines: pd.DataFrame, noise: float = NOISE) -> list[Rival]:
-    """The plan (the frame's first row) against each baseline, the hardest to beat first. What other
-    plans there are (one segment after the other, where branches run at once) are none."""
+    """Compares the plan (the frame's first row) with each baseline, the fastest first. Plans that
+    are not baselines (one segment after the other, if branches run at once) are left out."""
     own, *others = baselines.to_dict("records")
     rivals = []
     for row in others:
@@ -194,19 +194,19 @@ def _not_run(data: ReportData) -> str:
 
 
 def latency(ms: float, *marks: str) -> str:
-    """``3.74 ms``, ``3.74 ms (simulated)``."""
+    """Formats a latency with its marks: ``3.74 ms``, ``3.74 ms (simulated)``."""
     return f"{format_ms(ms)} ms" + (f" ({', '.join(marks)})" if marks else "")
 
 
 def _best_single(rivals: Sequence[Rival]) -> Rival | None:
-    """The fastest of the plans that use one target."""
+    """Returns the fastest of the baselines that use one target."""
     single = [r for r in rivals if r.rule in (Rule.ALL_CPU, Rule.BEST_SINGLE)]
     return min(single, key=lambda rival: rival.rival_ms, default=None)
 
 
 def _on_device(plan: Plan) -> list[Segment]:
-    """The segments that are placed; what no engine of the device runs is the host's in every plan.
-    Of a plan that runs there altogether, all of it."""
+    """Returns the segments that run on the device; the host runs the others in every plan. Returns
+    all segments if the host runs the whole plan."""
     placed = [s for s in plan.segments if s.target.engine is not Engine.HOST]
     return placed or list(plan.segments)
 
@@ -216,19 +216,20 @@ def _is_single(plan: Plan) -> bool:
 
 
 def _is_helped(plan: Plan) -> bool:
-    """Whether the host computes a part of it."""
+    """Returns whether the host computes a part of the plan."""
     return 0 < len(_on_device(plan)) < len(plan.segments)
 
 
 def _is_cut_cpu(plan: Plan) -> bool:
-    """Whether it is the CPU alone, like the baseline, yet in several segments."""
+    """Returns whether the plan uses only the CPU, like the baseline, but in several segments."""
     placed = _on_device(plan)
     return len(placed) == len(plan.segments) > 1 and placed[0].target.engine is Engine.CPU
 
 
 def _device_words(data: ReportData) -> str:
-    """``Split over sim-npu and the CPU``, ``On the CPU alone, in 2 segments``, or
-    ``On the CPU, index_on_data on the host (eager PyTorch)``."""
+    """Says where the plan runs: ``Split over sim-npu and the CPU``,
+    ``On the CPU alone, in 2 segments``, ``On the CPU, index_on_data on the host (eager PyTorch)``.
+    """
     plan = data.plan
     placed = _on_device(plan)
     named = list(dict.fromkeys(_article(s.target) for s in placed))
@@ -244,7 +245,7 @@ def _device_words(data: ReportData) -> str:
 
 
 def _hosted(data: ReportData) -> str:
-    """``index_on_data and _to_copy``: the operations of a plan that the host computes."""
+    """Names the operations of a plan that the host computes: ``index_on_data and _to_copy``."""
     units = [u for s in data.plan.segments if s.target.engine is Engine.HOST for u in s.units]
     names = list(dict.fromkeys(data.graph.units[unit].full_operation for unit in units))
     if len(names) > MOST_NAMED:
@@ -261,8 +262,8 @@ FASTEST_RULE = "the fastest rule that needs no partitioner"
 
 
 def _against_rules(data: ReportData, rivals: Sequence[Rival]) -> str:
-    """Compares the plan with the fastest rule, and where it gains nothing, tells what measuring was
-    good for. ``rivals`` are not empty, the hardest to beat first."""
+    """Compares the plan with the fastest rule, and if it gains nothing, states what measuring
+    revealed. ``rivals`` is not empty and has the fastest first."""
     fastest = rivals[0]
     name = plan_words(fastest.name, separator=", ")
     if fastest.rule is Rule.ALL_CPU and _is_cut_cpu(data.plan):
@@ -279,7 +280,7 @@ def _against_rules(data: ReportData, rivals: Sequence[Rival]) -> str:
 
 
 def _is_rule(data: ReportData, name: str) -> bool:
-    """Whether the plan has a baseline's very segments."""
+    """Returns whether the plan has the same segments as a baseline."""
     own = [(s.units, s.target) for s in data.plan.segments]
     return any(
         own == [(s.units, s.target) for s in p.segments] for p in data.baselines if p.name == name
@@ -287,7 +288,7 @@ def _is_rule(data: ReportData, name: str) -> bool:
 
 
 def _which_rule(rivals: Sequence[Rival]) -> list[str]:
-    """How much there was to lose by another rule."""
+    """States how much slower other rules are."""
     slower = [r for r in rivals if r.verdict == "good"]
     if not slower:
         return []
@@ -303,7 +304,7 @@ def _takes(rival: Rival) -> str:
 
 
 def _refused(data: ReportData) -> list[str]:
-    """Lists what each accelerator refuses: ``sim-npu refuses sigmoid and softmax``."""
+    """Lists the operations that each target refuses: ``sim-npu refuses sigmoid and softmax``."""
     refusals = data.cost_model.refusals
     numbers: dict[str, dict[str, None]] = {}
     for unit, target in sorted(refusals, key=lambda place: place[0]):
@@ -315,15 +316,15 @@ def _refused(data: ReportData) -> list[str]:
 
 
 def _name_some(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and 7 more``."""
+    """Joins names: ``a``, ``a and b``, ``a, b, c and 7 more``."""
     if len(names) > MOST_NAMED:
         return f"{', '.join(names[: MOST_NAMED - 1])} and {len(names) - MOST_NAMED + 1} more"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _guessed(data: ReportData, plan: Plan, ran: bool) -> tuple[str, ...]:
-    """Returns the mark of a prediction that rests on estimates in part. That of a
-    plan that ran is without what the host computes."""
+    """Returns the mark of a prediction that uses estimates in part. The prediction of a plan that
+    ran excludes the host's segments."""
     if data.origin is not None:
         return ()
     segments = _on_device(plan) if ran else plan.segments
@@ -374,7 +375,7 @@ def _prediction(
 
 
 def _first_run(data: ReportData, marks: tuple[str, ...]) -> Card | None:
-    """Returns the time before the plan runs at its speed; None where that was not measured."""
+    """Returns the time to compile and run the plan once; None if it was not measured."""
     run = data.run_of_plan
     if run is None or run.first_ns is None:
         return None
@@ -389,7 +390,7 @@ def _first_run(data: ReportData, marks: tuple[str, ...]) -> Card | None:
 
 
 def _copies(data: ReportData, marks: tuple[str, ...]) -> Card | None:
-    """Returns the part of the latency that copies inputs and outputs; None where there is none."""
+    """Returns the part of the latency that copies inputs and outputs; None if there is none."""
     run = data.run_of_plan
     if run is None or not run.median_copies_ns:
         return None
@@ -403,7 +404,7 @@ def _copies(data: ReportData, marks: tuple[str, ...]) -> Card | None:
 
 
 def _memory(data: ReportData) -> Card:
-    """Returns the memory that the plan needs beside the model: by sizes, not measured."""
+    """Returns the memory that the plan needs besides the model, computed from sizes."""
     placed = [segment.units for segment in _on_device(data.plan)]
     weights = sum(unit.constant_bytes for unit in data.graph.units)
     detail = "inputs, outputs and what moves between segments, in memory shared with drivers"

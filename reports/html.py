@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML file: figures, style and script inline, nothing fetched."""
+"""Write the report as one self-contained HTML file: figures, style and script are inline."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ from nnapi_prof.reports.words import (
 )
 
 MOST_DOUBTFUL = 30
-"""Rows of measurements to doubt; the rest is counted."""
+"""Most doubtful measurements that are listed; the rest is counted."""
 
 
 def context(data: ReportData) -> dict[str, Any]:
-    """Names and values for ``report.html``."""
+    """Returns names and values for ``report.html``."""
     tables = _tables(data)
     palette = colours(
         [*frames.all_targets(data.cost_model), *(s.target for p in data.plans for s in p.segments)]
@@ -136,7 +136,7 @@ def _tables(data: ReportData) -> ReportFrames:
 
 
 def host_units(units: pd.DataFrame, chosen: Mapping[int, str]) -> list[dict[Any, Any]]:
-    """The rows of units that the plan leaves to the host, which nothing measures."""
+    """Returns the rows of units that the plan leaves to the host, which are not measured."""
     mine = units["unit"].map(chosen) == units["target"]
     return units[mine & (units["target"] == HOST.key)].to_dict("records")
 
@@ -154,17 +154,17 @@ def places(palette: Mapping[str, str]) -> dict[str, str]:
 
 
 MOST_BESIDE = 540
-"""CSS pixels of a picture that leaves room for figures beside it."""
+"""Largest width in CSS pixels of a picture that leaves room for figures beside it."""
 MOST_NARROW = 400
-"""... and for wide ones."""
+"""Largest width in CSS pixels of a picture that leaves room for wide figures."""
 MOST_IN_ROW = 1040
-"""Of two strips side by side."""
+"""Largest width in CSS pixels of two strips side by side."""
 _STRIP = re.compile(r'class="pane">\s*<svg [^>]* width="(\d+)')
 
 
 def beside(picture: str) -> str:
-    """Classes of the element that holds the picture of a model and its figures: side by side where
-    the picture is one narrow strip, or two that stand one below the other; else empty."""
+    """Returns classes of the element with the picture of a model and its figures: side by side if
+    the picture is one narrow strip, or two that are one below the other; else empty."""
     widths = [int(width) for width in _STRIP.findall(picture)]
     is_column = len(widths) == 1 or (len(widths) == 2 and sum(widths) > MOST_IN_ROW)
     if not is_column or widths[0] > MOST_BESIDE:
@@ -173,7 +173,7 @@ def beside(picture: str) -> str:
 
 
 def unit_rows(units: pd.DataFrame, chosen: Mapping[int, str]) -> list[dict[str, Any]]:
-    """One row a unit, with its cells by target key."""
+    """Returns one row per unit, with its cells by target key."""
     rows = []
     for number, cells in units.groupby("unit", sort=True):
         unit = int(str(number))
@@ -192,14 +192,14 @@ def unit_rows(units: pd.DataFrame, chosen: Mapping[int, str]) -> list[dict[str, 
 
 
 def accelerators(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """NNAPI's devices as the agent's info, or an older one, lists them."""
+    """Returns NNAPI's devices from the agent's info, also from an older agent's."""
     nnapi = info.get("nnapi")
     inner = nnapi.get("accelerators") if isinstance(nnapi, Mapping) else None
     return list(info.get("accelerators") or inner or ())
 
 
 def is_known(number: float | None) -> bool:
-    """Whether a number of a table is there: neither None nor NaN."""
+    """Returns whether a number of a table is known: neither None nor NaN."""
     return number is not None and math.isfinite(number)
 
 
@@ -207,13 +207,13 @@ def is_known(number: float | None) -> bool:
 
 
 def render(data: ReportData) -> str:
-    """The report as HTML."""
+    """Returns the report as HTML."""
     return template("report.html").render(**context(data))
 
 
 @functools.cache
 def template(name: str) -> Template:
-    """A template of ours, with the filters and colours that pages share; all is escaped."""
+    """Returns a template with the filters and colours that pages share; it escapes all values."""
     environment = new_environment()
     environment.filters.update(
         ms=format_ms, percent=format_percent, change=format_change, si=format_si,
@@ -228,6 +228,5 @@ def template(name: str) -> Template:
 
 
 def sort_key(number: float | None) -> str:
-    """Returns the key that a table sorts by: a number as short as it can be, empty where it is
-    unknown."""
+    """Returns the key that a table sorts by: a number with six digits, empty if unknown."""
     return f"{number:.6g}" if is_known(number) and number is not None else ""

@@ -1,7 +1,7 @@
 """The layers of a drawing: nets between nodes, the row of each node, and the order within rows.
 
-A box's row is its longest path from above within its group, groups below each other. The order has
-few crossings: barycentres, swept down and up.
+A box's row is its longest path from above within its group; groups are stacked. Sweeps down and up
+sort each row by barycentres, for few crossings.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ValueNet:
-    """One value: who makes it, who reads it."""
+    """One value: the node that makes it and those that read it."""
 
     source: int
     readers: tuple[int, ...]
@@ -23,7 +23,7 @@ class ValueNet:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes that stand together, ascending. ``framed`` where a frame is drawn around them."""
+    """Nodes that are drawn together, ascending. ``framed`` draws a frame around them."""
 
     nodes: tuple[int, ...]
     framed: bool = True
@@ -38,41 +38,41 @@ class Sizes:
     row_gap: float = 15.0
     column_gap: float = 14.0
     lane_gap: float = 9.0
-    """Between two lanes, or a lane and its neighbour."""
+    """Gap between two lanes, or a lane and its neighbour."""
     frame_pad: float = 9.0
     chip_width: float = 62.0
     chip_height: float = 16.0
     per_row: int = 4
-    """Boxes in one row at most."""
+    """Most boxes in one row."""
     longest_lane: int = 60
-    """A reader more rows below than this is not wired."""
+    """Most rows that a wire may span; readers further down are not wired."""
     lanes_per_node: int = 3
-    """Where wires would pass more rows than this times the nodes, the longest are left out."""
+    """Most rows that all wires may pass, per node; beyond it the longest wires are left out."""
     most_chips: int = 8
-    """Where more nets cross from group to group, none has room for a label."""
+    """Most labelled nets in a row between groups; if more cross, none has room for a label."""
 
 
-# ---- what stands in the rows: boxes, lanes, labels, the sides of frames --------------------------
+# ---- items of the rows: boxes, lanes, labels, the sides of frames --------------------------------
 
 
 class NodeKind(enum.IntEnum):
     BOX = 0
     LANE = 1
-    """A net on its way through a row."""
+    """A net that passes through a row."""
     CHIP = 2
-    """The same with a label, between two groups."""
+    """A lane with a label, between two groups."""
     WALL = 3
     """One side of a frame in one row."""
 
 
 class Zone(enum.IntEnum):
-    """From left to right; within a zone items may change places."""
+    """Zones of a row from left to right; items may only change places within a zone."""
 
     LEFT_WALL = 0
     INSIDE = 1
     RIGHT_WALL = 2
     RIGHT = 3
-    """Nets that pass a group by."""
+    """Nets that bypass a group."""
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Items:
     zone: list[Zone] = field(default_factory=list)
     net: list[int] = field(default_factory=list)
     age: list[int] = field(default_factory=list)
-    """Rows from where the net was made; of boxes 0."""
+    """Rows below the node that makes the net; 0 for boxes."""
     up: list[list[int]] = field(default_factory=list)
     down: list[list[int]] = field(default_factory=list)
 
@@ -101,7 +101,7 @@ class Items:
         net: int = -1,
         age: int = 0,
     ) -> int:
-        """Gives the new item's number."""
+        """Adds an item and returns its number."""
         self.kind.append(kind)
         self.row.append(row)
         self.width.append(width)
@@ -113,7 +113,7 @@ class Items:
         return len(self.kind) - 1
 
     def join(self, above: int, below: int) -> None:
-        """Makes two items of neighbouring rows neighbours."""
+        """Connects two items in consecutive rows."""
         self.down[above].append(below)
         self.up[below].append(above)
 
@@ -124,7 +124,7 @@ class Items:
 def rows_of_nodes(
     groups: Sequence[NodeGroup], nets: Sequence[ValueNet], group_of: dict[int, int], sizes: Sizes
 ) -> tuple[dict[int, int], list[int | None]]:
-    """Node -> row, and row -> group (None between groups)."""
+    """Returns node -> row, and row -> group (None between groups)."""
     row_of: dict[int, int] = {}
     groups_of_rows: list[int | None] = []
     inside: list[list[ValueNet]] = [[] for _ in groups]
@@ -144,7 +144,8 @@ def rows_of_nodes(
 
 
 def _rows_within(nodes: Sequence[int], nets: Sequence[ValueNet], per_row: int) -> dict[int, int]:
-    """Longest path from above, with at most ``per_row`` in a row; then down where wires shorten.
+    """Assigns rows by the longest path from above, with at most ``per_row`` nodes in each; then
+    moves nodes down if that shortens wires.
 
     Nets from outside have the source -1.
     """
@@ -186,11 +187,11 @@ def _rows_within(nodes: Sequence[int], nets: Sequence[ValueNet], per_row: int) -
 
 _SWEEPS = 12
 _PATIENCE = 4
-"""Sweeps without fewer crossings before the search ends."""
+"""Sweeps without an improvement after which the search ends."""
 
 
 def order(items: Items, n_rows: int) -> list[list[int]]:
-    """Rows of item numbers from left to right; zones stand in their order."""
+    """Returns the rows of item numbers from left to right, zones in their order."""
     rows = _walk(items, n_rows)
     place = [0] * len(items)
     for row in rows:
@@ -211,7 +212,7 @@ def order(items: Items, n_rows: int) -> list[list[int]]:
 
 
 def crossings(items: Items, rows: Sequence[Sequence[int]], place: Sequence[int]) -> int:
-    """How many pairs of wires cross, over all pairs of neighbouring rows."""
+    """Counts the pairs of wires that cross between consecutive rows."""
     count = 0
     for row in rows:
         if len(row) < 2:
@@ -268,7 +269,7 @@ def _sort(
 
 
 def _swapped(items: Items, rows: list[list[int]], place: list[int]) -> list[list[int]]:
-    """Neighbours change places where that alone saves crossings; until nothing does."""
+    """Swaps neighbours that cross less the other way round, until none do or passes run out."""
     for row in rows:
         _number_places(row, place)
     for _ in range(_PATIENCE):

@@ -1,18 +1,18 @@
-"""Lays out the boxes and wires of a layered drawing: plain numbers, no drawing.
+"""Lay out the boxes and wires of a layered drawing as plain numbers, without drawing them.
 
-Told as K. Sugiyama does, with groups (a plan's segments) stacked in the order in which they run:
+This is K. Sugiyama's method, with groups (a plan's segments) stacked in the order in which they
+run:
 
-1. **Rows** (:mod:`nnapi_prof.reports.layering`): each group's boxes by their longest path
-   within it, at most so many in one; between groups a row for what crosses the border.
-2. **Items.** A value (:class:`ValueNet`) that is read further down gets a lane, one item in each
-row
-   that it passes; values that are read very far down are not wired at all (:class:`Jump`).
+1. **Rows** (:mod:`nnapi_prof.reports.layering`): each group's boxes by their longest path within
+   it, with a limit per row; between groups a row for values that cross the border.
+2. **Items.** A value (:class:`ValueNet`) that is read further down gets a lane, one item per row
+   that it passes; values that are read very far down are not wired (:class:`Jump`).
 3. **Order** in each row, with few crossings (:mod:`nnapi_prof.reports.layering`). Groups stay
-   together: what only passes by stands to the right of the group's frame.
+   together: nets that bypass a group are to the right of its frame.
 4. **Columns** (:mod:`nnapi_prof.reports.coordinates`): chains and lanes straight.
 
-No wire crosses a box: lanes have columns of their own in the rows, and between rows is nothing
-else. The same input gives the same numbers.
+No wire crosses a box: lanes have their own columns in the rows, and only wires are between rows.
+The same input gives the same numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nnapi_prof.reports.layering import Sizes as Sizes
 
 @dataclass(frozen=True, slots=True)
 class DrawingRow:
-    """``group`` is None for a row between groups."""
+    """A row; ``group`` is None between groups."""
 
     top: float
     height: float
@@ -50,7 +50,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One piece of a net from ``row`` to the next row. Ends are boxes where ``start`` or ``stop``
+    """One piece of a net from ``row`` to the next row. Its ends are boxes if ``start`` or ``stop``
     names one, else lanes. A lane goes straight through the row that it ends in."""
 
     net: int
@@ -60,14 +60,14 @@ class Link:
     start: int | None
     stop: int | None
     crosses: bool
-    """Outside of all frames: what is moved from one group to another."""
+    """The piece is outside of all frames: it moves a value from one group to another."""
     lane_outside: bool
-    """The same of the lane that it ends in."""
+    """The lane that it ends in is outside of all frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetLabel:
-    """The crossing of a net from group to group: room for a label of its size."""
+    """Space for the label of a net's size where it crosses from group to group."""
 
     net: int
     row: int
@@ -76,7 +76,7 @@ class NetLabel:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Around a group: x of its sides, its first and its last row."""
+    """The frame of a group: x of its sides, its first and its last row."""
 
     group: int
     left: float
@@ -99,11 +99,11 @@ class DrawingLayout:
 
     rows: tuple[DrawingRow, ...]
     spots: tuple[Spot, ...] = field(repr=False)
-    """By node."""
+    """Spot of each node."""
     links: tuple[Link, ...] = field(repr=False)
     chips: tuple[NetLabel, ...] = field(repr=False)
     frames: tuple[Frame, ...] = field(repr=False)
-    """One for each group that is framed, in order."""
+    """One frame for each framed group, in order."""
     jumps: tuple[Jump, ...] = field(repr=False)
     width: float
 
@@ -115,10 +115,10 @@ class DrawingLayout:
 def lay_out(
     groups: Sequence[NodeGroup], nets: Sequence[ValueNet], sizes: Sizes | None = None
 ) -> DrawingLayout:
-    """Places every node of ``groups``; together they hold 0 ... n - 1, each once.
+    """Places every node of ``groups``, which together hold 0 ... n - 1, each once.
 
-    Raises ValueError where a net's source does not stand before its readers: numbers ascend along
-    every net, and groups stand in an order in which they can run.
+    Raises ValueError if a net's source is not before its readers: numbers must ascend along every
+    net, and groups must be in an order in which they can run.
     """
     sizes = sizes or Sizes()
     group_of = _group_of(groups)
@@ -166,7 +166,7 @@ def _check_nets(nets: Sequence[ValueNet], group_of: dict[int, int]) -> None:
 
 
 def _reach(nets: Sequence[ValueNet], row_of: dict[int, int], sizes: Sizes) -> int:
-    """Rows that the longest wire may go down."""
+    """Returns the number of rows that the longest wire may span."""
     spans = Counter(
         row_of[max(net.readers, key=row_of.__getitem__)] - row_of[net.source]
         for net in nets
@@ -191,7 +191,7 @@ def _wire(
     group_of: dict[int, int],
     sizes: Sizes,
 ) -> tuple[list[tuple[int, int, int]], list[Jump]]:
-    """Lanes and chips. Gives (net, upper item, lower item) of every piece, and what is unwired."""
+    """Adds lanes and chips; returns (net, upper item, lower item) of every piece, and the jumps."""
     pieces: list[tuple[int, int, int]] = []
     jumps: list[Jump] = []
     reach = _reach(nets, row_of, sizes)
@@ -231,7 +231,7 @@ def _wire(
 
 
 def _drop_chips(items: Items, most: int) -> None:
-    """Makes lanes of the chips of a row that has more than ``most``."""
+    """Turns the chips of a row that has more than ``most`` into lanes."""
     chips = Counter(items.row[i] for i, kind in enumerate(items.kind) if kind is NodeKind.CHIP)
     for item, kind in enumerate(items.kind):
         if kind is NodeKind.CHIP and chips[items.row[item]] > most:
@@ -241,7 +241,8 @@ def _drop_chips(items: Items, most: int) -> None:
 def _walls(
     items: Items, groups: Sequence[NodeGroup], row_of: dict[int, int]
 ) -> dict[int, tuple[int, int, int]]:
-    """Both sides of each frame as items: (left, right, left one of the last row)."""
+    """Adds both sides of each frame as items. Returns group -> (left and right in the first row,
+    left in the last row)."""
     walls: dict[int, tuple[int, int, int]] = {}
     for number, group in enumerate(groups):
         if not group.framed or not group.nodes:
@@ -259,7 +260,7 @@ def _walls(
 
 
 def _separation(sizes: Sizes) -> list[list[float]]:
-    """See :data:`nnapi_prof.reports.coordinates.Separation`."""
+    """Returns the gaps as a :data:`nnapi_prof.reports.coordinates.Separation`."""
     gaps = [[sizes.lane_gap for _ in NodeKind] for _ in NodeKind]
     gaps[NodeKind.BOX][NodeKind.BOX] = sizes.column_gap
     for kind in NodeKind:
@@ -284,7 +285,7 @@ def _heights(
         rows.append(DrawingRow(y, height, group))
         following = groups_of_rows[number + 1] if number + 1 < len(groups_of_rows) else group
         y += height + sizes.row_gap
-        if group != following:  # a frame's side lies between
+        if group != following:  # a frame begins or ends here
             framed = group if group is not None else following
             y += sizes.frame_pad if framed is not None and groups[framed].framed else 0.0
     return tuple(rows)

@@ -1,7 +1,7 @@
-"""The report as Markdown (GitHub's), for reviews, issues and notes: the HTML report's tables.
+"""Write the report as GitHub Markdown for reviews, issues and notes, with the HTML report's tables.
 
-Names come from models and drivers, and causes quote drivers: all of it is escaped, so that it reads
-as it is, in paragraphs and in cells.
+Names come from models and drivers, and causes quote drivers: all are escaped, so that they appear
+unchanged in paragraphs and cells.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from nnapi_prof.reports.words import (
 
 _SPECIAL = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", "@": "&#64;", "#": "&#35;"}
-"""Beside HTML: what code hosts make links to people and issues of."""
+"""Escapes of HTML, and of characters that code hosts turn into links to people and issues."""
 _LINE_START = re.compile(r"^()([-+=>])|^(\d+)([.)])(?=\s|$)")
 
 Rows = Iterable[Sequence[str]]
 
 
 def text(raw: object) -> str:
-    """Any text as a piece of a paragraph that means nothing to Markdown, on one line."""
+    """Escapes any text for a paragraph of Markdown, on one line."""
     line = " ".join(str(raw).split())
     line = "".join(_ENTITIES.get(character, character) for character in line)
     line = _SPECIAL.sub(r"\\\g<0>", line)
@@ -58,7 +58,7 @@ def text(raw: object) -> str:
 
 
 def table(heads: Sequence[str], rows: Rows, numbers: Sequence[int] = ()) -> Iterator[str]:
-    """The lines of a table; cells are raw texts. ``numbers`` are columns aligned to the right."""
+    """Yields the lines of a table; cells are raw texts, ``numbers`` the columns aligned right."""
     yield _markdown_row(heads)
     yield _markdown_row(["--:" if at in numbers else "---" for at in range(len(heads))], raw=True)
     for row in rows:
@@ -73,7 +73,7 @@ def _markdown_row(cells: Sequence[str], raw: bool = False) -> str:
 
 
 def render(data: ReportData) -> str:
-    """The report as Markdown."""
+    """Returns the report as Markdown."""
     plans = frames.baseline_frame(data.plans, data.run, data.permutes)
     lines = [
         *_head(data, plans),
@@ -276,7 +276,7 @@ def _transfers(data: ReportData) -> Iterator[str]:
 
 
 def _units_section(data: ReportData) -> Iterator[str]:
-    """Every unit everywhere, folded away."""
+    """Yields the folded table of every unit on every target."""
     chosen = {u: s.target for s in data.plan.segments for u in s.units}
     facts = unit_facts(data.cost_model, {}, data.shown_targets)
     places = [row.place for row in facts[0].rows] if facts else []
@@ -337,7 +337,7 @@ def _facts(heading: str, facts: Sequence[ReportFact]) -> Iterator[str]:
 
 
 def _sections(data: ReportData) -> Iterator[str]:
-    """Those of :mod:`nnapi_prof.reports.sections`."""
+    """Yields the sections of :mod:`nnapi_prof.reports.sections`."""
     for section, rows in filled_sections(data):
         yield from _section(section.heading, section.about)
         yield from table(section.heads or ("", "found"), rows, section.numbers)
@@ -350,7 +350,7 @@ def _notes(data: ReportData) -> Iterator[str]:
 
 
 def _ship(data: ReportData) -> Iterator[str]:
-    """The next commands, to copy; last, as on the page."""
+    """Yields the next commands, to copy; last, as on the page."""
     if not data.ship:
         return
     yield from _section("Ship it", SHIP)
@@ -378,13 +378,13 @@ def _section(heading: str, about: str) -> Iterator[str]:
 
 
 def _units_of(data: ReportData) -> tuple[str, str]:
-    """Returns the words behind predicted latencies, and behind measured ones."""
+    """Returns the units of predicted latencies, and of measured ones."""
     planned = data.planned_unit
     return planned, ms_unit(data.run_source)
 
 
 def _ranges(units: Sequence[int]) -> str:
-    """``3, 5 to 9``."""
+    """Lists units with ranges: ``3, 5 to 9``."""
     ranges: list[list[int]] = []
     for unit in sorted(units):
         if ranges and unit == ranges[-1][-1] + 1:

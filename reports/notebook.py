@@ -1,5 +1,5 @@
-"""Small tables for notebooks: plain HTML without script, readable by a screen reader, in the
-colours of the page that they stand on."""
+"""Write small tables for notebooks: plain HTML without script, accessible to screen readers, in the
+colours of the page."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def table(
     numbers: Sequence[int] = (),
     rest: str = "",
 ) -> str:
-    """A table with a caption; the first cell of each row is its head.
+    """Returns a table with a caption; the first cell of each row is its head.
 
-    ``numbers`` are the columns that are set flush right, ``rest`` is said below (rows left out).
-    Everything is escaped.
+    ``numbers`` are the columns that are aligned to the right, ``rest`` is a text below the table
+    (rows left out). All texts are escaped.
     """
     heads = "".join(
         f'<th scope="col" style="{_style(column, numbers)}">{escape(name)}</th>'
@@ -52,17 +52,17 @@ def _style(column: int, numbers: Sequence[int]) -> str:
 
 
 def notes(texts: Iterable[str]) -> str:
-    """Notes as a list; empty where there are none."""
+    """Returns notes as a list; empty if there are none."""
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
     return f"<ul>{items}</ul>" if items else ""
 
 
 def facts(caption: str, pairs: Iterable[tuple[str, str]]) -> str:
-    """A table of names and values."""
+    """Returns a table of names and values."""
     return table(caption, ("fact", "value"), pairs)
 
 
 def kind_of(simulated: bool, estimated: bool = False) -> str:
-    """``ms``, with what must be said of the latencies wherever they stand."""
+    """Returns the unit ``ms`` with the required labels of the latencies: ``ms, simulated``."""
     words = [word for word, is_so in (("simulated", simulated), ("estimated", estimated)) if is_so]
     return ", ".join(["ms", *words])

@@ -1,11 +1,12 @@
-"""The model as a picture: units coloured by where the plan runs them, in frames for its segments.
+"""Draw the model: units coloured by where the plan runs them, in frames for its segments.
 
-Everything is one piece of HTML with inline SVG, for any page: it fetches nothing, follows the
-page's colours (the variables of ``report.html``, else its own), and works without script, where
-each unit's title and the table below say all. :data:`SCRIPT` adds a panel, arrow keys, lit wires.
+The picture is one piece of HTML with inline SVG, for any page. It fetches nothing, follows the
+page's colours (the variables of ``report.html``, else its own), and works without script: each
+unit's title and the table below contain all data. :data:`SCRIPT` adds a panel, arrow keys and
+highlighted wires.
 
-The layout is our own (:mod:`nnapi_prof.reports.layout`) rather than grandalf's: grandalf has no
-groups, so that segments' frames would overlap and strangers' wires cross them.
+The layout is :mod:`nnapi_prof.reports.layout` rather than grandalf, which has no groups: segments'
+frames would overlap, and other segments' wires would cross them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from nnapi_prof.reports.words import (
 )
 
 MANY_UNITS = 150
-"""Of more units, the picture is folded, but for its first strips."""
+"""Most units of a picture that is not folded; a folded one shows only its first strips."""
 _STRIPS_IN_FOLD = 3
 
 SCRIPT = Markup(
@@ -46,7 +47,7 @@ SCRIPT = Markup(
     .joinpath("templates", "picture_script.html")
     .read_text(encoding="utf-8")
 )
-"""A ``<script>`` element for pages with pictures: once, behind the last of them."""
+"""A ``<script>`` element for pages with pictures; include it once, after the last of them."""
 
 _PATTERNS = ("stripes", "dots", "crosses", "back", "checks", "zigzag")
 _OP_CHARACTERS = 20
@@ -62,7 +63,7 @@ class Place:
     colour: str
     pattern: str
     css: str
-    """Class of its shapes."""
+    """CSS class of its shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +76,15 @@ class SegmentWords:
     preference: str
     units: str
     ms: str
-    """Measured where it ran, else predicted."""
+    """Latency: measured if it ran, else predicted."""
     predicted: str
-    """With its unit."""
+    """Predicted latency with its unit."""
     measured: str
-    """Empty where it was not."""
+    """Measured latency with its unit; empty if there is none."""
     parts: SegmentParts | None
-    """Of what ``ms`` says."""
+    """Parts of the latency ``ms``; None if unknown."""
     beside: str
-    """What of that is in no unit's box: ``call 0.75, moving 1.24``."""
+    """Parts of the latency outside of units: ``call 0.75, moving 1.24``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +96,12 @@ class UnitWords:
     rest: str
     ms: str
     bar: float
-    """Its latency as a part of the slowest unit's."""
+    """Its latency as a share of the slowest unit's."""
     title: str
     attributes: str
-    """What it computes, in words and numbers; empty where that is not known."""
+    """Sizes and amount of its work (:func:`attributes`); empty if unknown."""
     reads: str
-    """Numbers of nets, with spaces between."""
+    """Numbers of nets, separated by spaces."""
     makes: str
     above: str
     """Numbers of the units that it reads from."""
@@ -109,7 +110,7 @@ class UnitWords:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Strips with one heading. ``runs`` are stretches of units in one place, as parts of all."""
+    """Strips with one heading. ``runs`` are consecutive units in one place, as shares of all."""
 
     strips: tuple[Strip, ...]
     units: str
@@ -119,10 +120,10 @@ class Fold:
 
 
 def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "picture") -> Markup:
-    """The model's units as ``data.plan`` places them.
+    """Draws the model's units where ``data.plan`` places them.
 
-    ``palette`` maps a target's key to its colour. ``prefix`` begins every id: one page may hold
-    several pictures. Raises KeyError where a target of the plan has no colour.
+    ``palette`` maps a target's key to its colour. ``prefix`` starts every id, because one page may
+    contain several pictures. Raises KeyError if a target of the plan has no colour.
     """
     drawn = scene(data.graph, data.plan)
     places = _target_places(data.plan.segments, palette)
@@ -162,8 +163,8 @@ def _environment() -> Environment:
 
 
 def _target_places(segments: Sequence[Segment], palette: Mapping[str, str]) -> dict[str, Place]:
-    """Target key -> place, of the plan's targets. Patterns go by all that the palette has: the CPU
-    is plain, NNAPI's own choice has bars, the host is empty."""
+    """Returns target key -> place for the plan's targets. Patterns depend on the whole palette: the
+    CPU is plain, NNAPI's own choice has bars, the host is empty."""
     by_name: dict[str, Place] = {}
     named = 0
     for key in sorted(palette):
@@ -221,7 +222,7 @@ def _beside(parts: SegmentParts) -> str:
 def _unit_words(
     data: ReportData, segments: Sequence[SegmentWords], nets: Sequence[str]
 ) -> list[UnitWords]:
-    """By unit index; ``nets`` are the values that wires stand for."""
+    """Returns the words of each unit, by index; ``nets`` are the values that wires represent."""
     net = {value: number for number, value in enumerate(nets)}
     producer, readers = data.graph.producer, data.graph.readers
     of_unit = {unit: segment for segment in segments for unit in segment.segment.units}
@@ -263,7 +264,7 @@ def _unit_words(
 
 
 def attributes(unit: Unit) -> str:
-    """``3×3 window, stride 2, 16 → 32 channels, 10.8 MMAC, weights 18 kB, float32``."""
+    """Describes a unit's work: ``10.8 MMAC, 3×3 window, stride 2, 16 → 32 channels, ...``."""
     parts = []
     if (work := unit.work) is not None:
         side = round(work.kernel**0.5)
@@ -285,7 +286,7 @@ def _join_numbers(numbers: Iterable[int]) -> str:
 
 
 def _folds(data: ReportData, drawn: Scene, units: Sequence[UnitWords]) -> list[Fold]:
-    """Strips that are shown or folded away together."""
+    """Groups the strips that are shown or folded away together."""
     size = len(drawn.strips) if len(units) <= MANY_UNITS else _STRIPS_IN_FOLD
     folds = []
     for first in range(0, len(drawn.strips), max(size, 1)):
@@ -316,7 +317,7 @@ def _shape(value: TensorType) -> str:
 
 
 def _dtype(value: TensorType) -> str:
-    """``float32``; ``int64 as int32`` where a device has it in another type."""
+    """Names a data type: ``float32``; ``int64 as int32`` if the device uses another type."""
     same = value.device_dtype == value.dtype
     return value.dtype if same else f"{value.dtype} as {value.device_dtype}"
 
@@ -326,6 +327,6 @@ def _format_bytes(value: TensorType) -> str:
 
 
 def _pretty(rest: str) -> str:
-    """``3x3/2 16->32 56x56`` as ``3×3/2 16→32 56×56``."""
+    """Writes ``3x3/2 16->32 56x56`` as ``3×3/2 16→32 56×56``."""
     words = rest.replace("->", "→").split(" ")
     return " ".join(word.replace("x", "×") if word[:1].isdigit() else word for word in words)

@@ -1,8 +1,8 @@
-"""A plan's model as shapes with coordinates, which :mod:`nnapi_prof.reports.picture` draws.
+"""Turn a plan's model into shapes with coordinates, which :mod:`nnapi_prof.reports.picture` draws.
 
 Boxes are units, frames the plan's segments, one below the other in the order in which they run. A
-long drawing is cut into strips that stand side by side where there is room and one below the other
-where not, so that the text keeps its size on a phone and on paper.
+long drawing is cut into strips that are side by side if there is room, else one below the other, so
+that the text keeps its size on a phone and on paper.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from nnapi_prof.reports.layering import ValueNet
 from nnapi_prof.reports.layout import DrawingLayout, DrawingRow, NodeGroup, Sizes, lay_out
 
 GUTTER = 128.0
-"""Room for a segment's name, left of its frame."""
+"""Width for a segment's name, left of its frame."""
 MARGIN = 6.0
 STRIP_HEIGHT = 1200.0
-"""No strip is higher: it stays legible when an A4 page makes it smaller."""
+"""Largest height of a strip that stays legible when scaled down to an A4 page."""
 _EDGE = 12.0
-"""From a strip's first or last row to its side; within the gap between two rows."""
+"""Distance from a strip's first or last row to its edge; less than the gap between two rows."""
 _TEXT = 62.0
-"""Height of what is written beside a frame."""
+"""Height of the text beside a frame."""
 _PORT = 14.0
-"""Wires meet boxes no nearer to the corners."""
+"""Smallest distance of wires from the corners of boxes."""
 _APART = 9.0
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """``unit`` is None for an input or output of the model, whose ``name`` is the value's."""
+    """A box; ``unit`` is None for an input or output of the model, ``name`` is then the value's."""
 
     x: float
-    """Of its left side."""
+    """Position of its left side."""
     y: float
     unit: int | None
     name: str
@@ -43,7 +43,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A net in one strip as SVG path data. ``crosses`` from one segment to another."""
+    """A net in one strip as SVG path data; ``crosses`` if it leads from one segment to another."""
 
     net: int
     path: str
@@ -52,7 +52,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Bytes that cross, or where an unwired value goes to or comes from."""
+    """A label: bytes that cross, or where an unwired value goes to or comes from."""
 
     x: float
     y: float
@@ -63,7 +63,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The part of a segment's frame that stands in a strip; it may go on above or below."""
+    """The part of a segment's frame in a strip; the frame may continue above or below."""
 
     segment: int
     x: float
@@ -85,7 +85,7 @@ class Strip:
     boxes: list[Box] = field(default_factory=list)
     wires: list[Wire] = field(default_factory=list)
     tips: list[tuple[float, float]] = field(default_factory=list)
-    """Where wires end at boxes."""
+    """Points at which wires end at boxes."""
     chips: list[Label] = field(default_factory=list)
     comes_from: list[Label] = field(default_factory=list)
     goes_to: list[Label] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Scene:
-    """``values`` names the value of each net; ``first_unit`` is the number of unit 0's box."""
+    """The whole drawing; ``values`` names the value of each net."""
 
     strips: tuple[Strip, ...]
     values: tuple[str, ...]
@@ -107,7 +107,7 @@ class Scene:
 
 
 def scene(graph: UnitGraph, plan: Plan, strip_height: float = STRIP_HEIGHT) -> Scene:
-    """The drawing of ``graph`` as ``plan`` places it."""
+    """Returns the drawing of ``graph`` as ``plan`` places it."""
     nodes = _Nodes(graph)
     groups = [
         NodeGroup(tuple(range(nodes.first_unit)), framed=False),
@@ -125,7 +125,7 @@ def scene(graph: UnitGraph, plan: Plan, strip_height: float = STRIP_HEIGHT) -> S
 
 
 class _Nodes:
-    """Numbers for what stands in the drawing: the model's inputs, its units, its outputs."""
+    """Numbers of the drawing's nodes: the model's inputs, its units, its outputs."""
 
     def __init__(self, graph: UnitGraph) -> None:
         self.graph = graph
@@ -152,7 +152,7 @@ class _Nodes:
         return node - self.first_unit if inside else None
 
     def short(self, node: int) -> str:
-        """The number of a unit, or the name of an input or output."""
+        """Returns the number of a unit, or the name of an input or output."""
         unit = self.unit(node)
         return self.name(node) if unit is None else str(unit)
 
@@ -165,7 +165,7 @@ class _Nodes:
 
 
 def cut(layout: DrawingLayout, strip_height: float) -> list[tuple[int, int]]:
-    """First and last row of each strip: about equally high, cut where few wires pass."""
+    """Returns the first and last row of each strip: of similar height, cut where few wires pass."""
     rows = layout.rows
     if not rows:
         return []
@@ -204,8 +204,8 @@ def cut(layout: DrawingLayout, strip_height: float) -> list[tuple[int, int]]:
 
 
 def _tears(rows: Sequence[DrawingRow], row: int) -> bool:
-    """Whether a cut behind ``row`` parts a label from its wire or a segment's first row, which its
-    name stands beside, from the second."""
+    """Returns whether a cut after ``row`` separates a label from its wire, or a segment's first
+    row, which is beside its name, from the second."""
     if row + 1 >= len(rows):
         return False
     group = rows[row].group
@@ -214,7 +214,7 @@ def _tears(rows: Sequence[DrawingRow], row: int) -> bool:
 
 
 def _strip(layout: DrawingLayout, first: int, last: int) -> Strip:
-    """Empty; high enough for what stands beside a frame that begins in its last row."""
+    """Returns an empty strip with room for the text beside a frame that begins in its last row."""
     rows = layout.rows
     begins = any(frame.first_row == last for frame in layout.frames)
     bottom = max(rows[last].bottom + _EDGE, rows[last].top + _TEXT if begins else 0.0)
@@ -263,9 +263,9 @@ def _curve(x0: float, y0: float, x1: float, y1: float) -> str:
 
 
 def _ports(layout: DrawingLayout, sizes: Sizes) -> tuple[list[float], list[float]]:
-    """Link -> x where it enters what is below, and x where it leaves what is above.
+    """Returns for each link the x where it enters the item below and where it leaves the one above.
 
-    A wire meets a box right below or above where it comes from, if that is over the box."""
+    A wire meets a box vertically below or above its other end if the box is wide enough."""
     enters = [link.x1 for link in layout.links]
     leaves = [link.x0 for link in layout.links]
     by_stop: dict[int, list[int]] = defaultdict(list)
@@ -286,7 +286,7 @@ def _ports(layout: DrawingLayout, sizes: Sizes) -> tuple[list[float], list[float
 def _spread_links(
     numbers: Sequence[int], own: list[float], other: Sequence[float], room: float
 ) -> None:
-    """Sets ``own`` of the links that meet at one box: near ``other``, apart from each other."""
+    """Sets ``own`` of the links that meet at one box: near ``other``, with space between them."""
     middle = own[numbers[0]]
     ordered = sorted(numbers, key=lambda number: other[number])
     targets = [min(max(other[n], middle - room), middle + room) for n in ordered]

@@ -1,7 +1,7 @@
 """Define sections of a report that are one list of facts or one table, in HTML and in Markdown.
 
-They follow each other in the order of :data:`SECTIONS`, behind the environment's. A section without
-rows is left out.
+They appear in the order of :data:`SECTIONS`, in HTML after the environment, in Markdown before it.
+A section without rows is left out.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ class Section:
     """A section: one list of facts or one table."""
 
     id: str
-    """Of the page's element; ends links to it."""
+    """Id of the page's element, for links to it."""
     name: str
-    """In the page's navigation."""
+    """Name in the page's navigation."""
     heading: str
     rows: Callable[[ReportData], Sequence[Sequence[str]]]
     heads: tuple[str, ...] = ()
-    """Of the table's columns; empty for facts, whose rows are a name and a value."""
+    """Heads of the table's columns; empty for facts, whose rows are a name and a value."""
     numbers: tuple[int, ...] = ()
     """Columns aligned to the right."""
     about: str = ""
     """A sentence above the table."""
     figure: str = ""
-    """Name of the drawing that stands above the table."""
+    """Name of the figure above the table."""
 
 
 def _front_rows(data: ReportData) -> Sequence[Sequence[str]]:
-    """The front, the chosen plan marked, and the baselines."""
+    """Returns the front and the baselines, with a mark at the chosen plan."""
     mixed = data.mixed
     if mixed is None:
         return []
@@ -73,7 +73,7 @@ ACCURACY = Section(
 
 
 def _estimate_facts(data: ReportData) -> Sequence[Sequence[str]]:
-    """Facts; empty of costs that no simulator estimated."""
+    """Returns facts about the estimate; empty if no simulator estimated the costs."""
     origin = data.origin
     if origin is None:
         return []
@@ -117,7 +117,7 @@ ESTIMATE = Section("estimate", "Estimate", "How this was estimated", _estimate_f
 
 
 def _fault_rows(data: ReportData) -> Sequence[Sequence[str]]:
-    """One row a fault, in topological order."""
+    """Returns one row per fault, in topological order."""
     return [
         (fault.label, fault.target, fault.kind, fault.line, fault.error, fault.cure)
         for fault in data.faults
@@ -141,7 +141,7 @@ METHOD = Section("method", "Method", "How it was measured", method_facts)
 
 
 def _rate_rows(data: ReportData) -> Sequence[Sequence[str]]:
-    """The way that is meant, then the others."""
+    """Returns a row for the intended schedule, then for the others."""
     if data.run is None or not data.run.frames:
         return []
     return [
@@ -181,11 +181,11 @@ RATES = Section(
 
 PRECISIONS = ("relaxed", "float16", "int8")
 MOST_UNITS = 40
-"""The most sensitive of more."""
+"""Most units listed; of more, the most sensitive ones."""
 
 
 def _sensitivity_rows(data: ReportData) -> Sequence[Sequence[str]]:
-    """The most sensitive units first."""
+    """Returns a row for each unit, the most sensitive first."""
     if data.mixed is None:
         return []
     units = sorted(data.mixed.sensitivity, key=lambda unit: -max(unit.errors.values(), default=0))
@@ -214,5 +214,5 @@ SECTIONS = (ACCURACY, ESTIMATE, FAULTS, METHOD, RATES, SENSITIVITY)
 
 
 def filled_sections(data: ReportData) -> list[tuple[Section, Sequence[Sequence[str]]]]:
-    """The sections that have something to show, with their rows."""
+    """Returns the sections that have rows, with these."""
     return [(section, rows) for section in SECTIONS if (rows := section.rows(data))]

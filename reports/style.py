@@ -1,6 +1,5 @@
-"""How figures look: one palette, safe for the colour-blind, that follows the page's theme; and a
-figure as an ``<svg>`` that stands in a page, with a title and a description for those who do not
-see it."""
+"""Style figures with one palette, safe for the colour-blind, that follows the page's theme, and
+write them as ``<svg>`` elements with a title and a description for readers who do not see them."""
 
 from __future__ import annotations
 
@@ -27,20 +26,20 @@ HOST_COLOUR = "#8b9098"
 AUTO_COLOUR = "#c9709f"
 ACCELERATOR_COLOURS = ("#d9641a", "#0f9d76", "#c08a00", "#9a75d6")
 ON_COLOUR = "#101418"
-"""Text on any of them."""
+"""Text on any of these colours."""
 
 INK = "#010203"
-"""Stands for the page's text colour."""
+"""Placeholder for the page's text colour."""
 FAINT = "#7f7f7f"
 """Axes and grid."""
 PAGE = "#fefdfc"
-"""Stands for the page's background: gaps between what touches."""
+"""Placeholder for the page's background, in gaps between touching shapes."""
 HEAT = (
     ("#e3e8f4", "#232a3d"), ("#c6d2ea", "#2c3f63"), ("#a3bbe0", "#345689"),
     ("#7aa0d2", "#4470ab"), ("#527fbf", "#648cc4"), ("#355fa2", "#8eabd6"),
     ("#26437a", "#b7c9e6"), ("#172a52", "#e0e8f5"),
 )  # fmt: skip
-"""From little to much: a colour on light and on dark."""
+"""Steps from low to high: a colour for a light and for a dark page."""
 
 VARIABLES = {INK: "currentColor", FAINT: f"var(--faint,{FAINT})", PAGE: "var(--page,#ffffff)"} | {
     light: f"var(--heat-{i},{light})" for i, (light, _) in enumerate(HEAT)
@@ -49,21 +48,21 @@ VARIABLES = {INK: "currentColor", FAINT: f"var(--faint,{FAINT})", PAGE: "var(--p
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: small, searchable, in the page's own font
-    "svg.hashsalt": "nnapi-prof",  # same data, same bytes
-    "text.parse_math": False,  # labels come from models and drivers; a dollar is a dollar
+    "svg.hashsalt": "nnapi-prof",  # the same data gives the same bytes
+    "text.parse_math": False,  # labels from models and drivers may contain dollar signs
     "font.family": ["sans-serif"],
     "font.size": 9.0,
     "axes.titlesize": 10.5,
 }
 
 WIDE = 9.2
-"""Inches: a figure beside a screen's width of text."""
+"""Width in inches of a figure on a screen."""
 NARROW = 4.1
-"""Inches: the same on a phone held upright, where its text is as large as the page's."""
+"""Width in inches of a figure on a phone held upright, where its text is as large as the page's."""
 
 
 def new_environment() -> Environment:
-    """For templates of ours; whatever they show is escaped."""
+    """Returns the environment of this package's templates, which escapes all values."""
     return Environment(
         loader=PackageLoader("nnapi_prof.reports"),
         autoescape=True,
@@ -82,9 +81,9 @@ class NotebookFigure(Figure):
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure of one axes without pyplot; inches. Its background is the page's.
+    """Returns a figure with one axes, sized in inches, without pyplot and background.
 
-    To be called under :data:`STYLE`, which texts read when they are made.
+    Call it under :data:`STYLE`, which texts read when they are created.
     """
     figure = NotebookFigure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
@@ -102,8 +101,8 @@ def canvas(
     top: float = 0.3,
     bottom: float = 0.45,
 ) -> tuple[Figure, Axes]:
-    """:func:`new_figure` with axes of a given height and room around them, in inches: what a
-    constrained layout would find in ten times the time."""
+    """Returns a :func:`new_figure` with axes of a given height and margins in inches. A constrained
+    layout would take ten times as long to find them."""
     whole = height + top + bottom
     figure = NotebookFigure(figsize=(width, whole))
     across = (width - left - right) / width
@@ -114,7 +113,7 @@ def canvas(
 
 
 def label_axes(axes: Axes, heading: str, axis: str) -> None:
-    """For rows that carry their own names: a heading, and what the scale below means."""
+    """Sets the heading and the label of the x axis, for rows with their own names."""
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.set_xlabel(axis, color=INK, labelpad=2)
@@ -122,7 +121,7 @@ def label_axes(axes: Axes, heading: str, axis: str) -> None:
 
 
 def bare(axes: Axes) -> None:
-    """No box, no background; lines and texts in the page's colours."""
+    """Removes box and background, and draws lines and texts in the page's colours."""
     axes.patch.set_alpha(0)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -134,7 +133,7 @@ def bare(axes: Axes) -> None:
 
 
 def colours(targets: Iterable[Target]) -> dict[str, str]:
-    """Target key -> colour: one for each accelerator, whatever the preference."""
+    """Returns target key -> colour; all preferences of an accelerator have the same one."""
     colour_of: dict[str, str] = {}
     named: dict[str, str] = {}
     for target in sorted(set(targets), key=lambda t: t.key):
@@ -152,12 +151,12 @@ def colours(targets: Iterable[Target]) -> dict[str, str]:
 
 
 def title(text: str, source: LatencySource) -> str:
-    """Return a title that names the source of latencies that were not measured."""
+    """Returns a title that names the source of latencies that were not measured."""
     return f"{text} ({source.value})" if source.value else text
 
 
 def common_source(one: LatencySource, other: LatencySource) -> LatencySource:
-    """Return what a heading over two kinds of latencies says: their source where it is the same."""
+    """Returns the source for a heading over two kinds of latencies: theirs if it is the same."""
     return one if one is other else LatencySource.MEASURED
 
 
@@ -173,12 +172,12 @@ _UNSEEN = "fill: none; opacity: 0"
 
 
 def to_svg(figure: Figure, prefix: str, title: str, description: str) -> Markup:
-    """The figure as an ``<svg>`` element.
+    """Returns the figure as an ``<svg>`` element.
 
-    Ids get ``prefix``, so that several figures live in one page; colours of
-    :data:`~nnapi_prof.reports.style.VARIABLES` become the page's CSS variables, with themselves
-    where it has none; what a page has once (fonts, line joins) and what nobody sees is left out.
-    ``title`` and ``description`` are plain text.
+    Ids get ``prefix``, so that one page can contain several figures. Colours of
+    :data:`~nnapi_prof.reports.style.VARIABLES` become the page's CSS variables, with the colours
+    themselves as defaults. Styles that a page sets once (fonts, line joins) and invisible elements
+    are left out. ``title`` and ``description`` are plain text.
     """
     buffer = io.StringIO()
     with mpl.rc_context(STYLE):
@@ -205,7 +204,7 @@ def _references(element: ET.Element) -> Iterator[str]:
 
 
 def _element(element: ET.Element, prefix: str, used: set[str]) -> str:
-    """An element with all below it; empty where it shows nothing."""
+    """Returns an element with its children; empty if it shows nothing."""
     tag = _local(element.tag)
     if tag in ("metadata", "style") or element.attrib.get("style", "") == _UNSEEN:
         return ""
@@ -221,7 +220,7 @@ def _element(element: ET.Element, prefix: str, used: set[str]) -> str:
 
 
 def _share_style(group: ET.Element) -> None:
-    """Given hundreds of dots of one look, each saying so; result: their group says it once."""
+    """Moves a style that all dots of a group share to the group."""
     styles = {child.attrib.get("style") for child in group if _local(child.tag) == "use"}
     alike = len(group) > 1 and len(styles) == 1 and all(_local(c.tag) == "use" for c in group)
     style = styles.pop() if alike else None
@@ -259,10 +258,10 @@ def _style(text: str) -> str:
 
 
 def _rounded(text: str) -> str:
-    """With two decimals at most: a viewer's pixel is larger."""
+    """Rounds numbers to two decimals, less than a viewer's pixel."""
     return _NUMBER.sub(lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), text)
 
 
 def _local(name: str) -> str:
-    """Without the namespace, which HTML knows."""
+    """Removes the namespace, which HTML knows."""
     return name.rpartition("}")[2]

@@ -1,11 +1,11 @@
-"""A report as a trace for chrome://tracing and ui.perfetto.dev: plans as timelines.
+"""Write a report as a trace for chrome://tracing and ui.perfetto.dev, with plans as timelines.
 
-The form is Chrome's Trace Event Format (a JSON object of ``traceEvents``; times in microseconds).
-Each plan is a process, or two: as predicted, and as measured. Each target is a thread of it, each
-segment a slice; in predictions a slice holds smaller ones: invocation, transfers and units, by
-their share in the cost model's sum. Values that pass from segment to segment are flows. What a
-device told of its clock and temperature while it was measured are counters, in the order of the
-rounds, over the length of the longest timeline. What a phone's description made says ``simulated``.
+The format is Chrome's Trace Event Format (a JSON object of ``traceEvents``; times in microseconds).
+Each plan is one process or two: predicted, and measured. Each target is a thread, each segment a
+slice; predicted slices contain smaller ones: invocation, transfers and units, by their share in the
+cost model's sum. Values that pass from segment to segment are flows. Clock and temperature of the
+device during the measurements are counters, in the order of the rounds, over the length of the
+longest timeline. Latencies from a phone's description are marked ``simulated``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Slice:
 
 
 def render(data: ReportData) -> str:
-    """The trace as JSON text; it never holds a number that JSON has not."""
+    """Returns the trace as JSON text without NaN and infinities, which JSON lacks."""
     trace = {
         "displayTimeUnit": "ms",
         "otherData": {
@@ -87,7 +87,7 @@ def _events(data: ReportData) -> Iterator[Event]:
 
 
 def _frames(pid: int, run: FrameScheduleRun, data: ReportData) -> Iterator[Event]:
-    """Many frames at once: a thread for each lane, the segments of frames as they ran."""
+    """Yields a thread for each lane with the segments of many frames as they ran."""
     mark = ", simulated" if data.run_simulated else ""
     yield _metadata("process_name", pid, 0, name=f"{run.way.name}: frames, measured{mark}")
     yield _metadata("process_sort_index", pid, 0, sort_index=pid)
@@ -123,7 +123,7 @@ def _predicted(plan: Plan) -> list[Slice]:
 
 
 def _measured(run: PlanRun) -> list[Slice]:
-    """Latencies, one after the other; without segments on the host, which are not timed."""
+    """Returns measured slices, one after the other, without the host's, which are not timed."""
     slices = []
     start = 0.0
     for timing in run.segments:
@@ -155,7 +155,7 @@ def _basis(segment: Segment) -> str:
 
 
 def _threads(slices: Sequence[Slice]) -> dict[str, int]:
-    """Target key -> thread, in the order of first use, from 1."""
+    """Returns target key -> thread, in the order of first use, from 1."""
     keys = dict.fromkeys(each.segment.target.key for each in slices)
     return {key: number for number, key in enumerate(keys, start=1)}
 
@@ -199,8 +199,8 @@ def _slices(
 
 
 def _latency_parts(pid: int, tid: int, each: Slice, costs: CostModel) -> Iterator[Event]:
-    """Yields the parts of the segment's latency. The cost model's parts are scaled to its
-    prediction, which is the region's own where it was measured whole."""
+    """Yields the parts of the segment's latency. The cost model's parts are scaled to the
+    prediction, which is the region's own if it was measured whole."""
     segment, graph = each.segment, costs.graph
     if segment.target.engine is Engine.HOST or segment.target not in costs.fits:
         return
@@ -229,7 +229,7 @@ def _latency_parts(pid: int, tid: int, each: Slice, costs: CostModel) -> Iterato
 def _complete(
     name: str, category: str, pid: int, tid: int, start_ns: float, length_ns: float, args: Event
 ) -> Event:
-    """A slice. Ends are rounded, not lengths: neighbours meet and parts stay inside."""
+    """Returns a slice. Ends are rounded, not lengths, so that neighbours meet and parts fit."""
     start, end = _us(start_ns), _us(start_ns + length_ns)
     return {
         "name": name,
@@ -250,7 +250,7 @@ def _us(ns: float) -> float:
 def _flows(
     pid: int, slices: Sequence[Slice], graph: UnitGraph, numbers: Iterator[int]
 ) -> Iterator[Event]:
-    """An arrow for each value from the segment that makes it to each later one that reads it."""
+    """Yields an arrow for each value from the segment that makes it to each one that reads it."""
     threads = _threads(slices)
     makers = {value: each for each in slices for value in graph.boundary(each.segment.units)[1]}
     for reader in slices:
@@ -273,7 +273,7 @@ def _flows(
 
 
 def _counters(pid: int, data: ReportData, length_ns: float) -> Iterator[Event]:
-    """Clock and temperature after each round that told them."""
+    """Yields clock and temperature after each round that reported them."""
     rounds = [
         each
         for m in sorted(data.own_measurements, key=lambda m: m.measured_at)

@@ -1,4 +1,4 @@
-"""Numbers and names as a report writes them, whatever its form, and the words that it explains."""
+"""Format numbers and names for reports of every form; also the glossary."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 DASH = "–"
-"""Stands where a number is unknown."""
+"""Placeholder for an unknown number."""
 SHIP = "What to type next, where this report was asked for, to have the plan in an app."
 NOISE = 0.02
 """Relative difference within which two latencies count as equal."""
 LEAST_NS = 1e3
-"""Of what is shown: the last digit of milliseconds."""
+"""Smallest latency shown, in ns: the last digit of milliseconds."""
 
 
 def format_ms(ms: float | None) -> str:
-    """Milliseconds with three significant digits, to the microsecond at the finest: ``12.3``,
-    ``0.046``, ``<0.001``, ``0`` for nothing at all; a dash where unknown."""
+    """Formats milliseconds with three significant digits, down to a microsecond: ``12.3``,
+    ``0.046``, ``<0.001``, ``0`` for exactly zero; a dash if unknown."""
     if ms is None or not math.isfinite(ms):
         return DASH
     if ms == 0:
@@ -43,8 +43,8 @@ def format_ms(ms: float | None) -> str:
 
 
 def ms(nanoseconds: float | None) -> str:
-    """``12.345``: ns as milliseconds to the microsecond, for a terminal or a notebook; a dash where
-    there are none, and never ``0.000``."""
+    """Formats ns as milliseconds to the microsecond, for a terminal or a notebook: ``12.345``; a
+    dash for None, and never ``0.000``."""
     if nanoseconds is None:
         return DASH
     if nanoseconds == 0:
@@ -53,8 +53,8 @@ def ms(nanoseconds: float | None) -> str:
 
 
 def marginal_words(cost: Marginal | None, ms: Callable[[float], str]) -> str:
-    """A unit's marginal cost, written by ``ms`` (of ns): ``0.15``; ``≈2.66`` where it is inferred
-    or rough; ``<1.3`` where it cannot be told from nothing; a dash where there is none."""
+    """Formats a unit's marginal cost with ``ms``, which takes ns: ``0.15``; ``≈2.66`` if it is
+    inferred or rough; ``<1.3`` if it is too small to measure; a dash if there is none."""
     if cost is None:
         return DASH
     if cost.drowns:
@@ -63,7 +63,7 @@ def marginal_words(cost: Marginal | None, ms: Callable[[float], str]) -> str:
 
 
 def marginal_cell(row: Mapping[str, Any]) -> str:
-    """:func:`marginal_words` of a row of :func:`nnapi_prof.reports.frames.unit_frame`."""
+    """Returns :func:`marginal_words` of a row of :func:`nnapi_prof.reports.frames.unit_frame`."""
     from nnapi_prof.costs.model.views import Marginal
 
     if not math.isfinite(row["marginal_ms"]):
@@ -85,13 +85,13 @@ MARGINAL_MARKS = (
 
 
 def trial_words(left: Collection[str]) -> str:
-    """Returns the note that follows a table without the accelerators that a trial left; empty where
-    it left none."""
+    """Returns the note below a table on accelerators that were dropped after a trial; empty if
+    there are none."""
     return f"; left after a trial of a few units, far behind: {', '.join(left)}" if left else ""
 
 
 def contention_words(pair: Slowdown) -> str:
-    """A line on how a processor does while another one is busy, as it was measured."""
+    """Describes in a line the measured slowdown of a processor while another one is busy."""
     words = [f"{_value_and_interval(pair.factor)} times as long, {pair.n_units} units"]
     if pair.cpu_share is not None and pair.lane != CPU.key:
         words.append(f"{_value_and_interval(pair.cpu_share)} of a core in the agent")
@@ -109,41 +109,41 @@ def _value_and_interval(value: Interval) -> str:
 
 
 def format_percent(ratio: float | None) -> str:
-    """``0.034`` -> ``3.4 %``."""
+    """Formats a ratio: ``0.034`` -> ``3.4 %``."""
     return DASH if ratio is None or not math.isfinite(ratio) else f"{100 * ratio:.1f} %"
 
 
 def format_change(ratio: float | None) -> str:
-    """A relative difference with its sign: ``+3.4 %``."""
+    """Formats a relative difference with its sign: ``+3.4 %``."""
     if ratio is None or not math.isfinite(ratio):
         return DASH
-    return f"{round(100 * ratio, 1) + 0.0:+.1f} %"  # what is added makes -0.0 a zero
+    return f"{round(100 * ratio, 1) + 0.0:+.1f} %"  # adding 0.0 turns -0.0 into 0.0
 
 
 def format_difference(difference: float, digits: int = 2) -> str:
-    """``4.20e-07``; ``infinite`` where one output has an infinity or NaN and the other has not, and
-    of anything relative to nothing but zeros."""
+    """Formats a difference of outputs: ``4.20e-07``; ``infinite`` if only one output has an
+    infinity or NaN, or if it is relative to zeros."""
     return f"{difference:.{digits}e}" if math.isfinite(difference) else "infinite"
 
 
 def format_comparison(check: OutputCheck) -> tuple[str, str]:
-    """Return the relative difference of an output, and what is allowed."""
+    """Returns the relative difference of an output, and the allowed one."""
     difference, allowed = check.texts(2)
     return difference if math.isfinite(check.relative) else "infinite", allowed
 
 
 def format_si(number: float | None) -> str:
-    """``1.2 k``, ``34 M``: counts and bytes with a decimal prefix."""
+    """Formats counts and bytes with a decimal prefix: ``1.2 k``, ``34 M``."""
     if number is None or not math.isfinite(number):
         return DASH
     for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= 0.9995 * scale:  # three digits of what is less by a hair are those of scale
+        if number >= 0.9995 * scale:  # three digits of a slightly smaller number round up to scale
             return f"{number / scale:.3g} {prefix}"
     return f"{number:.0f} "
 
 
 class LatencySource(enum.Enum):
-    """The source of latencies. Only measured ones stand without a label."""
+    """The source of latencies; all except measured ones have a label."""
 
     MEASURED = ""
     SIMULATED = "simulated"
@@ -153,12 +153,12 @@ class LatencySource(enum.Enum):
 
     @classmethod
     def of(cls, simulated: bool) -> LatencySource:
-        """Return the source of what ran on a device."""
+        """Returns the source of latencies from a device."""
         return cls.SIMULATED if simulated else cls.MEASURED
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The label that stands in brackets behind a latency; none of what was measured."""
+        """The label in brackets behind a latency; none for measured ones."""
         return (self.value,) if self.value else ()
 
     @property
@@ -168,12 +168,12 @@ class LatencySource(enum.Enum):
 
 
 def ms_unit(source: LatencySource) -> str:
-    """Return the unit behind a latency, with its source where that is not a measurement."""
+    """Returns the unit behind a latency, with its source if that is not a measurement."""
     return f"ms{source.suffix}"
 
 
 def format_time(utc: str) -> str:
-    """``2026-11-22 01:54:09 UTC`` of a time in ISO 8601; what is none stays as it is."""
+    """Formats a time in ISO 8601 as ``2026-11-22 01:54:09 UTC``; leaves other text unchanged."""
     try:
         time = datetime.datetime.fromisoformat(utc)
     except ValueError:
@@ -187,22 +187,22 @@ _QUANTITY = re.compile(r"(?<=\d) (?=[×%]|k?Hz|[kMG]?B\b|ms\b)")
 
 
 def whole(text: str) -> str:
-    """The text with no-break spaces between a number and its unit."""
+    """Puts no-break spaces between numbers and their units."""
     return _QUANTITY.sub("\N{NO-BREAK SPACE}", text)
 
 
 def count(number: int, singular: str, plural: str = "") -> str:
-    """``1 segment``, ``3 segments``."""
+    """Formats a count with its noun: ``1 segment``, ``3 segments``."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 def clip(text: str, length: int) -> str:
-    """A text of so many characters at most."""
+    """Shortens a text to at most ``length`` characters."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def target_words(key: str) -> str:
-    """A target's key for people: ``CPU``, ``sim-npu (fast)``, ``NNAPI's choice (fast)``."""
+    """Names a target for people: ``CPU``, ``sim-npu (fast)``, ``NNAPI's choice (fast)``."""
     target = Target(key)
     if target.engine is Engine.HOST:
         return f"{place_words(key)} (eager PyTorch)"
@@ -210,7 +210,7 @@ def target_words(key: str) -> str:
 
 
 def target_heads(targets: Iterable[Target]) -> list[str]:
-    """Heads of columns: ``cpu``, ``sim-npu fast``; the preference behind the name."""
+    """Returns column heads, the preference behind the name: ``cpu``, ``sim-npu fast``."""
     return [
         f"{t.accelerator} {t.preference.short}" if t.accelerator and t.preference else t.key
         for t in targets
@@ -218,7 +218,7 @@ def target_heads(targets: Iterable[Target]) -> list[str]:
 
 
 def place_words(key: str) -> str:
-    """:func:`target_words` without the preference: who computes."""
+    """Names the processor of a target: :func:`target_words` without the preference."""
     target = Target(key)
     if target.engine is Engine.CPU:
         return "CPU"
@@ -230,8 +230,8 @@ def place_words(key: str) -> str:
 
 
 def targets_words(keys: Collection[str], every: Iterable[str]) -> str:
-    """Several targets in few words: an accelerator under every preference in ``every`` is named
-    once; ``sim-npu; sim-gpu (fast, sustained)``."""
+    """Names several targets briefly: ``sim-npu; sim-gpu (fast, sustained)``. An accelerator with
+    all its preferences in ``every`` is named without them."""
     own: dict[str, list[str]] = {}
     measured: dict[str, int] = {}
     for key in every:
@@ -267,17 +267,17 @@ RULES = {
     ),
     Rule.GREEDY: ("greedy", "each unit where it alone is fastest, hand-over ignored"),
 }
-"""Baseline -> its name, and what it does."""
+"""Baseline -> its name and description."""
 
 
 def plan_kind(name: str) -> str:
-    """A plan's name for people without its target: ``best single target``, ``CPU alone``."""
+    """Names a plan for people without its target: ``best single target``, ``CPU alone``."""
     baseline = BaselineName.parse(name)
     return RULES[baseline.rule][0] if baseline else name.replace("-", " ")
 
 
 def plan_words(name: str, is_own: bool = False, separator: str = ": ") -> str:
-    """A plan's name for people: ``best single target: sim-gpu (fast)``."""
+    """Names a plan for people: ``best single target: sim-gpu (fast)``."""
     if is_own:
         return "this plan"
     baseline = BaselineName.parse(name)
@@ -304,7 +304,7 @@ GLOSSARY = tuple(
     Entry(*line.split(" | "))
     for line in TEMPLATES.joinpath("glossary.txt").read_text(encoding="utf-8").splitlines()
 )
-"""Sorted by their words."""
+"""Entries of the glossary, sorted by word."""
 
 
 class FittedToPublished(Protocol):
@@ -325,7 +325,7 @@ class FittedToPublished(Protocol):
 
 
 def calibration_words(fit: FittedToPublished) -> str:
-    """Names a figure of Qualcomm's simulator, the same everywhere."""
+    """Describes the source of an estimate by Qualcomm's simulator, in the same words everywhere."""
     borrowed = "; another chip's fit, the band is twice as wide" if fit.borrowed else ""
     return (
         f"estimated by Qualcomm's simulator (QAIRT {fit.qairt}), calibrated on {fit.networks}"
@@ -335,8 +335,8 @@ def calibration_words(fit: FittedToPublished) -> str:
 
 
 def plan_cells(report: RunReport) -> list[list[str]]:
-    """Format plan and baselines as a table: name, predicted and measured median, what 95 % of the
-    runs keep to, error of the prediction, latency against the plan's, first run."""
+    """Formats plan and baselines as a table: name, predicted and measured median, 95th percentile
+    of the runs, error of the prediction, latency relative to the plan's, first run."""
     rows = []
     fastest = report.runs[0].median_ns
     for run in report.runs:
