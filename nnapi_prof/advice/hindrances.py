@@ -64,8 +64,7 @@ class WorkPrices:
     factors: Mapping[str, float]
     """:attr:`Work.rate` -> measured cost over :meth:`usual_ns`."""
     errors: tuple[float, float] = (ERROR, NEW_ERROR)
-    """Relative errors that nine of ten samples stay below: with their kind's factor, and without.
-    """
+    """Relative errors that nine of ten samples stay below: with their kind's factor; without."""
 
     def error(self, work: Work) -> float:
         """Returns the relative error of :meth:`ns` that nine of ten samples stay below."""

@@ -38,11 +38,9 @@ FAMILIES = (
     frozenset({"LOGISTIC", "TANH", "HARD_SWISH", "ELU", "EXP"}),
     frozenset({"MEAN", "REDUCE_SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD"}),
 )
-"""Families of operations that drivers tend to support together: where one was refused, the others
-are in doubt."""
+"""Operations that drivers often support together: if one was refused, the others are in doubt."""
 MOST_BIAS = 1.25
-"""Largest ratio of a whole region's latency to the sum of its parts; the smallest is its
-reciprocal."""
+"""Bound of a whole region's latency over the sum of its parts, and of the reciprocal."""
 
 
 class SupportDoubt(enum.IntEnum):
@@ -150,8 +148,7 @@ class Basis:
         }
 
     def predicted_ns(self, plan: Plan) -> float:
-        """Returns a plan's latency; segments that were not measured whole are scaled by
-        :attr:`bias`."""
+        """Returns a plan's latency; scales segments that were not measured whole by ``bias``."""
         return (
             plan.conversions_ns
             + self.plan.copies_ns
