@@ -37,7 +37,8 @@ class ValueFacts:
     """Channels with errors, if others have none."""
     borders_only: bool = False
     permuted: tuple[int, ...] | None = None
-    """Axes in the order in which the device read them, if that explains the error."""
+    """Axes in the order in which the device read them, or one reversed axis, if that explains the
+    error; all axes in order if the numbers are the same in an unknown order."""
     shift: tuple[int, int] | None = None
     """Rows and columns by which the right values moved, if that explains the error."""
 
@@ -153,8 +154,9 @@ def _borders_only(off: torch.Tensor) -> bool:
 def _permuted(mine: torch.Tensor, reference: torch.Tensor, error: float) -> tuple[int, ...] | None:
     """Return the order of axes that turns the reference into the device's value.
 
-    The device may have written another order into the same shape: its numbers, read one after the
-    other, are then those of the transposed reference.
+    A single axis is one that is reversed; all axes in order mean the same numbers in an unknown
+    order. The device may have written another order into the same shape: its numbers, read one
+    after the other, are then those of the transposed reference.
     """
     if error == 0 or not 2 <= mine.dim() <= 4:
         return None
