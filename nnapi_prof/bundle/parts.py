@@ -105,11 +105,8 @@ def _settled(
     reasons: dict[int, Refusal],
     least: int,
 ) -> list[ModelPart]:
-    """Split ``units`` into parts. Adds to ``reasons`` the units that NNAPI could run, but not in
-    these parts.
-
-    With ``least`` 0 no part is too small.
-    """
+    """Split ``units`` into parts; with ``least`` 0 no part is too small. Add to ``reasons`` the
+    units that NNAPI could run, but not in these parts."""
     members = sorted(units)
     while True:
         parts: list[ModelPart] = []
