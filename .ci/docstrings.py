@@ -1,10 +1,10 @@
-"""Checks docstrings of the package: how they begin, and that their references lead somewhere.
+"""Checks docstrings of the package: their first words, and the targets of their references.
 
     python .ci/docstrings.py
 
-A docstring begins with a verb or with the thing, never with a word of BEGINNINGS. The target of a
-role (``:func:`name```, ``:class:`~nnapi_prof.module.Name```) is an absolute name of the package, or
-a name of the module or of one of its classes; names of other packages are not looked up.
+A docstring begins with a verb or a noun, never with a word of BEGINNINGS. The target of a role
+(``:func:`name```, ``:class:`~nnapi_prof.module.Name```) is an absolute name of the package, or a
+name of the module or of one of its classes; names of other packages are not checked.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ ROLE = re.compile(r":(?:func|class|meth|attr|mod|data|exc):`([^`]+)`")
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "nnapi_prof"
 FOLDERS = (PACKAGE, "partition", "reports")
-"""The latter are imported as modules of the package."""
+"""Folders to check; the last two are imported as modules of the package."""
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def modules() -> dict[str, tuple[Path, ast.Module]]:
-    """Parses each file of the package, by the name that it is imported by."""
+    """Parses each file of the package; returns them by import name."""
     parsed = {}
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -59,7 +59,7 @@ class Names:
 
     def __init__(self, parsed: dict[str, tuple[Path, ast.Module]]) -> None:
         self._own = {module: set(bound(tree.body)) for module, (_, tree) in parsed.items()}
-        for module in parsed:  # a package has its modules; the package itself its public names, too
+        for module in parsed:  # a package also has its modules, the top one its public names
             parent, _, name = module.rpartition(".")
             self._own.get(parent, set()).add(name)
         self._own[PACKAGE] |= set(__import__(PACKAGE).__all__)
@@ -68,7 +68,7 @@ class Names:
             self._absolute |= {f"{module}.{name}" for name in names}
 
     def has(self, reference: str, module: str) -> bool:
-        """Tells whether a reference in a docstring of ``module`` leads somewhere."""
+        """Tells whether a reference in a docstring of ``module`` has a target."""
         name = reference.rpartition("<")[2].rstrip(">").lstrip("~")
         if name.startswith("."):
             return any(
@@ -84,7 +84,7 @@ class Names:
         return bool(rest) and first in own and self._is_member(name)
 
     def _is_member(self, name: str) -> bool:
-        """Tells whether some class has the member, which it may inherit or an import may rename."""
+        """Tells whether some class has the member, which may be inherited, or renamed on import."""
         member = name.rpartition(".")[2]
         return any(absolute.endswith(f".{member}") for absolute in self._absolute)
 
@@ -108,7 +108,7 @@ def complaints() -> Iterator[str]:
 
 
 def _strings(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Yields docstrings, those of attributes too, with their lines."""
+    """Yields docstrings, including those of attributes, with their lines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             if isinstance(node.value.value, str):

@@ -2,8 +2,8 @@
 
     make test && python .ci/durations.py
 
-The file has the CPU seconds of each test of a second or more: they order the tests of the next
-run, and a test of more than five must give its reason (tests/summary.py).
+The file has the CPU seconds of each test of a second or more. They order the tests of the next run,
+and a test of more than five seconds must give its reason (tests/summary.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LEAST_S = 1.0
 
 
 def seconds_by_test(xml: Path) -> dict[str, float]:
-    """CPU seconds by node id, of tests of at least :data:`LEAST_S`."""
+    """Returns CPU seconds by node id, for tests of at least :data:`LEAST_S`."""
     result = {}
     for case in ElementTree.parse(xml).iter("testcase"):
         properties = {p.get("name"): p.get("value") for p in case.iter("property")}

@@ -1,8 +1,8 @@
 """Write NNAPI's codes once for Python and once for C, from the facts in ``nnapi_prof/nnapi/data``.
 
 `make generate` rewrites ``nnapi_prof/nnapi/codes.py``, ``device_agent/include/np_nnapi.h`` and
-``device_agent/runtime/graph/ops_table.c``; with ``--check`` (`make lint`) it only says whether they
-are current (exit code 1 where they are not).
+``device_agent/runtime/graph/ops_table.c``; with ``--check`` (`make lint`) it only checks whether
+they are current (exit code 1 where they are not).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPAQUE = (
     "MemoryDesc",
 )
 LAST_API = 31
-"""Functions of later runtimes, and those for the platform only, are left out."""
+"""Last API level; functions of later runtimes, and platform-only ones, are left out."""
 
 
 def _values(enum: dict[str, Any]) -> dict[str, int]:
@@ -49,7 +49,7 @@ def _python_enum(name: str, doc: str, values: Iterable[tuple[str, int]]) -> str:
 
 
 def python_text(operations: list[dict[str, Any]], api: dict[str, Any]) -> str:
-    """The text of ``codes.py``."""
+    """Returns the text of ``codes.py``."""
     enums = api["enums"]
 
     def stripped(name: str, prefix: str) -> list[tuple[str, int]]:
@@ -98,7 +98,7 @@ def python_text(operations: list[dict[str, Any]], api: dict[str, Any]) -> str:
 
 
 def header_text(operations: list[dict[str, Any]], api: dict[str, Any]) -> str:
-    """The text of ``np_nnapi.h``: types, codes, and every function as an X macro."""
+    """Returns the text of ``np_nnapi.h``: types, codes, and every function as an X macro."""
     lines = [
         f"/* The NNAPI C API: types, codes and functions up to API {LAST_API}.",
         f" * {NOTICE} */",
@@ -175,11 +175,10 @@ def main(arguments: list[str]) -> int:
     return 1 if stale else 0
 
 
-# The table of operations that the device agent's runtime checks models by, from the JSON facts.
+# Table of the operations that the device agent's runtime checks models against, from JSON facts.
 #
-# What the facts say in words, or per operation, becomes rows of ``device_agent/include/np_ops.h``'s
-# structs here; the few rules that no field of the facts carries stand in the constants below, each
-# with its source.
+# Facts in words, or per operation, become rows of the structs of ``device_agent/include/np_ops.h``
+# here; the constants below hold the few rules that no field of the facts has, each with its source.
 
 
 Facts = dict[str, Any]
@@ -201,11 +200,11 @@ VARIANTS = {
     "resize_by_scale": "BY_SCALE",
 }
 REPEATED = {"CONCATENATION": 0, "PACK": 1, "IF": 3, "WHILE": 2}
-"""Operation -> the input that stands for any number of tensors; see their notes in the facts.
-WHILE's three kinds of loop variables are told apart by its models, so one entry stands for all."""
+"""Operation -> the input that stands for any number of tensors; see the notes in the facts. A
+loop's models distinguish WHILE's three kinds of variables, so one entry stands for all."""
 REPEATED_OUTPUTS = ("SPLIT", "IF", "WHILE")
 EARLY_RANKS = {"SOFTMAX": (2, 4), "L2_NORMALIZATION": (4,), "LOCAL_RESPONSE_NORMALIZATION": (4,)}
-"""Ranks below feature level 3; the notes of these operations say so."""
+"""Ranks below feature level 3, from the notes of these operations."""
 BOXES = {"TENSOR_QUANT8_ASYMM": "TENSOR_QUANT16_ASYMM"} | {
     "TENSOR_QUANT8_ASYMM_SIGNED": "TENSOR_QUANT16_ASYMM"
 }
@@ -219,7 +218,7 @@ HASH_TYPES = [
     {"type": "TENSOR_FLOAT16", "since_level": 3},
     {"type": "TENSOR_FLOAT32", "since_level": 1},
 ]
-"""LSH_PROJECTION: the hash tensor decides, says its note; what is hashed may be of any type."""
+"""Types of LSH_PROJECTION's hash tensor, from its note; the hashed tensor may have any type."""
 
 
 def _data_types(op: Facts) -> list[Facts]:
@@ -228,7 +227,7 @@ def _data_types(op: Facts) -> list[Facts]:
 
 
 def _input_types(op: Facts, entry: Facts, data: str) -> list[str]:
-    """Types that a tensor input may have where the data are of type ``data``."""
+    """Returns the types of a tensor input where the data are of type ``data``."""
     if op["name"] == "LSH_PROJECTION" and entry["name"] == "input":
         return [t["type"] for t in op["tensor_types"]]
     by_config = {"weights": "filter"}.get(entry["name"], entry["name"])
@@ -261,7 +260,7 @@ def _mask(types: list[str]) -> str:
 
 
 def _counts(op: Facts, form: Facts) -> int:
-    """The numbers of inputs that a form allows, as a bit set."""
+    """Returns the numbers of inputs that a form allows, as a bit set."""
     inputs = form["inputs"]
     needed = sum(not entry["optional"] for entry in inputs)
     accepted = op.get("accepted_input_counts") or [len(inputs)]
@@ -276,7 +275,7 @@ def _output_counts(op: Facts) -> tuple[int, int]:
 
 
 def _form_text(op: Facts, form: Facts, number: int, data: list[Facts]) -> tuple[list[str], str]:
-    """Definitions that one form needs, and its row."""
+    """Returns the definitions that one form needs, and its row."""
     name = f"{op['name']}_{number}"
     inputs = form["inputs"][:3] if op["name"] == "WHILE" else form["inputs"]
     lines = [f"static const struct np_op_input INPUTS_{name}[] = {{"]
@@ -307,7 +306,7 @@ def _form_text(op: Facts, form: Facts, number: int, data: list[Facts]) -> tuple[
 
 
 def _operation_text(op: Facts) -> tuple[list[str], str]:
-    """Definitions that one operation needs, and its row of the table."""
+    """Returns the definitions that one operation needs, and its row of the table."""
     name = op["name"]
     data = _data_types(op)
     lines: list[str] = []
@@ -340,7 +339,7 @@ def _operation_text(op: Facts) -> tuple[list[str], str]:
 
 
 def table_text(operations: list[Facts], notice: str) -> str:
-    """The text of ``ops_table.c``."""
+    """Returns the text of ``ops_table.c``."""
     lines = [
         "/* What NNAPI's documentation says of each operation; see np_ops.h.",
         f" * {notice} */",

@@ -1,4 +1,4 @@
-"""Names that say how a thing came about and not what it is: ``found``, ``known``, ``kept``.
+"""Checks for names that say how a thing came about, not what it is: ``found``, ``known``, ``kept``.
 
     python .ci/names.py            counts them; fails above the limit
     python .ci/names.py --list     shows where they are
@@ -19,11 +19,11 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (".ci", "nnapi_prof", "partition", "reports", "device_agent", "tests", "benchmarks")
 FOLDERS += ("docs", "examples", "notebooks")
 LIMIT = 60
-"""In the whole tree, tests too: a document's own field may be called so."""
+"""Largest number of such names in the whole tree, tests included; file formats may have some."""
 
 
 def bindings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """(line, name) of each place that binds a bare participle."""
+    """Yields (line, name) of each place that binds a bare participle."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             name = node.id

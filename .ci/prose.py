@@ -3,8 +3,8 @@
     python .ci/prose.py            print each phrase with its place and what to write
     python .ci/prose.py --count    count them by file
 
-Checked are the README, every page of the documentation, the READMEs of the C side, the text cells
-of notebooks, ``--help`` and every message: string literals of the packages, and the docstrings of
+It checks the README, every page of the documentation, the READMEs of the C side, the text cells of
+notebooks, ``--help`` and every message: string literals of the packages, and the docstrings of
 commands. Code in Markdown (fenced blocks and `code`) is not prose.
 """
 
@@ -84,7 +84,7 @@ PHRASES: tuple[tuple[str, str], ...] = (
 """(pattern, what to write). An empty suggestion asks for another sentence."""
 
 EXCEPTIONS: tuple[tuple[str, str, str], ...] = ()
-"""(file, phrase as it is there, reason): at most ten."""
+"""(file, exact phrase, reason): at most ten."""
 
 FENCE = re.compile(r"^ *(```+|~~~+)[^\n]*\n.*?^ *\1 *$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*(?:\n[^`\n]+)?`")

@@ -44,7 +44,7 @@ FORMS = (
 
 
 class Walk:
-    """The steps of a call, as ``sys.setprofile`` sees them."""
+    """Steps of a call, as seen by ``sys.setprofile``."""
 
     def __init__(self) -> None:
         self.steps: dict[tuple[str, str], None] = {}

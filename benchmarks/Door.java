@@ -7,7 +7,7 @@ import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 
-/** BUNDLE NNAPI INPUT RUNS: for each line that it reads, so many runs; their ns as one line. */
+/** BUNDLE NNAPI INPUT RUNS: runs RUNS times for each input line; prints their ns as one line. */
 final class Door {
   public static void main(String[] arguments) throws Exception {
     NnapiModel.Options options = new NnapiModel.Options();

@@ -4,13 +4,13 @@
 
 Networks with one planted hindrance each (an activation, a resize, permutes, 64 bits, an error bar,
 a tiny gate that splits a region) in two sizes, on simulated phones: profiled, planned, advised, and
-the first piece of advice tried. For each: what it is about, what it was predicted to save and what
-it saved, each with its 95 % interval (latencies simulated), and how far the prediction was off.
-Where a phone runs what was planted, or taking it away saves less than advice tells of, there is
-nothing to name, and the row says so. A seed is another draw of the phone's noise.
+the first piece of advice tried. For each: its subject, the predicted and the measured saving, each
+with its 95 % interval (latencies simulated), and the error of the prediction. Where a phone runs
+the planted operation, or removing it saves less than advice reports, there is nothing to name, and
+the row says so. A seed is another draw of the phone's noise.
 
-Fails where a planted hindrance is not first, or the prediction is off by more than 10 % of what was
-measured, and by more than both intervals leave open.
+Fails where a planted hindrance is not first, or the prediction is off by more than 10 % of the
+measurement and by more than both intervals.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Resize(nn.Module):
 
 
 class LinearInLastPlace(nn.Module):
-    """A product over channels that asks for another order of dimensions."""
+    """A product over channels that needs another order of dimensions."""
 
     def __init__(self, n: int) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class LinearInLastPlace(nn.Module):
 
 
 class Gate(nn.Module):
-    """Tiny, and divides what could run at once."""
+    """A tiny gate that splits a region."""
 
     def __init__(self, n: int) -> None:
         super().__init__()
@@ -89,14 +89,14 @@ class Gate(nn.Module):
 
 
 class Double(nn.Module):
-    """64 bits, which NNAPI does not have."""
+    """A product in 64 bits, which NNAPI does not support."""
 
     def forward(self, x: Tensor) -> Tensor:
         return (x.double() * 0.5).float()
 
 
 class LargeValues(nn.Module):
-    """What loses digits in 16 bits."""
+    """Values that lose digits in 16 bits."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(x * 3e5 + 1e5) * 1e-5
@@ -104,7 +104,7 @@ class LargeValues(nn.Module):
 
 @dataclass(frozen=True)
 class Planted:
-    """A hindrance, and by which operations one knows it."""
+    """A hindrance, and the operations that identify it."""
 
     middle: Callable[[int], nn.Module]
     operations: tuple[str, ...]
@@ -122,8 +122,8 @@ PLANTED = {
 
 
 def phone(device: str, seed: int, folder: Path, planted: Planted) -> str:
-    """The simulated phone with other noise; itself for seed 0. An error bar needs a CPU that keeps
-    to it: one without float16."""
+    """Returns the simulated phone with other noise; itself for seed 0. For an error bar its CPU has
+    no float16, so that it keeps to the bar."""
     if not seed and planted.max_error is None:
         return device
     source = SOURCE_DIR / "emulator/phones" / f"{device.removeprefix('sim:')}.json"
@@ -137,7 +137,7 @@ def phone(device: str, seed: int, folder: Path, planted: Planted) -> str:
 
 
 def advised(name: str, size: str, device: str, table: Path) -> tuple[Advice, ...]:
-    """The advice, the most first, of which the first was tried."""
+    """Returns the advice, largest saving first; the first one was tried."""
     planted = PLANTED[name]
     channels, side = SIZES[size]
     net = Net(channels, planted.middle(channels))
@@ -161,7 +161,7 @@ def interval(ns: float, margin_ns: float) -> str:
 
 
 def row(name: str, advice: tuple[Advice, ...]) -> tuple[list[str], bool]:
-    """Cells of the table, and whether it keeps to the bar."""
+    """Returns the cells of the table, and whether they meet the bar."""
     if not advice:
         return ["nothing to gain", *[""] * 5], True
     first = advice[0]

@@ -1,8 +1,8 @@
 /* A bare loop over NNAPI's C API, for bench_agent.py: bench_agent LIBRARY RUNS.
  *
- * relu of four floats on the device nnapi-reference, as the agent runs it: an execution is made,
- * given its input and output and computed, and that is timed; it is freed outside of the time.
- * Prints the median of the times and what a turn of the loop takes, both in ns. */
+ * relu of four floats on the device nnapi-reference, as the agent runs it. The time includes making
+ * an execution, setting its input and output, and computing it, but not freeing it. Prints the
+ * median of these times and the time of a turn of the loop, both in ns. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <dlfcn.h>

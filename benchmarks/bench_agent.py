@@ -1,12 +1,12 @@
-"""What the agent itself costs per NNAPI execution.
+"""Overhead of the agent itself per NNAPI execution.
 
     python benchmarks/bench_agent.py [--turns N]
 
-The agent's runs of a tiny model on nnapi-reference against a bare loop in C over the same calls
-(bench_agent.c), a process each, in turns. `recorded` compares what the agent records of a run with
-what the loop times of it; `whole` compares a turn of the loop with what a further run takes from an
-action's start to its result line, everything included. What a bundle costs over its segments is
-bench_bundle.py's.
+Runs a tiny model on nnapi-reference by the agent and by a bare loop in C over the same calls
+(bench_agent.c), each in its own process, in turns. `recorded` compares the agent's record of a run
+with the loop's time for it; `whole` compares a turn of the loop with a further run from an action's
+start to its result line, everything included. bench_bundle.py measures the overhead of a bundle
+over its segments.
 
 Exits with 1 where the bar of 10 us is missed.
 """
@@ -45,7 +45,7 @@ MOST_US = 10.0
 
 
 def tiny_model() -> bytes:
-    """y[1, 4] = relu(x[1, 4]) as PROTOCOL.md, section 4, has it."""
+    """Returns y[1, 4] = relu(x[1, 4]) as in PROTOCOL.md, section 4."""
     words = [1, 2, 0, 1, 1, 1]
     words += [OperandCode.TENSOR_FLOAT32, 2, 0, 0] * 2
     words += [OperationCode.RELU, 1, 1]
@@ -54,7 +54,7 @@ def tiny_model() -> bytes:
 
 
 def run_tiny(client: AgentClient, runs: int, pointers: bool) -> tuple[float, float]:
-    """Runs the tiny model: the median of the recorded ns, and the seconds from start to result."""
+    """Runs the tiny model; returns the median recorded ns, and the seconds from start to result."""
     code, dims = int(OperandCode.TENSOR_FLOAT32), (1, 4)
     request = RequestBuilder()
     model = request.add_model(tiny_model(), ())
@@ -80,7 +80,7 @@ def run_tiny(client: AgentClient, runs: int, pointers: bool) -> tuple[float, flo
 
 
 def executions(client: AgentClient, turns: int) -> bool:
-    """Prints what an execution costs beyond the loop's; whether it is within the bar."""
+    """Prints the overhead of an execution over the loop's; returns whether it is within the bar."""
     library = client.installed.nnapi_library
     if library is None:
         sys.exit("this machine has an NNAPI of its own; the bar is the emulator's")

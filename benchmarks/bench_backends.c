@@ -4,8 +4,8 @@
  *   bench_backends LIBRARY ROUNDS
  *
  * Prints one JSON object: microseconds of every run, the largest difference between the outputs,
- * and what executions of the warm fast device allocate and lock. bench_backends.py builds and runs
- * it. */
+ * and the allocations and locks in executions of the warm fast device. bench_backends.py builds and
+ * runs it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <math.h>
@@ -141,7 +141,7 @@ static uint32_t number(struct model *m, int32_t value) {
   return index;
 }
 
-/* Adds one layer that reads the operands of ids and writes `to`. */
+/* Adds one layer that reads the operands in `ids` and writes `to`. */
 static void nnapi_layer(struct model *m, const struct layer *l, const uint32_t *ids, uint32_t to) {
   static const int32_t CODES[] = {ANEURALNETWORKS_CONV_2D, ANEURALNETWORKS_DEPTHWISE_CONV_2D,
                                   ANEURALNETWORKS_ADD, ANEURALNETWORKS_AVERAGE_POOL_2D,
@@ -309,7 +309,7 @@ int main(int argc, char **argv) {
     compute.frees += one.frees;
     compute.locks += one.locks;
   }
-  /* Making an execution allocates inside the library: that shows that its calls are counted. */
+  /* Making an execution allocates inside the library, which shows that its calls are counted. */
   count_start();
   ANeuralNetworksExecution *execution = prepared(compilations[1], outputs[1]);
   const struct counts control = count_stop();

@@ -31,7 +31,7 @@ MOST_REFERENCE_OVER_FAST = 30.0
 
 
 def measure(rounds: int) -> dict[str, Any]:
-    """Builds and runs bench_backends.c; what it prints."""
+    """Builds and runs bench_backends.c; returns its output."""
     prefix = xnnpack.built_prefix() or xnnpack.build_xnnpack(progress=print)
     library = build_host(progress=print).library
     with tempfile.TemporaryDirectory() as folder:
@@ -51,7 +51,7 @@ def measure(rounds: int) -> dict[str, Any]:
 
 
 def summary(found: dict[str, Any]) -> dict[str, Any]:
-    """The ratios of the medians, and whether the bars are met."""
+    """Returns the ratios of the medians, and whether the bars are met."""
     direct, fast, reference = (found[f"{name}_us"] for name in ("direct", "fast", "reference"))
     over_direct = statistics.median(fast) / statistics.median(direct)
     over_fast = statistics.median(reference) / statistics.median(fast)

@@ -6,10 +6,10 @@
     python benchmarks/bench_bisect.py --clean               # healthy drivers: no alarm
     python benchmarks/bench_bisect.py --adb                 # time of the command over a real adbd
 
-A fault spoils one operation where its output has one shape. It counts as named where the unit that
-bisect finds has such an operation. A run is a request to the device; 2 log2(units) + 4 are
-allowed. A reproducer has to end with 1 on the phone with the fault and with 0 on a healthy one.
-Ends with 1 where a fault was missed, a run was too many, a reproducer shows nothing or a healthy
+A fault spoils one operation where its output has a given shape. It counts as named where the unit
+that bisect finds has such an operation. A run is a request to the device; 2 log2(units) + 4 are
+allowed. A reproducer must end with 1 on the phone with the fault and with 0 on a healthy one. Ends
+with 1 where a fault was missed, there were too many runs, a reproducer shows nothing or a healthy
 driver was blamed.
 """
 
@@ -80,19 +80,19 @@ FAULTS: tuple[dict[str, Any], ...] = (
     {"how": "scale", "amount": 1.01, "when": "relaxed"},
     {"how": "transpose", "when": "later"},
 )
-"""Kinds of faults, in turn; ``amount`` is filled in where it depends on the values."""
+"""Kinds of faults, used in turn; ``amount`` is filled in where it depends on the values."""
 
 
 @dataclass(frozen=True)
 class Plant:
-    """A fault, and the operation it is planted in."""
+    """A fault, and the operation that has it."""
 
     error: dict[str, Any]
     operation: str
     dims: tuple[int, ...]
 
     def phone(self, network: Network, folder: Path) -> str:
-        """Write the phone with this fault; what ``--device`` takes."""
+        """Write the phone with this fault; return its ``--device`` argument."""
         described = json.loads((PHONES_DIR / f"{network.phone}.json").read_text())
         error = {**self.error, "operation": self.operation, "output": list(self.dims)}
         if "amount" in error:
@@ -107,7 +107,7 @@ class Plant:
     def named(
         self, outcome: Bisection, operations: Sequence[set[tuple[str, tuple[int, ...]]]]
     ) -> bool:
-        """Whether the first culprit has the operation."""
+        """Tell whether the first culprit has the operation."""
         return any(
             (self.operation, self.dims) in operations[unit]
             for culprit in outcome.culprits[:1]
@@ -116,7 +116,7 @@ class Plant:
 
 
 def operations_of(model: nnp.Model) -> list[set[tuple[str, tuple[int, ...]]]]:
-    """The NNAPI operations of each unit, with the dimensions of their first outputs."""
+    """Return the NNAPI operations of each unit, with the dimensions of their first outputs."""
     listed = []
     for unit in model.graph.units:
         try:
@@ -148,7 +148,7 @@ def plants(
     n: int,
     seed: int,
 ) -> Iterator[Plant]:
-    """Faults in operations that the accelerator runs, drawn at random."""
+    """Yield faults in operations that the accelerator runs, drawn at random."""
     from nnapi_prof.bisection.probe import RegionProbe, reference_values
 
     random = np.random.default_rng(seed)
@@ -197,7 +197,7 @@ def plants(
 
 
 def reproduces(case: Path, faulty: str, network: Network) -> bool:
-    """Whether a reproducer, compiled by g++, shows the fault and nothing on a healthy phone."""
+    """Tell whether a reproducer, compiled by g++, shows the fault, and only on the faulty phone."""
     host = build_host().library.parent
     include = Path(nnp.__file__).resolve().parents[1] / "device_agent" / "include"
     (case / "android").mkdir(exist_ok=True)
@@ -258,7 +258,7 @@ def bench(names: Sequence[str], n_faults: int, *, reproduce: bool, first: int) -
 
 
 def clean(names: Sequence[str]) -> int:
-    """Healthy drivers of every shipped phone."""
+    """Run bisect on healthy drivers of every shipped phone."""
     alarms = pairs = 0
     with tempfile.TemporaryDirectory() as scratch:
         for name in names:

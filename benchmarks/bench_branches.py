@@ -8,14 +8,15 @@ Networks of examples/models.py, and ``inception`` of examples/zoo.py, on simulat
 processors slow each other down 1.0, 1.1 and 1.3 times (planned with that contention, all figures
 simulated), or with ``--local`` on this machine at the models' own sizes. ``like-phone`` is
 ``gpu-phone`` with a CPU about as fast as its GPU, and a driver that starts in half a millisecond
-and shares memory: with ``gpu-phone``'s own 3.6 ms a region no branch of these networks pays. Size
-0 is the network's own.
+and shares memory: with ``gpu-phone``'s own 3.6 ms per region no branch of these networks pays off.
+Size 0 is the network's own.
 
-"Promise" is what the bound allows over the serial plan; below 1.15 nothing is tried. Where a
-schedule is predicted to gain, both ways ran whole when the bundle was made, which then names the
-faster; "serial" and "chosen" are of a further run of both. Fails where what was chosen takes over
-1.01 times the serial plan, or over 1.05 with ``--local``, whose clock is no better; and where
-inception on ``like-phone`` at its own size is not 1.2 times as fast at a contention of 1.0 and 1.1.
+"Promise" is the largest gain over the serial plan that the bound allows; below 1.15 nothing is
+tried. Where a schedule is predicted to gain, making the bundle ran both ways whole, and the bundle
+names the faster; "serial" and "chosen" come from a further run of both. Fails where the chosen way
+takes over 1.01 times the serial plan, or over 1.05 with ``--local``, whose clock is no better; and
+where inception on ``like-phone`` at its own size is not 1.2 times as fast at a contention of 1.0
+and 1.1.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ from nnapi_prof.execution.frames import SERIAL  # noqa: E402
 
 INCEPTION, LIKE_PHONE = "inception", "like-phone"
 CPU_FASTER = 3.0
-"""What ``like-phone``'s CPU is, so that convolutions take it about as long as the GPU."""
+"""Factor of ``like-phone``'s CPU speed: convolutions take it about as long as the GPU."""
 SHARED_MEMORY = {"invocation": 250, "transfer_floor": 250, "transfer_bandwidth": 8}
-"""What ``like-phone``'s GPU takes to start and to move values: us, us and GB/s."""
+"""Times of ``like-phone``'s GPU to start and to move values: us, us and GB/s."""
 NEVER_SLOWER, NEVER_SLOWER_LOCALLY = 1.01, 1.05
 LEAST_GAIN = 1.2
 HEADS = ("device", "contention", "network", "promise", "predicted", "serial ms", "chosen",
@@ -50,7 +51,7 @@ HEADS = ("device", "contention", "network", "promise", "predicted", "serial ms",
 
 
 def make_phone(name: str, contention: float, folder: Path) -> Path:
-    """The description of a simulated phone, ``like-phone`` among them."""
+    """Returns the description of a simulated phone, ``like-phone`` among them."""
     if name != LIKE_PHONE:
         return with_contention(name, contention, folder)
     path = with_contention("gpu-phone", contention, folder)
@@ -67,7 +68,7 @@ def make_phone(name: str, contention: float, folder: Path) -> Path:
 
 
 def load(name: str, size: int, folder: Path) -> nnp.Model:
-    """A network at a size of its input, 0 for its own."""
+    """Returns a network with a given size of its input, 0 for its own."""
     path = folder / f"{name}-{size}.pt"
     if name == INCEPTION:
         zoo.save(name, path)
@@ -82,7 +83,7 @@ def load(name: str, size: int, folder: Path) -> nnp.Model:
 def bench(
     model: nnp.Model, device: str, label: str, contention: float | None, table: Path
 ) -> tuple[bool, float]:
-    """A row of the table; whether every frame was right, and serial by chosen latency."""
+    """Prints a row; returns whether every frame was right, and serial / chosen latency."""
     costs = nnp.profile(
         model,
         device=device,

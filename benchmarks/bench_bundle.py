@@ -56,7 +56,7 @@ def action(
     models: list[int],
     args: argparse.Namespace,
 ) -> ActionSpec:
-    """The regions in order; what none of them writes is pseudo-random."""
+    """Returns an action of the regions in order; their outer inputs are pseudo-random."""
     index: dict[str, int] = {}
     tensors: list[TensorSpec] = []
     produced = {name for region in regions for name in region.outputs}
@@ -133,13 +133,13 @@ def main() -> int:
 
 
 def fastest(result: ActionResult) -> list[int]:
-    """The fastest run of each round, ns."""
+    """Returns the fastest run of each round, ns."""
     runs = iter(result.total_ns)
     return [min(itertools.islice(runs, one.runs)) for one in result.rounds]
 
 
 def low(samples: tuple[int, ...]) -> float:
-    """The 10th percentile."""
+    """Returns the 10th percentile."""
     return statistics.quantiles(samples, n=10)[0]
 
 

@@ -1,4 +1,4 @@
-"""What conversion costs after the front end: seconds and megabytes, beside the front end itself.
+"""Conversion after the front end: seconds and megabytes, beside the front end itself.
 
 python benchmarks/bench_convert.py
 """

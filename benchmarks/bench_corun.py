@@ -3,12 +3,12 @@
     python benchmarks/bench_corun.py [--device D] [--accelerator NAME] [--threads N] [--rounds N]
                                       [--seconds S]
 
-A few kinds of units, the same on both sides, by one action of the agent each whose segments run
+A few kinds of units, the same on both sides. Each is one action of the agent whose segments run
 alone and then side by side, in rounds (PROTOCOL.md, "Side by side"): the CPU engine's threads on
 the first CPUs, the threads that call NNAPI on the others. The slowdown of a round is that of its
-medians; shown are the median over rounds and the quartiles. `CPU` is what the agent's process took
-of a core during a run alone on the accelerator. With --seconds the first kind is repeated for so
-long, with the CPU's clock and temperature before and after where the device tells.
+medians; the table has the median over rounds and the quartiles. `CPU` is the agent's share of a
+core during a run alone on the accelerator. With --seconds the first kind is repeated for that long,
+with the CPU's clock and temperature before and after where the device reports them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def action(
     number: int, region: Region, models: Sequence[int], targets: Sequence[Target], mask: int,
     threads: int, timing: Timing,
 ) -> ActionSpec:  # fmt: skip
-    """The region on each target, side by side."""
+    """Returns an action of the region on each target, side by side."""
     tensors: list[TensorSpec] = []
     segments = []
     for model, target in zip(models, targets, strict=True):

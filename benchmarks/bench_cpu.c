@@ -1,6 +1,6 @@
 /* For bench_cpu.py: the agent's CPU engine on a converted model, and XNNPACK's subgraph API driven
- * directly, layer by layer, in one process with PyTorch. Every function that can fail ends the
- * program with a sentence. */
+ * directly, layer by layer, in one process with PyTorch. Functions that fail end the program with a
+ * message. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static double now_us(void) {
   return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-/* Memory that XNNPACK may read beyond. */
+/* Allocates memory that XNNPACK may read beyond. */
 static void *room(size_t bytes) {
   void *data = aligned_alloc(64, (bytes + XNN_EXTRA_BYTES + 63) / 64 * 64);
   check(data == NULL, "aligned_alloc", "");
@@ -121,8 +121,8 @@ EXPORT struct direct *direct_new(void) {
   return self;
 }
 
-/* A value; external 0 is the input, 1 the output, which get memory here, -1 neither. A scale of 0
- * stands for floats, scales for each channel of axis `axis` where there are any. */
+/* Defines a value; external 0 is the input, 1 the output, which get memory here, -1 neither. A
+ * scale of 0 means floats; `scales`, if any, are by channel of `axis`. */
 EXPORT uint32_t direct_value(struct direct *self, int type, uint32_t rank, const size_t *dims,
                              const void *data, float scale, int32_t zero, const float *scales,
                              uint32_t axis, int external) {
@@ -155,7 +155,7 @@ EXPORT uint32_t direct_value(struct direct *self, int type, uint32_t rank, const
   return id;
 }
 
-/* A window: pad, kernel, stride, groups, channels in and out of each group. */
+/* `window` is pad, kernel, stride, groups, channels in and out of each group. */
 EXPORT void direct_conv(struct direct *self, const uint32_t window[6], float low, float high,
                         const uint32_t values[4]) {
   const uint32_t pad = window[0], kernel = window[1], stride = window[2];
@@ -194,14 +194,14 @@ EXPORT void direct_max_pool(struct direct *self, const uint32_t window[3],
         "xnn_define_max_pooling_2d", "");
 }
 
-/* The mean over height and width, which go. */
+/* Takes the mean over height and width, and removes these dimensions. */
 EXPORT void direct_mean(struct direct *self, const uint32_t values[2]) {
   static const size_t AXES[2] = {1, 2};
   check(xnn_define_static_reduce(self->graph, xnn_reduce_mean, 2, AXES, values[0], values[1], 0),
         "xnn_define_static_reduce", "");
 }
 
-/* One value from floats to integers or back. */
+/* Converts a value from floats to integers or back. */
 EXPORT void direct_convert(struct direct *self, const uint32_t values[2]) {
   check(xnn_define_unary(self->graph, xnn_unary_convert, NULL, values[0], values[1], 0),
         "xnn_define_unary", "");

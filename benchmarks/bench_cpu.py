@@ -3,20 +3,20 @@
     python benchmarks/bench_cpu.py [--models NAME ...] [--threads N ...] [--rounds N] [--json FILE]
 
 MobileNetV2 and ResNet-18 of examples/models.py (float32, 1 x 3 x 224 x 224), and MobileNetV2
-quantised. ``engine`` is the model as it is converted, run by the code that the agent runs;
-``direct`` are the same layers, batch norms folded, given to XNNPACK by hand; ``torch`` is the
-module as it is, channels_last, in inference_mode. One process; each round runs every alternative
-once unrecorded and then --runs times recorded, in an order that turns from round to round, with a
-pause between that lets threads that spin go to sleep. The ratio of a round is that of medians
-within it, and the median over rounds counts.
+quantised. ``engine`` is the converted model, run by the agent's own code; ``direct`` is the same
+layers, batch norms folded, given to XNNPACK by hand; ``torch`` is the unchanged module,
+channels_last, in inference_mode. One process; each round runs every alternative once unrecorded and
+then --runs times recorded, in an order that rotates from round to round, with a pause in between so
+that spinning threads go to sleep. The ratio of a round is that of medians within it, and the median
+over rounds counts.
 
-The engine takes the input as the converted model does: NCHW, whose transposition is part of the
-model and of what is timed; ``direct`` and ``torch`` get theirs with the channels last.
-``direct+nchw`` begins with the same transposition. XNNPACK's workers sleep between runs in
-``direct`` as in the engine; in ``direct-spin`` they spin, as its API has it by default.
+The engine takes the input as the converted model does: NCHW; its transposition is part of the model
+and of the time. ``direct`` and ``torch`` get theirs with the channels last. ``direct+nchw`` begins
+with the same transposition. XNNPACK's workers sleep between runs in ``direct`` as in the engine; in
+``direct-spin`` they spin, the default of its API.
 
-On a machine that others use too, --realtime (as root) gives the process's threads precedence while
-they are measured: two threads that wait for each other are slowed many times by anything else.
+On a shared machine, --realtime (as root) gives the process's threads precedence during measurement:
+any other load slows two threads that wait for each other many times.
 
 Exits with 1 where a bar is missed: the engine within 5 % of `direct`, and faster than PyTorch.
 """
@@ -67,7 +67,7 @@ YIELD_WORKERS = 0x10
 
 
 def build(folder: Path) -> ctypes.CDLL:
-    """bench_cpu.c with the agent's sources and XNNPACK, as a library."""
+    """Builds bench_cpu.c with the agent's sources and XNNPACK as a library."""
     prefix = xnnpack.built_prefix() or xnnpack.build_xnnpack(progress=print)
     compiler = find_compiler(cache_dir())
     cmake = python_tool("cmake", "CMAKE_BIN_DIR")
@@ -117,7 +117,7 @@ class Engine:
         self.counts = {"xnnpack": counts[0], "portable": counts[1]}
 
     def data(self, which: int, dtype: Any) -> np.ndarray:
-        """The input (0) or output (1) in the engine's own memory."""
+        """Returns the input (0) or output (1) in the engine's own memory."""
         size = ctypes.c_size_t()
         address = self._lib.engine_data(self._handle, which, ctypes.byref(size))
         raw = (ctypes.c_uint8 * size.value).from_address(address)
@@ -146,7 +146,7 @@ def resident_mb() -> float:
 
 
 def quantised(model: nn.Module, weights: Any) -> nn.Module:
-    """The model with quantised weights and activations, calibrated on noise."""
+    """Returns the model with quantised weights and activations, calibrated on noise."""
     torch.backends.quantized.engine = "x86"
     torch.manual_seed(3)
     example = torch.randn(SHAPE)
@@ -161,7 +161,7 @@ def quantised(model: nn.Module, weights: Any) -> nn.Module:
 def bench(
     lib: ctypes.CDLL, name: str, module: nn.Module, layers: Any, threads: int, how: Any
 ) -> dict[str, Any]:
-    """Times of every alternative, and how far their outputs are apart."""
+    """Returns the times of every alternative, and the differences of their outputs."""
     torch.set_num_threads(threads)
     image = torch.randn(SHAPE, generator=torch.Generator().manual_seed(1))
     last = image.contiguous(memory_format=torch.channels_last)
@@ -231,7 +231,7 @@ def bench(
 
 @contextlib.contextmanager
 def precedence() -> Iterator[None]:
-    """The threads that there are go first, real-time kernel threads aside."""
+    """Gives all present threads precedence, except over real-time kernel threads."""
     threads = [int(name) for name in os.listdir("/proc/self/task")]
     for thread in threads:
         os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(1))
@@ -248,7 +248,7 @@ def interleave(
     runs: int,
     samples: dict[str, list[float]],
 ) -> list[dict[str, float]]:
-    """The median of each alternative in each round."""
+    """Returns the median of each alternative in each round."""
     found = []
     keys = list(turns)
     for index in range(-2, rounds):  # two to warm up
@@ -266,7 +266,7 @@ def interleave(
 
 
 def networks() -> dict[str, Callable[[], tuple[nn.Module, Any]]]:
-    """Name -> module and its layers for XNNPACK."""
+    """Returns name -> module and its layers for XNNPACK."""
     models = runpy.run_path(str(ROOT / "examples" / "models.py"))
 
     def as_floats(make: Callable[[], nn.Module]) -> tuple[nn.Module, Any]:
@@ -286,7 +286,7 @@ def networks() -> dict[str, Callable[[], tuple[nn.Module, Any]]]:
 
 
 def met(row: dict[str, Any]) -> bool:
-    """Whether the bars, which are float32's, hold in a row."""
+    """Tells whether a row meets the bars, which are those of float32."""
     if "quant8" in row["model"] or "channel" in row["model"]:
         return True
     over = row["engine_over"]

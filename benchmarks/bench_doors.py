@@ -4,8 +4,8 @@
 
 Each model is profiled, partitioned and run on a simulated phone through libneuralnetworks.so, a
 support library and NeuronAdapter: the emulator behind three doors. For each: whether the plan's
-outputs differ from eager PyTorch's as much as through the first, to the last bit of the largest
-difference, and the predicted latency of the plan, which is simulated. Fails where they are not.
+outputs differ from eager PyTorch's by exactly as much as through the first door, and the predicted
+latency of the plan, which is simulated. Fails where they do not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODELS = "mobilenet_v2,resnet18,squeezenet1_1,unet"
 
 
 def command(*arguments: object) -> None:
-    """One command of nnapi-prof; ends the benchmark where it fails."""
+    """Runs a command of nnapi-prof; ends the benchmark if it fails."""
     words = [str(argument) for argument in arguments]
     done = subprocess.run(
         [sys.executable, "-m", "nnapi_prof", *words], cwd=ROOT, capture_output=True, text=True
@@ -34,7 +34,7 @@ def command(*arguments: object) -> None:
 
 
 def through(library: Path, model: Path, device: str, shape: str, folder: Path) -> RunReport:
-    """The run of the plan that was found through a library."""
+    """Returns the run of the plan found through a library."""
     reached = ("--device", device, "--nnapi-library", library)
     named = (*reached, "--input", shape, "--costs", folder / "costs.sqlite")
     bundle = folder / f"{model.stem}-{library.stem}.nnprof"

@@ -5,13 +5,13 @@
 Each model is profiled on `local` and planned. All files of a model run in turns, in rounds; the
 ratio of two is the median over the rounds of the ratio of their fastest runs in it.
 
-All run on one thread, as plans are measured by default. Printed of each model:
+All run on one thread, the default of measured plans. Prints for each model:
 
 * XNNPACK alone by `lower` (of the ExportedProgram, and of TorchScript) / stock ExecuTorch's file
-* the plan as one delegated call, whose image is laid out channels last on its way / the same bundle
-  by libnnapi_prof_runtime in the same process, handed an image that lies so
-* the plan (in calls, and as one), and the file that ``convert`` takes for it, which it timed itself
-  / the best of XNNPACK alone, all on NNAPI, and list order
+* the plan as one delegated call, which lays out its image channels last / the same bundle by
+  libnnapi_prof_runtime in the same process, given an image with channels last
+* the plan (in calls, and as one), and the file that ``convert`` chooses by its own timing / the
+  best of XNNPACK alone, all on NNAPI, and list order
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from nnapi_prof.toolchain import cache_dir, find_compiler
 
 LIBRARY = "libnnapi_prof_runtime.so"
 RUNS = 8
-"""Of each file in a round."""
+"""Runs of each file in a round."""
 
 
 def stock(program: torch.export.ExportedProgram, path: Path) -> None:
-    """What ExecuTorch writes by itself."""
+    """Writes stock ExecuTorch's file."""
     from nnapi_prof.executorch.aot import (
         XnnpackPartitioner,
         silence,
@@ -69,7 +69,7 @@ def methods(paths: dict[str, Path]) -> dict[str, Callable[[tuple[torch.Tensor, .
 
 
 def own_runtime(folder: Path, x: torch.Tensor) -> Callable[[tuple[torch.Tensor, ...]], object]:
-    """The bundle by libnnapi_prof_runtime, with an input that lies as it wants it."""
+    """Returns a function that runs the bundle by libnnapi_prof_runtime, its input laid out."""
     library = ctypes.CDLL(str(folder / LIBRARY))
     bundle, model = ctypes.c_void_p(), ctypes.c_void_p()
     assert not library.nnp_bundle_open(
@@ -88,7 +88,7 @@ def own_runtime(folder: Path, x: torch.Tensor) -> Callable[[tuple[torch.Tensor, 
 def fastest(
     calls: dict[str, Callable[[tuple[torch.Tensor, ...]], object]], x: torch.Tensor, rounds: int
 ) -> dict[str, list[float]]:
-    """Of each file the fastest run of each round, in seconds."""
+    """Returns the fastest run of each file in each round, in seconds."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 1):
         for name, call in calls.items():
@@ -103,7 +103,7 @@ def fastest(
 
 
 def ratio(times: dict[str, list[float]], mine: str, theirs: list[str]) -> float:
-    """Against the one of ``theirs`` with the least median."""
+    """Returns the median ratio of ``mine`` to the one of ``theirs`` with the least median."""
     best = min(theirs, key=lambda name: statistics.median(times[name]))
     return statistics.median(a / b for a, b in zip(times[mine], times[best], strict=True))
 
@@ -160,7 +160,7 @@ def measure(name: str, rounds: int, folder: Path) -> None:
 
 
 def measure_files(folder: Path, rounds: int) -> None:
-    """In a process of its own, which has done nothing else: prints the times as JSON."""
+    """Prints the times as JSON, in a new process that has done nothing else."""
     load("local")
     from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
 
@@ -171,7 +171,7 @@ def measure_files(folder: Path, rounds: int) -> None:
 
 
 def build_library(folder: Path) -> None:
-    """libnnapi_prof_runtime with this host's XNNPACK."""
+    """Builds libnnapi_prof_runtime with this host's XNNPACK."""
     base = cache_dir()
     work = folder / "build"
     targets, options = ("nnapi_prof_runtime",), ("-DNP_LIBRARY=ON",)

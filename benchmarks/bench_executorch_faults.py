@@ -1,15 +1,15 @@
-"""What a driver that fails costs a program of ExecuTorch's, against the CPU from the start.
+"""Cost of a failing driver to a program of ExecuTorch's, against the CPU from the start.
 
     python benchmarks/bench_executorch_faults.py [--models A,B] [--size N] [--runs N]
 
 Each model is lowered twice, as one delegated call: all of it on a simulated phone's accelerator,
-and all of it on the CPU engine. The first runs with a fault injected into the driver. Printed of
-each fault are the lines that ExecuTorch's log got, the largest difference of the outputs between
-the two files, and, as multiples of the CPU's own file, loading together with the first run (for a
-driver that hangs, less the limits of time that it was given) and the median of later runs; files
-take turns in one process. Beside it stands what a child of this process takes that does nothing but
-end: a trial has one, and one more for what is left after a crash. Fails where outputs differ, lines
-are not one for each delegated segment, or a later run takes more than twice the CPU's time.
+and all of it on the CPU engine. The first runs with a fault injected into the driver. Prints for
+each fault the lines in ExecuTorch's log, the largest difference of the outputs between the two
+files, and, as multiples of the CPU's own file, loading together with the first run (for a driver
+that hangs, less its time limits) and the median of later runs; files take turns in one process.
+Beside it is the time of a child of this process that only exits: a trial has one, and one more for
+the rest after a crash. Fails where outputs differ, where there is not one line for each delegated
+segment, or where a later run takes more than twice the CPU's time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BAR = 2.0
 
 
 def measure_file(folder: Path, caution: Caution, runs: int) -> None:
-    """In a process of its own: prints the times as JSON."""
+    """Prints the times as JSON, in its own process."""
     load(DEVICE, caution=caution)
     from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
     from executorch.runtime import Runtime
@@ -75,11 +75,11 @@ def measure_file(folder: Path, caution: Caution, runs: int) -> None:
     document["child"] = min(child_s() for _ in range(5))
     difference = (outputs["cpu"] - outputs["nnapi"]).abs().max() / outputs["cpu"].abs().max()
     print(json.dumps({**document, "difference": float(difference)}), flush=True)
-    os._exit(0)  # a driver that hangs still does
+    os._exit(0)  # a hanging driver would block exit
 
 
 def child_s() -> float:
-    """What a child of this process takes that ends at once."""
+    """Returns the seconds of a child of this process that ends at once."""
     start = time.perf_counter()
     child = os.fork()
     if child == 0:

@@ -4,11 +4,11 @@
 
 Each model is profiled and planned on each device, and the plan and the rules of its baselines run
 there: the CPU alone, the whole model on the best accelerator, list order (one accelerator gets all
-that it supports, the CPU the rest). Printed are the plan's median latency, simulated on phones, its
-ratio to the best of these, and what the plan's files gave that ``nnapi-prof run`` ran: in calls,
-and whole as one. Fails where an output differs from eager PyTorch's, a segment falls back, or a
-plan takes more than 1.02 times the best rule. On ``local`` times are those of our own runtime;
-those of ExecuTorch are bench_executorch.py's.
+that it supports, the CPU the rest). Prints the plan's median latency, simulated on phones, its
+ratio to the best of these, and the result of ``nnapi-prof run`` on the plan's files, in calls and
+as one. Fails where an output differs from eager PyTorch's, a segment falls back, or a plan takes
+more than 1.02 times the best rule. On ``local`` times are those of our own runtime;
+bench_executorch.py has those of ExecuTorch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BAR = 1.02
 
 
 def run_file(pte: Path, device: str, model: Path) -> str:
-    """What ``nnapi-prof run`` says of a file, in a process, for that has one NNAPI."""
+    """Returns the verdict of ``nnapi-prof run`` on a file; a process has only one NNAPI."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "nnapi_prof", "run", "--json", "--runs", "2"),
@@ -53,7 +53,7 @@ def run_file(pte: Path, device: str, model: Path) -> str:
 
 
 def measure(name: str, device: str, path: Path, folder: Path) -> bool:
-    """Prints one row; whether it holds."""
+    """Prints one row; returns whether it meets the bar."""
     model = nnapi_prof.load(path, name=name)
     costs = nnapi_prof.profile(model, device=device, costs=folder / "costs.db")
     planned = nnapi_prof.partition(model, costs)

@@ -2,10 +2,10 @@
 
     python benchmarks/bench_fleet.py [--phones 200] [--seed 1] [--models NAME,...] [--profiled 3]
 
-Costs are computed from the drawn phones' descriptions: profiling 200 phones would take hours. Of
-``--profiled`` phones the first model is really profiled, and what the chosen plan costs more there
-than the best plan is told by what was measured. Each model's result is kept in ``--folder`` as soon
-as it is there, and taken from there by the next call.
+Costs are computed from the drawn phones' descriptions: profiling 200 phones would take hours. On
+``--profiled`` phones the first model is really profiled, and the measurements give the excess of
+the chosen plan over the best plan. Each model's result is saved in ``--folder`` as soon as it is
+available, and reused by the next call.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "examples"))
 MODELS = "mobilenet_v2,squeezenet1_1,unet,mobilenet_v3_large,ssdlite,yolo"
 MOST = 6
-"""Plans at most."""
+"""Largest number of plans."""
 
 
 def saved(name: str, folder: Path) -> Path:
-    """The model as a file."""
+    """Returns the path of the model's file, saved on first use."""
     import models
     import zoo
 
@@ -46,7 +46,7 @@ def saved(name: str, folder: Path) -> Path:
 
 
 def choose(name: str, phones: Sequence[Path], folder: Path, profiled: int) -> dict[str, Any]:
-    """The curve of one model, and what was measured."""
+    """Returns the curve of one model, and the measurements."""
     model = nnp.load(saved(name, folder))
     began = time.monotonic()
     costs = {}

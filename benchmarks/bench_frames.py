@@ -4,17 +4,17 @@
     python benchmarks/bench_frames.py --local [--models NAME ...]
 
 Each model of examples/models.py is profiled, planned with the objective ``throughput`` and run with
-as many frames at once as the bundle says: on simulated phones whose processors slow each other down
-1.0, 1.1 and 1.3 times (and not otherwise; planned with that contention, all figures simulated), or
-with ``--local`` on this machine, at the models' own sizes. The figures are of a run after the
-bundle was made, not of the one that chose.
+the bundle's number of frames at once: on simulated phones whose processors slow each other down
+1.0, 1.1 and 1.3 times (their only interference; planned with that contention, all figures
+simulated), or with ``--local`` on this machine, at the models' own sizes. The figures are of a run
+after the bundle was made, not of the one that chose.
 
-"Chosen" is what the bundle does, "predicted" is from costs that were measured one at a time, with
-``--local`` what the bundle says, which is from the run of frames at once that chose; "best
-single device" and "frames in turn" ran beside it, and with ``--local`` the CPU engine on every
-core. Fails where the chosen way does less than 1/1.01 of the best single device's frames per
-second, where a prediction is off by more than 5 %, or where a frame is not, bit by bit, what its
-plan gives alone; with ``--local`` where it does less than 1.5 times.
+"Chosen" is the bundle's way. "Predicted" comes from costs that were measured one at a time; with
+``--local`` it is the bundle's own figure, from the run of frames at once that chose. "Best single
+device" and "frames in turn" ran beside it, and with ``--local`` the CPU engine on every core. Fails
+where the chosen way does less than 1/1.01 of the best single device's frames per second, where a
+prediction is off by more than 5 %, or where a frame differs in any bit from its plan alone; with
+``--local`` where it does less than 1.5 times.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ CONTENTIONS = (1.0, 1.1, 1.3)
 NEVER_SLOWER = 1.01
 PREDICTED = 0.05
 LEAST_RATIO = 1.5
-"""Of ``--local``."""
+"""Least ratio to the best single device with ``--local``."""
 SINGLE, IN_TURN = "best single device", "frames in turn"
 HEADS = ("device", "contention", "network", "chosen", "frames/s", "predicted", SINGLE, "ratio",
          IN_TURN, ALL_CORES, "latency ms", "95 %", "same")  # fmt: skip
 
 
 def with_contention(name: str, factor: float, folder: Path) -> Path:
-    """The description of a simulated phone whose processors slow each other down so many times."""
+    """Returns a simulated phone's description with the given slowdown between processors."""
     description = json.loads(phone_file(name).read_text())
     description.pop("memory_bandwidth", None)
     for accelerator in description["accelerators"]:
@@ -61,7 +61,7 @@ def with_contention(name: str, factor: float, folder: Path) -> Path:
 def bench(
     model: nnp.Model, device: str, contention: float | None, table: Path, frames: int, label: str
 ) -> bool:
-    """A row of the table; whether it keeps what is asked."""
+    """Prints a row of the table; returns whether it meets the bars."""
     is_local = device == "local"
     costs = nnp.profile(
         model,

@@ -2,14 +2,13 @@
 
     python benchmarks/bench_go.py [--models A,B] [--devices sim:npu-phone,local] [--json FILE]
 
-For each example model at full size and each device, with cost tables of their own: profile,
-partition, run and report one after another, each in a process, then the same again; go, then go
-again. The ratios are go's seconds by the sum of the commands'. The second times find everything
+For each example model at full size and each device, with separate cost tables: profile, partition,
+run and report one after another, each in a process, then the same again; go, then go again. The
+ratios are go's seconds divided by the sum of the commands'. The second times find everything
 measured. Each process is timed from its start to its end, PyTorch's import included; agents and
 emulator are built before. Exits with 1 where a second go takes 10 s or more.
 
-Seconds are this machine's; on one that others load, give it precedence:
-`chrt -f 1 python benchmarks/bench_go.py`.
+Seconds are this machine's; on a shared machine, give it precedence:
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from typing import Any
 from bench_pipeline import MODELS, ROOT
 
 BAR_S = 10.0
-"""A second go takes less."""
+"""Limit of a second go, in seconds."""
 
 
 def seconds(*command: object) -> float:
-    """Wall time of a command of nnapi-prof, which must succeed."""
+    """Returns the wall time of a command of nnapi-prof, which must succeed."""
     arguments = [sys.executable, "-m", "nnapi_prof", *map(str, command)]
     began = time.perf_counter()
     process = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -73,7 +72,7 @@ def main() -> None:
     options = parser.parse_args()
     devices = options.devices.split(",")
     for device in devices:
-        seconds("agent", "info", "--device", device)  # builds what is not built yet
+        seconds("agent", "info", "--device", device)  # builds missing parts
     print("| model | device | commands s | go s | ratio | commands again s | go again s | ratio |")
     print("|---|---|---|---|---|---|---|---|")
     rows = []

@@ -2,12 +2,12 @@
 
     python benchmarks/bench_host.py [--models A,B] [--size N] [--device local] [--all]
 
-Wall time of `nnapi-prof profile` from the start of Python to its end; what of it went into starting
-Python and reading the model (torch.export); and what the agent spent in actions (from the first
-action of a request to the end of the last, but for what the host stored meanwhile). The rest is the
-host's: converting, pushing, starting the agent, storing, planning. Two shares are given: of that
-rest in a profile without the reading of the model, and of all that is not measuring. Fails where
-the first is 15 % or more.
+Wall time of `nnapi-prof profile` from the start of Python to its end; the part for starting Python
+and reading the model (torch.export); and the agent's time in actions (from the first action of a
+request to the end of the last, except while the host stored results). The rest is the host's:
+converting, pushing, starting the agent, storing, planning. Two shares are printed: of that rest in
+a profile without reading the model, and of everything that is not measuring. Fails where the first
+is 15 % or more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BAR = 0.15
 PARTS = ("measure", "convert", "send", "store", "plan")
 
-# Run in a process of its own, as the command is.
+# Runs in its own process, like the command.
 SCRIPT = """
 import json, sys
 from nnapi_prof.cli import main
@@ -44,7 +44,7 @@ main(sys.argv[2:])
 
 
 def measure(name: str, turn: str, command: list[str], result: Path) -> bool:
-    """Runs a profile and prints a row; whether it is within the bar."""
+    """Runs a profile and prints a row; returns whether it is within the bar."""
     begin = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(result), *command],

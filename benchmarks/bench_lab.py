@@ -3,16 +3,15 @@
     python benchmarks/bench_lab.py                                # 200 phones x 6 models
     python benchmarks/bench_lab.py --phones 12 --models 2
 
-Three times the phones of `draw_phones.py` measure small models, each time into a table of
-its own:
+Phones of `draw_phones.py` measure small models three times, each time into a new table:
 
 * **serial**: one after the other in one process, without Dask, into SQLite;
-* **lab**: `nnapi-prof lab worker` processes and a scheduler, into PostgreSQL. What the workers'
-  slots stood still for, beside the time that they measured, is what scheduling adds;
+* **lab**: `nnapi-prof lab worker` processes and a scheduler, into PostgreSQL. The time that the
+  workers' slots did not measure is the overhead of scheduling;
 * **faults**: the same, while --kills workers are killed at random, the scheduler is killed and
   started again, and PostgreSQL is stopped for --outage-s seconds.
 
-Fails where a model x phone is missing, a row is there twice, a row differs from the serial one, or
+Fails where a model x phone is missing, a row is duplicate or differs from the serial one, or
 scheduling adds more than 5 % (judged from 100 tasks on: a few end unevenly).
 
 PostgreSQL is a server of Debian's package `postgresql`, started here and stopped again.
@@ -59,7 +58,7 @@ FEWEST_TASKS = 100
 
 
 class Small(nn.Module):
-    """Two convolutions; ``channels`` make it a model of its own."""
+    """Two convolutions; each number of ``channels`` is another model."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -79,7 +78,7 @@ def models_in(folder: Path, count: int) -> list[Path]:
 
 
 class Lab:
-    """A scheduler and workers, each a process of its own, as several hosts would have them."""
+    """A scheduler and workers, each in its own process, as on several hosts."""
 
     def __init__(self, serials: Sequence[str], workers: int, folder: Path) -> None:
         with socket.socket() as free:
@@ -94,7 +93,7 @@ class Lab:
             self._workers.append(self._start(*script, "--scheduler", self.address, *named))
 
     def _start(self, *command: str) -> subprocess.Popen[bytes]:
-        # A group of its own, so that all of it can be ended.
+        # Its own process group, so that all of it can be stopped.
         return subprocess.Popen(
             command, stdout=self._log, stderr=self._log, cwd=REPO, start_new_session=True
         )
@@ -117,7 +116,7 @@ class Lab:
         self._log.close()
 
     def phones(self, count: int) -> list[LabPhone]:
-        """Waits until all are offered."""
+        """Waits until all phones are offered, and returns them."""
         deadline = time.monotonic() + 600
         while time.monotonic() < deadline:
             try:
@@ -133,7 +132,7 @@ class Lab:
 
 
 class Faults:
-    """Does what goes wrong when so much is done: a share of the jobs -> what happens then."""
+    """Faults injected when given shares of the jobs are done."""
 
     def __init__(self, lab: Lab, server: Server, kills: int, outage_s: float) -> None:
         self._lab, self._server, self._outage_s = lab, server, outage_s
@@ -167,7 +166,7 @@ class Faults:
                     self.told.append("worker killed")
                     return
             except (cluster.LabError, OSError, ValueError, TimeoutError):
-                pass  # it is restarting: the next try finds it
+                pass  # it is restarting: try again
             time.sleep(1)
         self.told.append("no worker to kill")
 
@@ -194,13 +193,13 @@ def server_in(folder: Path) -> Iterator[Server]:
 
 
 def rows(costs: str | Path) -> list[tuple[Any, ...]]:
-    """What the rows say but for when, sorted."""
+    """Returns the rows without their times of measurement, sorted."""
     with CostStore(costs) as store:
         return sorted(tuple(map(str, map(row.get, SAME))) for row in store.rows())
 
 
 def serial(serials: Sequence[str], models: Sequence[Path], costs: Path) -> float:
-    """Seconds of all profiles, one after the other."""
+    """Profiles all phones one after the other; returns the seconds."""
     began = time.monotonic()
     loaded = [nnp.load(model) for model in models]
     for number, serial in enumerate(serials):
@@ -218,7 +217,7 @@ def through_dask(
     show: Callable[[Sequence[LabJob]], None] = lambda _: None,
 ) -> LabOutcome:
     phones = lab.phones(count)
-    # As one profile would fill it: tables are made once, by whoever comes first.
+    # As with one profile, the first connection creates the tables.
     CostStore(url).close()
 
     def told(jobs: Sequence[LabJob]) -> None:
@@ -230,7 +229,7 @@ def through_dask(
 
 
 def judge(name: str, outcome: LabOutcome, tasks: int, here: list[Any], there: list[Any]) -> bool:
-    """Says whether a run is complete, and its rows are those of the serial run."""
+    """Prints and returns whether a run is complete and has the rows of the serial run."""
     pairs = Counter((job.phone.serial, job.task.model) for job in outcome.profiled)
     twice = len(there) - len({row[:3] for row in there})
     lost, added = Counter(here) - Counter(there), Counter(there) - Counter(here)
@@ -247,7 +246,7 @@ def judge(name: str, outcome: LabOutcome, tasks: int, here: list[Any], there: li
 
 
 def added_by_scheduling(outcome: LabOutcome, workers: int) -> float:
-    """The workers' time beyond that which their tasks took, by the latter."""
+    """Returns the overhead of scheduling, as a share of the time of the workers' tasks."""
     busy = sum(job.answer.seconds for job in outcome.profiled if job.answer is not None)
     return outcome.seconds * workers / busy - 1
 

@@ -6,8 +6,8 @@
  * every way to run frames has a turn of about SECONDS: plan 0 on the first CPU, plan 1 on the
  * second, plan 0 with two threads on both, plan 0 through a queue, and the bundle's mixture through
  * a queue, a lane on each CPU. Prints a line of frames per second in that order for each round,
- * then the median latency of a frame of the mixture in ns and how many frames were not what their
- * plan gives when it runs alone, byte by byte. */
+ * then the median latency of a frame of the mixture in ns and the number of frames that differ in
+ * any byte from their plan run alone. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <inttypes.h>
@@ -170,7 +170,7 @@ int main(int argc, char **argv) {
   }
   for (unsigned long round = 0; round < rounds; round++) {
     double rates[N_WAYS];
-    for (int i = 0; i < N_WAYS; i++) { /* the order turns */
+    for (int i = 0; i < N_WAYS; i++) { /* the order rotates */
       const int way = (int)((round + (unsigned long)i) % N_WAYS);
       rates[way] = (double)frames[way] / turn(&bench, way, frames[way]);
       const struct timespec pause = {0, 20000000};

@@ -3,13 +3,13 @@
     python benchmarks/bench_lanes.py [--models NAME ...] [--rounds N] [--seconds S]
 
 Networks of examples/models.py through the runtime library (bench_lanes.c): whole on the CPU engine
-with one thread, on a core of its own; whole on the host's NNAPI (nnapi-fast), on another core; on
-the CPU engine with two threads on both cores; through a queue with one lane; and through a queue
-with two lanes, frames in turn by a mixture whose shares are as the two lanes are fast. All in one
-process, in turns; a round's ratio is of its own rates, and the median over rounds counts. Every
-frame is compared with its own plan run alone, bit by bit.
+with one thread, on its own core; whole on the host's NNAPI (nnapi-fast), on another core; on the
+CPU engine with two threads on both cores; through a queue with one lane; and through a queue with
+two lanes, frames in turn by a mixture with shares by the lanes' speeds. All in one process, in
+turns; a round's ratio is of its own rates, and the median over rounds counts. Every frame is
+compared with its own plan run alone, bit by bit.
 
-Both cores must be free: on a machine that others use too, `chrt -f 1` before it (as root).
+Both cores must be free: on a shared machine, prefix `chrt -f 1` (as root).
 
 Exits with 1 where two lanes have less than 1.5 times the frames per second of the better one, or a
 frame differs.
@@ -49,7 +49,7 @@ WAYS = ("CPU", "NNAPI", "CPU, 2 threads", "queue, 1 lane", "queue, 2 lanes")
 
 
 def build(folder: Path) -> Path:
-    """The runtime library with XNNPACK, and the program over it."""
+    """Builds the runtime library with XNNPACK, and the program that uses it."""
     prefix = xnnpack.built_prefix() or xnnpack.build_xnnpack(progress=print)
     compiler = find_compiler(cache_dir())
     cmake = python_tool("cmake", "CMAKE_BIN_DIR")
@@ -75,7 +75,7 @@ def build(folder: Path) -> Path:
 
 
 def mixture(program: Program, shape: tuple[int, ...], share: float) -> Bundle:
-    """Whole frames in turn: so many on the CPU, the others on NNAPI."""
+    """Returns a bundle of whole frames in turn: ``share`` of them on the CPU, the rest on NNAPI."""
     units = tuple(range(len(program.units.units)))
     plans = tuple(
         Plan(name, (Segment(units, target, 1e6, "a benchmark"),), False)
@@ -102,8 +102,8 @@ def mixture(program: Program, shape: tuple[int, ...], share: float) -> Bundle:
 def bench(
     program: Path, bundle: bytes, library: str, cpus: tuple[int, int], rounds: int, seconds: float
 ) -> tuple[list[list[float]], float, int]:
-    """Frames per second of each way in each round; latency of a frame in flight, s; frames that
-    differ."""
+    """Returns frames per second of each way in each round; latency of a frame in flight, s; number
+    of frames that differ."""
     with tempfile.NamedTemporaryFile(suffix=".nnprt") as file:
         file.write(bundle)
         file.flush()

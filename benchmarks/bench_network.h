@@ -9,7 +9,7 @@ enum { MOST_LAYERS = 80, IMAGE = 224, CLASSES = 1000 };
 
 enum kind { CONV, DEPTHWISE, ADD, POOL, DENSE };
 
-/* One layer; it makes tensor number (its index + 1), tensor 0 is the image. */
+/* One layer; it makes tensor number (its index + 1); tensor 0 is the image. */
 struct layer {
   enum kind kind;
   uint32_t from, other; /* tensors read; `other` is ADD's */
@@ -25,10 +25,10 @@ extern float *image; /* [IMAGE, IMAGE, 3] */
 /* Fills the list. */
 void make_network(void);
 
-/* n values in [-range, range), with room behind them for XNNPACK's reads. */
+/* Returns n values in [-range, range), with room behind them for XNNPACK's reads. */
 float *random_floats(size_t n, float range);
 
-/* Ends the program with a sentence; check does where a status is not 0. */
+/* Ends the program with a message; check does so if a status is not 0. */
 void die(const char *what);
 void check(int status, const char *what);
 

@@ -33,7 +33,7 @@ N_SAMPLES = 16
 
 
 def examples(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
-    """A network, and inputs for it. [n, ...]"""
+    """Returns a network, and inputs for it. [n, ...]"""
     sys.path.insert(0, str(ROOT / "examples"))
     import models
     import zoo
@@ -51,7 +51,7 @@ def fastest(points: tuple[FrontPoint, ...], budget: float) -> FrontPoint | None:
 
 
 def cell(front: Pareto, budget: float) -> str:
-    """The plan's latency, the fastest rule over it, and its name."""
+    """Returns the plan's latency, the fastest rule's ratio to it, and the rule's name."""
     plan, rule = fastest(front.points, budget), fastest(front.baselines, budget)
     if plan is None:
         return "none"
@@ -60,7 +60,7 @@ def cell(front: Pareto, budget: float) -> str:
 
 
 def dominated(front: Pareto) -> list[str]:
-    """The rules that are faster than every plan of the front that is as accurate."""
+    """Returns the rules that are faster than every plan of the front with their accuracy."""
     return [
         rule.name
         for rule in front.baselines

@@ -3,11 +3,12 @@
     python benchmarks/bench_partition.py [--family heads] [--seeds 20] [--no-former] [--cpu-clock]
 
 Families are those of tests/partition/families.py (all costs simulated) and the graphs of a
-device-placement paper (tests/partition/placement_graphs.py). Each case runs in a process of its own
-(plan_one.py) with the limit of time that its bar has; the smaller of wall and CPU seconds counts,
-since others use this machine too. "Gap" is the plan above the proven bound, 0 where it is optimal.
-Beside each stands the search of commit 8967612, until 60 CPU seconds or 2 GB: its tree is extracted
-once into build/former, where its figures are kept for the next run. Fails where a bar is missed.
+device-placement paper (tests/partition/placement_graphs.py). Each case runs in its own process
+(plan_one.py) with the time limit of its bar; the smaller of wall and CPU seconds counts, since
+others use this machine too. "Gap" is the plan above the proven bound, 0 where it is optimal. Each
+is compared with the search of commit 8967612, limited to 60 CPU seconds or 2 GB: its tree is
+extracted once into build/former, where its figures are kept for the next run. Fails where a bar is
+missed.
 """
 
 from __future__ import annotations
@@ -50,18 +51,18 @@ FORMER_FIGURES = FORMER_TREE / "figures.json"
 FORMER_SECONDS = 60.0
 FORMER_MB = 2_000.0
 SLACK = 1.05
-"""A limit of time counts as kept so far beyond it."""
+"""Factor by which a time may exceed its limit."""
 PROVEN = 1e-6
-"""A gap that counts as none."""
+"""Largest gap that counts as proven."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """What a family has to reach."""
+    """Bars of a family."""
 
     median_gap: float
     seconds: float = 10.0
-    """Also the limit that the partitioner is given."""
+    """Bar of the time, and the partitioner's time limit."""
     worst_gap: float | None = None
     megabytes: float | None = None
 
@@ -71,15 +72,15 @@ class Family:
     group: str
     name: str
     draw: Callable[[int], Problem]
-    """By the seed."""
+    """Function from a seed to a problem."""
     n_seeds: int
     bar: Bar
     max_regions: int | None = None
-    """Of the plans; None for any number."""
+    """Largest number of regions in plans; None for any number."""
 
 
 def families() -> Iterator[Family]:
-    # Medians to reach are those of the study that defines the graphs, prototypes of 1 to 18 s.
+    # The median bars come from the study that defines the graphs, whose prototypes took 1 to 18 s.
     for structure, n, n_targets, gap in (
         ("stem", 200, 2, 5e-5),
         ("stem", 1000, 2, 5e-5),
@@ -128,10 +129,10 @@ def _placement(name: str, seed: int) -> Problem:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one problem; ``end`` is empty where the solver came to one."""
+    """Figures of one problem; ``end`` is empty where the solver found a plan."""
 
     end: str = ""
-    """Why there is no plan: ``60 s``, ``2,000 MB``, or an error."""
+    """Reason why there is no plan: ``60 s``, ``2,000 MB``, or an error."""
     ns: float = 0.0
     bound_ns: float = 0.0
     kind: str = ""
@@ -156,7 +157,7 @@ class Figures:
 
 
 def plan(command: Sequence[str], seconds: float, megabytes: float) -> Figures:
-    """Runs plan_one.py, and ends it where it takes too many CPU seconds or too much memory."""
+    """Runs plan_one.py, and stops it at too many CPU seconds or too much memory."""
     worker = [sys.executable, str(REPO / "benchmarks" / "plan_one.py"), *command]
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(worker, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -179,7 +180,7 @@ def plan(command: Sequence[str], seconds: float, megabytes: float) -> Figures:
 
 
 def usage(pid: int) -> tuple[float, float]:
-    """CPU seconds and resident megabytes of a process; 0 where it has just ended."""
+    """Returns CPU seconds and resident megabytes of a process; 0 where it has just ended."""
     try:
         times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
@@ -189,7 +190,7 @@ def usage(pid: int) -> tuple[float, float]:
 
 
 def extract_former() -> None:
-    """The tree of the former commit, once."""
+    """Extracts the tree of the former commit, once."""
     if (FORMER_TREE / "partition").exists():
         return
     archive = subprocess.run(
@@ -200,7 +201,7 @@ def extract_former() -> None:
 
 
 def plan_formerly(file: Path) -> Figures:
-    """The former search's figures, from the last run if that had this problem."""
+    """Returns the former search's figures, from the last run if that had this problem."""
     figures = json.loads(FORMER_FIGURES.read_text()) if FORMER_FIGURES.exists() else {}
     key = hashlib.sha256(file.read_bytes()).hexdigest()
     if key not in figures:
@@ -212,7 +213,7 @@ def plan_formerly(file: Path) -> Figures:
 
 @dataclass
 class Row:
-    """A family's figures, one for each seed; the former search's for the first seeds."""
+    """Figures of a family, one for each seed; the former search's for the first seeds."""
 
     family: Family
     n: int
@@ -225,7 +226,7 @@ class Row:
         return [figures for figures in self.present if not figures.end]
 
     def misses(self) -> Iterator[str]:
-        """What is not as the bar has it."""
+        """Yields the missed bars, as text."""
         bar = self.family.bar
         yield from sorted({f"no plan: {figures.end}" for figures in self.present if figures.end})
         if not self.plans:
@@ -272,7 +273,7 @@ class Row:
         return ", ".join(words) + (f": **missed** ({'; '.join(missed)})" if missed else ": met")
 
     def former_cells(self) -> Iterator[str]:
-        """Its gap, time and memory, and its latency over the present plan's."""
+        """Yields the former search's gap, time, memory, and latency over the present plan's."""
         solved = [figures for figures in self.former if not figures.end]
         endless = counts(figures.end for figures in self.former if figures.end)
         never = f"no end: {endless}" if endless else ""
@@ -307,7 +308,7 @@ def counts(words: Iterable[str]) -> str:
 
 
 def measure(family: Family, options: argparse.Namespace, folder: Path) -> Row:
-    """Every seed of a family."""
+    """Measures every seed of a family."""
     row = Row(family, 0, 0, [], [])
     for seed in range(min(family.n_seeds, options.seeds)):
         problem = family.draw(seed)
@@ -327,7 +328,7 @@ def measure(family: Family, options: argparse.Namespace, folder: Path) -> Row:
 
 
 def first_call(folder: Path) -> Figures:
-    """A small problem, before all others: what is compiled once is compiled here."""
+    """Runs a small problem first, to trigger one-time compilation."""
     file = folder / "first.json"
     write_problem(wide_problem("random", 40, 3, 0), file)
     return plan(["present", str(file)], 600.0, 8_000.0)
@@ -366,7 +367,7 @@ def main() -> None:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Medians of seconds and gaps against units; those of the former search are hollow."""
+    """Draws medians of seconds and gaps against units; those of the former search are hollow."""
     import matplotlib
 
     matplotlib.use("svg")

@@ -2,14 +2,14 @@
 
     python benchmarks/bench_pipeline.py [--models A,B] [--devices sim:npu-phone,...] [--json FILE]
 
-Commands run as a user runs them, each in a process of its own. For each model and device: wall time
-of the first and of a second profile, peak memory of the profiling process, measurements spent
-beside those of every convex region on every target, and of the run's report the plan's median
-latency, the fastest baseline's ratio to it, the worst error of all predictions, and the outputs'
-difference from eager PyTorch. Behind the table stand the bars: how many pairs are never worse than
-1.01x the best baseline, on how many the plan is better, and the predictions' errors. Latencies of
-`sim:` devices are simulated; the seconds are this machine's. On a machine that others load, `local`
-needs the processor for itself: `chrt -f 1 python benchmarks/bench_pipeline.py --devices local`.
+Commands run as a user runs them, each in its own process. For each model and device: wall time of
+the first and of a second profile, peak memory of the profiling process, measurements made against
+those of every convex region on every target, and from the run's report the plan's median latency,
+the fastest baseline's ratio to it, the worst error of all predictions, and the outputs' difference
+from eager PyTorch. The bars follow the table: the number of pairs that are never worse than 1.01x
+the best baseline, the number on which the plan is better, and the predictions' errors. Latencies of
+`sim:` devices are simulated; the seconds are this machine's. On a shared machine, `local` needs the
+processor for itself: `chrt -f 1 python benchmarks/bench_pipeline.py --devices local`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MODELS = {
 
 
 def timed(*command: object) -> tuple[float, float, str]:
-    """Runs a command that must succeed; wall seconds, peak memory in MB, and what it printed."""
+    """Runs a command that must succeed; returns wall seconds, peak memory in MB, and its output."""
     arguments = [sys.executable, *map(str, command)]
     begin = time.perf_counter()
     process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -54,7 +54,7 @@ def timed(*command: object) -> tuple[float, float, str]:
 DEVICES = "sim:npu-phone,sim:gpu-phone,sim:dsp-phone,sim:slow-nnapi-phone,local"
 NEVER_WORSE = 1.01
 BETTER = 0.99
-"""A plan that takes at most this share of the best baseline's latency is better; the rest ties."""
+"""Largest share of the best baseline's latency at which a plan is better; above, they tie."""
 
 
 def main() -> None:
@@ -133,7 +133,7 @@ def show(row: dict[str, Any]) -> None:
 
 
 def bars(rows: list[dict[str, Any]]) -> None:
-    """The bars over all pairs of a model and a device."""
+    """Prints the bars over all pairs of a model and a device."""
     ratios = [1 / row["best_baseline"] for row in rows]
     print(
         f"\nplan / best baseline: at most {max(ratios):.3f}; at most {NEVER_WORSE} on "

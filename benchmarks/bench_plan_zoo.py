@@ -4,19 +4,19 @@
         [--skip-former] [--exhaustive] [--json FILE]
 
 Each network of examples/zoo.py, and MobileNetV2, is profiled on each phone with a new cost table,
-planned, and run with its baselines; all in a process of its own. Measurements are those that
-reached the device. Plan and rule are what `run` measured end to end, of the plan as the partitioner
-made it and of the fastest baseline; the ratios are the rule's latency by the plan's, as predicted
-and as run. The second table has backbones with heads on 3 to 8 taps.
+planned, and run with its baselines, all in its own process. Measurements are those that reached the
+device. Plan and rule are end-to-end times of `run`, of the partitioner's plan and of the fastest
+baseline; the ratios are the rule's latency divided by the plan's, as predicted and as run. The
+second table has backbones with heads on 3 to 8 taps.
 
-Below each stands commit 8967612 on the same file: its tree is extracted once into build/former,
-where its figures are kept for the next run. Both get 60 s of the process's own time, which is for
-reading, converting and planning (agents measure in theirs), and 2 GB beyond what was imported. What
-comes to no end within that says so, with the measurements made until then as ">=".
+Below each is commit 8967612 on the same file: its tree is extracted once into build/former, where
+its figures are kept for the next run. Both get 60 s of the process's own time, which is for
+reading, converting and planning (agents measure in theirs), and 2 GB beyond the imports. An attempt
+that does not finish says so, with the measurements made until then as ">=".
 
-`--exhaustive` also measures every unit under every preference beside all that the profile did,
-plans again, and runs both plans whole, 300 times each: what fewer measurements lost. Latencies are
-simulated; seconds are this machine's.
+`--exhaustive` also measures every unit under every preference in addition to the profile, plans
+again, and runs both plans whole, 300 times each, to show the loss by fewer measurements. Latencies
+are simulated; seconds are this machine's.
 """
 
 from __future__ import annotations
@@ -66,44 +66,44 @@ OWN_SECONDS = 60
 OWN_BYTES = 2 << 30
 NO_END = "no end"
 OUT_OF_MEMORY = 3
-"""Exit code of a process that needed more."""
+"""Exit code of a process that ran out of memory."""
 
 RUNS_WHOLE = 300
 LEAST_PLANNING_S = 3.0
 PLANNING_SHARE = 0.1
-"""Of measuring; planning takes at most that, or :data:`LEAST_PLANNING_S`."""
+"""Largest planning time as a share of measuring, or :data:`LEAST_PLANNING_S`."""
 FEWER = 2 / 3
-"""Of the former's measurements, at most."""
+"""Largest share of the former's measurements."""
 CLOSE = 1.01
-"""A plan run whole is that close to the one from measuring everything."""
+"""Largest ratio of a plan, run whole, to the one from measuring everything."""
 BETTER = 1.10
-"""In the median of the backbones, the fastest rule takes at least this many times as long."""
+"""Least ratio of the fastest rule to the plan, in the median of the backbones."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What profile, partition and run of a network on a phone gave. Latencies are simulated."""
+    """Results of profile, partition and run of a network on a phone. Latencies are simulated."""
 
     measuring_s: float
     planning_s: float
     predicted_ms: float
     predicted_ratio: float
-    """The fastest rule's prediction by the plan's."""
+    """Prediction of the fastest rule divided by the plan's."""
     segments: int
     proof: str
     plan_ms: float
-    """Median, end to end; so is ``rule_ms``."""
+    """Median of the plan, end to end; ``rule_ms`` is the same of the rule."""
     rule: str
-    """The baseline that ran fastest."""
+    """Baseline that ran fastest."""
     rule_ms: float
     agrees: bool
-    """Every output with eager PyTorch's."""
+    """Whether every output agrees with eager PyTorch's."""
     exhaustive_ratio: float | None = None
-    """The plan's latency by that of the plan from measuring everything, both run whole."""
+    """Plan's latency divided by that of the plan from measuring everything, both run whole."""
 
     @property
     def ratio(self) -> float:
-        """What the fastest rule takes, by what the plan takes."""
+        """Time of the fastest rule divided by the plan's."""
         return self.rule_ms / self.plan_ms
 
     @property
@@ -113,16 +113,16 @@ class Figures:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A network on a phone in a process of its own."""
+    """Result of a network on a phone, from its own process."""
 
     measurements: int
     figures: Figures | None
     end: str = ""
-    """Why there are no figures: :data:`NO_END`, or an error."""
+    """Reason why there are no figures: :data:`NO_END`, or an error."""
 
     @property
     def conclusive(self) -> bool:
-        """Another attempt would end alike."""
+        """Whether another attempt would have the same result."""
         return self.figures is not None or self.end.startswith(NO_END)
 
 
@@ -137,7 +137,7 @@ class Row:
     former: Attempt | None
 
     def lines(self) -> Iterator[tuple[str, ...]]:
-        """Of the table, in :data:`HEADS`."""
+        """Yields the lines of the table, as in :data:`HEADS`."""
         network = (self.network, self.phone, str(self.units))
         yield (*network, "now", *cells_of(self.present))
         if self.former is not None:
@@ -152,7 +152,7 @@ HEADS = (
 
 
 def cells_of(attempt: Attempt) -> tuple[str, ...]:
-    """What stands behind the version."""
+    """Returns the cells after the version."""
     figures = attempt.figures
     if figures is None:
         return ("–", attempt.end, f">= {attempt.measurements}", *["–"] * 8)
@@ -217,7 +217,7 @@ def show_head() -> None:
 
 
 def rows_of(name: str, options: argparse.Namespace) -> Iterator[Row]:
-    """One for each phone."""
+    """Yields a row for each phone."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.pt"
         stated = save(name, path)
@@ -231,7 +231,7 @@ def rows_of(name: str, options: argparse.Namespace) -> Iterator[Row]:
 
 
 def save(name: str, path: Path) -> str:
-    """Saves a network; its input as ``--input`` takes it."""
+    """Saves a network; returns its input as ``--input`` takes it."""
     if str(EXAMPLES) not in sys.path:
         sys.path.append(str(EXAMPLES))
     if name == "mobilenet_v2":
@@ -275,7 +275,7 @@ def why_ended(process: subprocess.CompletedProcess[str]) -> str:
 
 
 def count_measurements(table: Path) -> int:
-    """Rows of a cost table that reached the device: a refused lowering has no operations."""
+    """Counts rows of a cost table that reached the device: a refused lowering has no operations."""
     with CostStore(table) as store:
         return sum(row["n_operations"] > 0 for row in store.rows())
 
@@ -283,7 +283,7 @@ def count_measurements(table: Path) -> int:
 def attempt_here(
     path: str, stated: str, phone: str, table: str, out: str, *, exhaustive: bool
 ) -> None:
-    """Writes the figures of a network on a phone to ``out``; the process ends where it must."""
+    """Writes the figures of a network on a phone to ``out``; limits may end the process."""
     assert Path(nnapi_prof.__file__).is_relative_to(os.environ["PYTHONPATH"]), nnapi_prof.__file__
     model = nnapi_prof.load(path, inputs=[stated])
     _ = model.program  # read before the limits hold
@@ -310,7 +310,7 @@ def attempt_here(
 def profiled_plan(
     model: Model, phone: str, table: str, *, every_preference: bool
 ) -> tuple[Costs, ModelPlan]:
-    """Measures and plans; SIGPROF ends this process once it took :data:`OWN_SECONDS` itself."""
+    """Measures and plans; SIGPROF ends this process after :data:`OWN_SECONDS` of its own time."""
     signal.setitimer(signal.ITIMER_PROF, OWN_SECONDS)
     costs = nnapi_prof.profile(
         model,
@@ -324,7 +324,7 @@ def profiled_plan(
 
 
 def figures_of(costs: Costs, planned: ModelPlan) -> Figures:
-    """Runs plan and baselines."""
+    """Runs plan and baselines; returns the figures."""
     assert costs.outcome is not None
     result = nnapi_prof.run(planned)
     own, *rules = result.run.runs
@@ -345,7 +345,7 @@ def figures_of(costs: Costs, planned: ModelPlan) -> Figures:
 
 
 def proof_words(plan: Plan) -> str:
-    """Plans of the former version carry no proof."""
+    """Returns a plan's proof as text; plans of the former version have none."""
     proof = getattr(plan, "proof", None)
     if proof is None:
         return "–"
@@ -354,14 +354,14 @@ def proof_words(plan: Plan) -> str:
 
 
 def run_whole(planned: ModelPlan, best: Plan) -> float:
-    """What the plan takes, by what another takes, both run whole."""
+    """Returns the plan's time divided by another plan's, both run whole."""
     both = dataclasses.replace(planned, plans=(planned.plan, best), converted=None)
     own, other = nnapi_prof.run(both, runs=RUNS_WHOLE).run.runs
     return milliseconds(own) / milliseconds(other)
 
 
 def milliseconds(run: PlanRun) -> float:
-    """Median, end to end; infinite where the plan did not run."""
+    """Returns the median, end to end; infinite where the plan did not run."""
     return math.inf if run.median_ns is None else run.median_ns / 1e6
 
 
@@ -369,7 +369,7 @@ def milliseconds(run: PlanRun) -> float:
 
 
 def extract_former() -> None:
-    """The tree of the former commit, once."""
+    """Extracts the tree of the former commit, once."""
     if (FORMER_TREE / "partition").exists():
         return
     command = ["git", "-C", str(ROOT), "archive", FORMER]
@@ -379,7 +379,7 @@ def extract_former() -> None:
 
 
 def former_attempt(key: str, path: Path, stated: str, phone: str) -> Attempt:
-    """The former version's, from an earlier run if that had this network and phone."""
+    """Returns the former version's attempt, from an earlier run where that had this case."""
     cache = json.loads(FORMER_FIGURES.read_text()) if FORMER_FIGURES.exists() else {}
     if (fields := cache.get(key)) is not None:
         figures = None if fields["figures"] is None else Figures(**fields["figures"])
@@ -392,7 +392,7 @@ def former_attempt(key: str, path: Path, stated: str, phone: str) -> Attempt:
 
 
 def fingerprint(graph: UnitGraph, phone: str) -> str:
-    """Of what decides how long a network takes on a phone: weights do not."""
+    """Returns a hash of everything that affects a network's time on a phone; weights do not."""
     description = (PHONES / f"{phone.removeprefix('sim:')}.json").read_text()
     units = [(unit.signature, graph.predecessors(unit.index)) for unit in graph.units]
     return hashlib.sha256(repr((units, description)).encode()).hexdigest()
@@ -402,7 +402,7 @@ def fingerprint(graph: UnitGraph, phone: str) -> str:
 
 
 def bars(rows: Sequence[Row]) -> None:
-    """How many rows are as they should be."""
+    """Prints the number of rows that meet each bar."""
     print()
     if not rows:
         return

@@ -7,12 +7,12 @@ are held out. Of each net: all units in 8 bits, and plans whose errors are plann
 and 2 % (the units of least noise in 8 bits, the others relaxed), run whole with NNAPI's arithmetic.
 
 Fails where a plan loses more than one percentage point of accuracy on held-out images, where a
-planned one has more than its budget there, or where the error of other images lies outside the
-printed interval more often than in 5 of 50 halves of the held-out images (one half prints the
-interval, the other tries it).
+planned one exceeds its budget there, or where the error of other images lies outside the printed
+interval more often than in 5 of 50 halves of the held-out images (one half prints the interval, the
+other tests it).
 
-Also printed: how well powers of single units add up over random halves of the units, and how far
-powers from as many samples as are the default lie from those of all 200.
+Also printed: how well powers of single units add up over random halves of the units, and the
+deviation of powers from the default number of samples from those of all 200.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ from nnapi_prof.precision.simulation import PrecisionSimulation
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = (0.01, 0.02)
 MOST_LOST = 0.01
-"""Of accuracy."""
+"""Largest loss of accuracy."""
 LEAST_INSIDE = 0.9
-"""Of the seeds: 45 of 50."""
+"""Least share of the seeds: 45 of 50."""
 HALVES = 20
 ROUNDS = 5
-"""Times that a plan is corrected by a whole run, at most."""
+"""Largest number of corrections of a plan by a whole run."""
 LEVEL = 30
 
 Plan = dict[int, Precision]
 
 
 def digits_script() -> ModuleType:
-    """The module examples/digits.py."""
+    """Returns the module examples/digits.py."""
     spec = importlib.util.spec_from_file_location("digits", ROOT / "examples" / "digits.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -72,8 +72,8 @@ def digits_script() -> ModuleType:
 
 
 def mixed_plan(noise: UnitNoise, budget: float) -> Plan:
-    """As many units in 8 bits as a budget has room for, those of least noise first; the others
-    relaxed."""
+    """Returns the plan with as many units in 8 bits as the budget allows, those of least noise
+    first; the others relaxed."""
     plan: Plan = dict.fromkeys(range(len(noise.power)), Precision.RELAXED)
     order = np.argsort(noise.power[:, noise.precisions.index(Precision.INT8)].max(1))
     for unit in order.tolist():
@@ -85,8 +85,8 @@ def mixed_plan(noise: UnitNoise, budget: float) -> Plan:
 
 
 def plan_within(judge: AccuracyEvaluator, noise: UnitNoise, budget: float) -> Plan:
-    """A plan whose error is within a budget on the calibration data, and on held-out data where
-    there is some: planned, run whole, corrected, planned again."""
+    """Returns a plan whose error is within a budget on the calibration data, and on held-out data
+    if any: planned, run whole, corrected, planned again."""
     aim = budget
     for _ in range(ROUNDS):
         plan = mixed_plan(noise, aim)
@@ -100,7 +100,7 @@ def plan_within(judge: AccuracyEvaluator, noise: UnitNoise, budget: float) -> Pl
 
 
 def in_intervals(outputs: tuple[Floats, ...], reference: FloatOutputs, n_seeds: int) -> int:
-    """How many of the seeds, each of which halves the samples, have the error of one half in the
+    """Counts the seeds, each of which halves the samples, for which the error of one half is in the
     interval that the other half prints."""
     n, inside = reference.n_samples, 0
     for seed in range(n_seeds):
@@ -117,7 +117,7 @@ def in_intervals(outputs: tuple[Floats, ...], reference: FloatOutputs, n_seeds: 
 
 
 def adds_up(judge: AccuracyEvaluator, noise: UnitNoise) -> list[float]:
-    """Errors of random halves of the units in 8 bits, to the roots of their sums of powers."""
+    """Returns errors of random halves of the units in 8 bits over the predicted errors."""
     choice, ratios = random.Random(0), []
     for _ in range(HALVES):
         plan = {u: Precision.INT8 for u in range(len(noise.power)) if choice.random() < 0.5}
@@ -128,7 +128,7 @@ def adds_up(judge: AccuracyEvaluator, noise: UnitNoise) -> list[float]:
 
 
 def examine(name: str, script: ModuleType, nnapi: HostNnapi, n_seeds: int) -> dict[str, Any]:
-    """All figures of one net."""
+    """Returns all figures of one net."""
     digits = script.read_digits()
     seconds: dict[str, float] = {}
 
@@ -197,7 +197,7 @@ def examine(name: str, script: ModuleType, nnapi: HostNnapi, n_seeds: int) -> di
 
 
 def faults(figures: dict[str, Any], n_seeds: int) -> list[str]:
-    """What is beyond a bar, in sentences."""
+    """Returns the missed bars, as sentences."""
     sentences = []
     for row in figures["plans"]:
         who = f"{figures['net']}, {row['plan']}"

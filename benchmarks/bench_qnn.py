@@ -8,8 +8,8 @@ is printed, each network predicted from all others.  No absolute simulated times
     python benchmarks/bench_qnn.py aihub_qnn.csv aihub_perf.csv --write      # and keep the data
     python benchmarks/bench_qnn.py --regions mobilenet_v2 resnet18 efficientnet_b0 vit
 
-``--int8`` compiles all of it in 8 bits, too; without, the rows in 8 bits stay as they are.
-``--only`` names the networks to compile, and all others keep their rows.
+``--int8`` compiles all of it in 8 bits, too; without it, the rows in 8 bits stay unchanged.
+``--only`` names the networks to compile; all others keep their rows.
 
 Needs torchvision, timm and transformers.  Times of compiling are seconds of a core.
 """
@@ -45,7 +45,7 @@ PRECISIONS = {"float": QnnPrecision.FP16, "w8a8": QnnPrecision.INT8}
 
 
 def model_file(name: str, work: Path) -> Path:
-    """The network as a file, exported once."""
+    """Returns the network as a file, exported once."""
     path = work / f"{name}.pt2"
     if not path.exists():
         work.mkdir(parents=True, exist_ok=True)
@@ -63,11 +63,11 @@ LONG_NAMES = {
 
 
 SMALLEST = "CannedGestureClassifier"
-"""A network of almost no work (MediaPipe's, of 21 points of a hand), published for every device."""
+"""Network of almost no work (MediaPipe's, of 21 points of a hand), published for every device."""
 
 
 def published(files: Sequence[Path]) -> dict[tuple[str, QnnPrecision], dict[str, float]]:
-    """Network and precision -> device -> ms; of networks in several tables, the first one's."""
+    """Returns network and precision -> device -> ms; the first table's for networks in several."""
     devices = {chip.calibrated_on for chip in CHIPS.values()} - {None}
     result: dict[tuple[str, QnnPrecision], dict[str, float]] = {}
     for file in files:
@@ -88,7 +88,7 @@ def published(files: Sequence[Path]) -> dict[tuple[str, QnnPrecision], dict[str,
 
 
 def simulate(name: str, precision: QnnPrecision, work: Path) -> dict[str, float] | None:
-    """Simulated ms by generation; None where the NPU does not take all of it."""
+    """Returns simulated ms by generation; None where the NPU does not take all of it."""
     kept = work / f"{name}.{precision.value}.{qairt_version()}.json"
     if not kept.exists():
         device = f"qnn:SM8850/{precision.value}"
@@ -131,7 +131,7 @@ def collect(
 
 
 def show_errors() -> None:
-    """Leave-one-out errors of each chip, and how often the printed band holds."""
+    """Prints leave-one-out errors of each chip, and how often the printed band holds."""
     print(f"{'chip':8} {'':5} networks  median  nine of ten  within 25 %  band holds")
     for precision in QnnPrecision:
         for chip in CHIPS.values():
@@ -153,7 +153,7 @@ def show_errors() -> None:
 
 
 def show_regions(names: list[str], work: Path) -> None:
-    """How far sums of units are off for regions compiled whole."""
+    """Prints the errors of sums of units for regions compiled whole."""
     from nnapi_prof.api.chips import profile_on_chip
     from nnapi_prof.api.model import load
 

@@ -3,12 +3,12 @@
     python benchmarks/bench_refine.py [--models unet,resnet18] [--devices sim:npu-phone] [--size 64]
 
 For each small example model and device: a profile with refinement, and one that measures every
-convex region on every target where its units run. Both plans are priced with what everything
-measured says (each segment was measured whole), so that 1.0000 means that refinement lost nothing;
-of thousands of noisy measurements that favours the plan made of the luckiest. So both plans also
-run whole, 300 times each: that ratio counts.
-Equal regions are measured once and counted once on both sides; units, chains, the plan's regions
-and those of the baselines all count as refinement's. Latencies are simulated.
+convex region on every target where its units run. Both plans are priced by the exhaustive
+measurements (each segment was measured whole), so 1.0000 means that refinement lost nothing; among
+thousands of noisy measurements that favours the plan of the luckiest ones. So both plans also run
+whole, 300 times each: that ratio counts. Equal regions are measured once and counted once on both
+sides; units, chains, the plan's regions and those of the baselines all count as refinement's.
+Latencies are simulated.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tests.measure.exhaustive import profile_exhaustively  # noqa: E402
 PHONES = "sim:npu-phone,sim:gpu-phone,sim:dsp-phone,sim:slow-nnapi-phone"
 RUNS = 300
 SHARE = 0.10
-"""Of the exhaustive measurements, what refinement may take."""
+"""Largest share of the exhaustive measurements that refinement may take."""
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def example(name: str, size: int) -> UnitGraphCache:
-    """An example model at a size that makes thousands of measurements bearable."""
+    """Returns an example model at a size that makes thousands of measurements bearable."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.pt"
         arguments = (name, path, "--size", size)
@@ -119,7 +119,7 @@ def compare(unit_cache: UnitGraphCache, name: str, device: str) -> dict[str, Any
 def run_whole(
     unit_cache: UnitGraphCache, client: AgentClient, refined: Plan | None, exhaustive: Plan
 ) -> float:
-    """What the refined plan takes, by what the exhaustive one takes."""
+    """Returns the refined plan's time divided by the exhaustive one's."""
     assert refined is not None
     program = unit_cache.load()
     plans = (refined, exhaustive)

@@ -2,12 +2,12 @@
 
     python benchmarks/bench_repeat.py [--models A,B] [--size N] [--device D] [--pause-s N] [--all]
 
-Each profile is a command of its own with a cost table of its own; the models' profiles alternate,
-so that the two of a model are some minutes apart. For each pair: the relative difference of a
-unit's median (of all its targets) between the two profiles, its median, 95th percentile and
-largest, then the same by target, for what runs longer than 100 us, and less the shift that all
-units of a profile share (another clock rate). Fails where the median is 3 % or more, or the 95th
-percentile 10 % or more.
+Each profile is a separate command with its own cost table; the models' profiles alternate, so the
+two of a model are some minutes apart. For each pair: the relative difference of a unit's median (of
+all its targets) between the two profiles, its median, 95th percentile and largest value; then the
+same by target, for units that take more than 100 us, and without the shift that all units of a
+profile share (another clock rate). Fails where the median is 3 % or more, or the 95th percentile 10
+% or more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MEDIAN_BAR, P95_BAR = 0.03, 0.10
 
 
 def profile(model: Path, costs: Path, device: str, size: int, more: Sequence[str]) -> float:
-    """Profiles a model into a new cost table; wall seconds."""
+    """Profiles a model into a new cost table; returns the wall seconds."""
     shape = f"1x3x{size}x{size}"
     command = [sys.executable, "-m", "nnapi_prof", "profile", "--device", device, "--fresh"]
     begin = time.perf_counter()
@@ -49,7 +49,7 @@ def profile(model: Path, costs: Path, device: str, size: int, more: Sequence[str
 
 
 def units(costs: Path) -> dict[tuple[str, str], Measurement]:
-    """(signature, target) -> the row of every unit that has a latency."""
+    """Returns (signature, target) -> the row of every unit that has a latency."""
     with CostStore(costs) as store:
         rows = [row for device in store.devices() for row in store.measurements(device.fingerprint)]
     return {
@@ -58,7 +58,7 @@ def units(costs: Path) -> dict[tuple[str, str], Measurement]:
 
 
 def compare(name: str, first: Path, second: Path) -> bool:
-    """Prints how two cost tables differ; whether they are within the bars."""
+    """Prints how two cost tables differ; returns whether they are within the bars."""
     before, after = units(first), units(second)
     groups: dict[str, list[float]] = defaultdict(list)
     signed = []

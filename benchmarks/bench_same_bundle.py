@@ -3,16 +3,16 @@
     python benchmarks/bench_same_bundle.py [--models mobilenet_v2 unet digits_int8] [--rounds N]
         [--limit SECONDS]
 
-A line a stage goes to standard error, a line a model to standard output. A stage that takes longer
-than the limit ends its model, and the next one begins; turns that take longer end after three
-rounds. What runs the bundles is compiled once for each state of the sources.
+Each stage prints a line to standard error, each model one to standard output. A stage that exceeds
+the limit ends its model, and the next one begins; turns that take longer end after three rounds.
+The programs that run the bundles are compiled once for each state of the sources.
 
 Each model is profiled on `local` and planned. Its bundle then runs in four processes, which take
 turns: the agent's (``nnapi-prof run``), one that calls ``nnp_model_run``, a JVM that calls
 ``NnapiModel.run``, and a program in C++ that executes the plan as one delegated call, as an app
 does: Python's binding of ExecuTorch would add its own microseconds. All of them go from the
-caller's buffers to the caller's buffers; images lie channels last, but for ExecuTorch's, which the
-delegate lays out. Printed of each: its median, and the median over the rounds of its ratio to the
+caller's buffers to the caller's buffers; images have channels last, except ExecuTorch's, which the
+delegate lays out. Prints for each its median, and the median over the rounds of its ratio to the
 agent. The prediction of ``partition`` is compared with the library's median.
 """
 
@@ -61,7 +61,7 @@ from nnapi_prof.toolchain import (
 SIZES = {"unet": 512}
 TURN_S = 1.0
 FEWEST, MOST = 4, 200
-"""Runs of each door in a round: as many as take so long, by the prediction."""
+"""Least and largest number of runs of each door in a round; the prediction sets the number."""
 LEAST_ROUNDS = 3
 PROJECT = """
 cmake_minimum_required(VERSION 3.28)
@@ -76,8 +76,8 @@ Turn = Callable[[], list[int]]
 
 
 def serve_library(doors: Path, folder: Path, runs: int) -> None:
-    """Answer each line of standard input by the ns of some runs of the bundle by
-    libnnapi_prof_runtime, with buffers of the caller's."""
+    """Answer each line of standard input with the ns of some runs of the bundle by
+    libnnapi_prof_runtime, with the caller's buffers."""
     library = ctypes.CDLL(str(doors / LIBRARY))
     bundle, model = ctypes.c_void_p(), ctypes.c_void_p()
     path = str(folder / "own.nnprt").encode()
@@ -101,7 +101,7 @@ def serve_library(doors: Path, folder: Path, runs: int) -> None:
 
 @contextmanager
 def stage(what: str, limit_s: int) -> Iterator[None]:
-    """Tell what is done and how long it took; TimeoutError where it takes longer than it may."""
+    """Print a stage and its duration; TimeoutError where it exceeds its limit."""
 
     def give_up(*_: object) -> None:
         raise TimeoutError(f"{what}: not done after {limit_s} s")
@@ -135,7 +135,7 @@ def built_doors() -> Path:
 
 
 def build_doors(folder: Path) -> None:
-    """Compile what runs the bundle in a JVM, and in ExecuTorch."""
+    """Compile the programs that run the bundle in a JVM, and in ExecuTorch."""
     sources = [str(java.JAVA_DIR), str(java.JAVA_DIR / "stubs")]
     own = Path(__file__).parent
     run_tool(
@@ -165,7 +165,7 @@ def build_doors(folder: Path) -> None:
 
 @contextmanager
 def door(command: list[str], environment: dict[str, str]) -> Iterator[Turn]:
-    """A process that takes turns, until nobody asks for one."""
+    """Start a process that takes turns, until the context ends."""
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
@@ -243,7 +243,7 @@ def measure(name: str, rounds: int, limit_s: int, doors: Path, folder: Path) -> 
 
 def take_turns(turns: dict[str, Turn], rounds: int, limit_s: int) -> dict[str, list[float]]:
     """Return the medians of each door's turns; the order changes with each round, and the first
-    round counts for none."""
+    round does not count."""
     medians: dict[str, list[float]] = {name: [] for name in turns}
     start = time.monotonic()
     for number in range(rounds + 1):

@@ -2,12 +2,12 @@
 
     python benchmarks/bench_static.py FOLDER [--seeds 9] [--describe DIR]
 
-FOLDER has the files that ``static_tables.py`` names. Every figure is of rows that the model was not
-fitted to: it sees a fifth of them, drawn by the seed. Medians over the seeds are printed, and the
+FOLDER has the files that ``static_tables.py`` names. Every figure is for rows that the model was
+not fitted to: it sees a fifth of them, drawn by the seed. Prints medians over the seeds, and the
 worst seed. "configurations" keeps equal operations (same sizes) on one side of the split, since
 networks repeat their layers. Fails where a median over the seeds misses the bars: an error of 10 %
-on CPUs and 20 % on GPUs, and 60 % of whole models within 10 %. "measured sums" of whole models have
-the fifth of operations in them that was fitted to. ``--describe`` fits the descriptions of
+on CPUs and 20 % on GPUs, and 60 % of whole models within 10 %. "measured sums" of whole models
+include the fifth of operations used for the fit. ``--describe`` fits the descriptions of
 ``nnapi_prof/costs/data``.
 """
 
@@ -56,7 +56,7 @@ Fit = Callable[[Sequence[WorkSample]], TargetModel]
 
 
 def split(groups: np.ndarray, seed: int) -> tuple[list[int], list[int]]:
-    """Rows to fit to and rows to test: a fifth of the groups, and the rest."""
+    """Returns rows to fit to and rows to test: a fifth of the groups, and the rest."""
     names = np.unique(groups)
     order = np.random.default_rng(seed).permutation(len(names))
     shown = set(names[order[: max(round(SHARE * len(names)), 1)]].tolist())
@@ -71,7 +71,7 @@ def errors(samples: Sequence[WorkSample], rows: Sequence[int], model: TargetMode
 def compare(
     samples: list[WorkSample], groups: np.ndarray, seeds: int, head: str
 ) -> tuple[float, float]:
-    """One line: median error and share within 10 %, ours and of a single rate; returns ours."""
+    """Prints our and a single rate's median error and share within 10 %; returns ours."""
     ratios: dict[str, list[tuple[float, float]]] = {"ours": [], "rate": []}
     fits: dict[str, Fit] = {"ours": fit_samples, "rate": single_rate}
     for seed in range(seeds):
@@ -92,7 +92,7 @@ def compare(
 
 
 def coverage(samples: list[WorkSample], groups: np.ndarray, seed: int) -> float:
-    """Of the held rows for which an error is stated for nine of ten, the share below it."""
+    """Returns the share of held rows whose error is below their stated bound for nine of ten."""
     shown, held = split(groups, seed)
     model = fit_with_errors([samples[i] for i in shown]).model
     stated = {i: band for i in held if (band := model.uncertainty(samples[i].works)) is not None}
@@ -102,14 +102,14 @@ def coverage(samples: list[WorkSample], groups: np.ndarray, seed: int) -> float:
 
 
 def configurations(samples: Sequence[WorkSample]) -> np.ndarray:
-    """A number for each set of equal operations."""
+    """Returns a number for each set of equal operations."""
     numbers: dict[tuple[Work, ...], int] = {}
     return np.array([numbers.setdefault(sample.works, len(numbers)) for sample in samples])
 
 
 def sums(table: pd.DataFrame, device: str, whole: pd.DataFrame, seeds: int) -> float:
-    """Whole models from a model of operations that was fitted to a fifth of all rows; returns the
-    lesser of our two shares."""
+    """Predicts whole models by a model of operations that was fitted to a fifth of all rows;
+    returns the lesser of our two shares."""
     samples = from_frame(table.assign(latency_ns=table[device]))
     column = f"{device}|gpu|float"
     end = whole[column].reindex(sorted(table["model"].unique())).to_numpy()
@@ -139,7 +139,7 @@ def sums(table: pd.DataFrame, device: str, whole: pd.DataFrame, seeds: int) -> f
 
 
 def whole_samples(table: pd.DataFrame, times: pd.Series, *, calls: float) -> list[WorkSample]:
-    """Models as sums of their operations."""
+    """Returns models as sums of their operations."""
     by_model = {
         str(name): tuple(w for s in from_frame(rows.assign(latency_ns=1.0)) for w in s.works)
         for name, rows in table.groupby("model")
@@ -155,8 +155,8 @@ def gpu_model(
     names: Sequence[str],
     sister: TargetModel | None = None,
 ) -> TargetModel:
-    """A GPU by the operations of the networks ``names`` (of a ``sister`` instead, where one is
-    given), and by their whole latencies the start of a call and one factor: operations timed by a
+    """Returns a GPU's model by the operations of the networks ``names`` (of a ``sister``, where
+    given); their whole latencies give the start of a call and one factor: operations timed by a
     profiler take another time than in a network that runs freely."""
     shown = [s for s, model in zip(samples, models.tolist(), strict=True) if model in set(names)]
     model = sister or fit_with_errors(shown).model
@@ -176,14 +176,14 @@ def gpu_model(
 
 
 def works_of(samples: Sequence[WorkSample], models: np.ndarray, name: str) -> tuple[Work, ...]:
-    """All operations of a network."""
+    """Returns all operations of a network."""
     return tuple(
         w for s, m in zip(samples, models.tolist(), strict=True) if m == name for w in s.works
     )
 
 
 def folded(names: Sequence[str], folds: int, seed: int) -> list[tuple[list[str], list[str]]]:
-    """Names to fit to, and names held out, of each fold."""
+    """Returns the names to fit to and the names held out, for each fold."""
     order = [names[i] for i in np.random.default_rng(seed).permutation(len(names))]
     parts = [order[fold::folds] for fold in range(folds)]
     return [([n for n in names if n not in part], part) for part in parts]
@@ -192,7 +192,7 @@ def folded(names: Sequence[str], folds: int, seed: int) -> list[tuple[list[str],
 def gpu_table(
     operations: pd.DataFrame, whole: pd.DataFrame, device: str
 ) -> tuple[list[WorkSample], np.ndarray, pd.Series, list[str]]:
-    """Samples, the network of each, whole latencies by network, and networks known by both."""
+    """Returns samples, the network of each, whole latencies by network, and networks in both."""
     samples = from_frame(operations.assign(latency_ns=operations[device]))
     models = operations.groupby("sample")["model"].first().to_numpy()
     times = whole[f"{device}|gpu|float"].dropna()
@@ -200,16 +200,16 @@ def gpu_table(
 
 
 def stated(samples: Sequence[WorkSample]) -> TargetModel:
-    """With its band."""
+    """Returns the model of some samples with its error band."""
     return fit_with_errors(samples).model
 
 
 Judged = tuple[float, float | None]
-"""predicted / measured - 1, and the stated error."""
+"""Error predicted / measured - 1, and the stated error."""
 
 
 def unseen_networks(samples: Sequence[WorkSample], seeds: int, fit: Fit) -> list[Judged]:
-    """Whole networks of a CPU, each by a model of the others' sums."""
+    """Judges whole networks of a CPU, each by a model of the others' sums."""
     judgements: list[Judged] = []
     for seed in range(seeds):
         for shown, held in folded([str(i) for i in range(len(samples))], NETWORK_FOLDS, seed):
@@ -219,7 +219,7 @@ def unseen_networks(samples: Sequence[WorkSample], seeds: int, fit: Fit) -> list
 
 
 def unseen_gpu_networks(operations: pd.DataFrame, whole: pd.DataFrame, device: str) -> list[Judged]:
-    """The same of a GPU, by operations."""
+    """Judges whole networks of a GPU, by operations."""
     samples, models, times, names = gpu_table(operations, whole, device)
     judgements: list[Judged] = []
     spread = None
@@ -238,8 +238,8 @@ def unseen_gpu_networks(operations: pd.DataFrame, whole: pd.DataFrame, device: s
 def whole_spread(
     samples: Sequence[WorkSample], models: np.ndarray, times: pd.Series, names: Sequence[str]
 ) -> float:
-    """What whole networks err beyond their operations' errors, out of fold: the standard deviation
-    of a logarithm with which nine of ten are inside of their band."""
+    """Returns the error of whole networks beyond their operations' errors, out of fold: the
+    standard deviation of a logarithm that puts nine of ten inside their band."""
     spreads = []
     for shown, held in folded(names, 4, 1):
         model = gpu_model(samples, models, times, shown)
@@ -252,7 +252,7 @@ def whole_spread(
 
 
 def with_whole(model: TargetModel, spread: float) -> TargetModel:
-    """With an error that all operations have in common."""
+    """Returns the model with an error common to all operations."""
     assert model.errors is not None
     return replace(model, errors=replace(model.errors, whole=spread))
 
@@ -262,7 +262,7 @@ def judge(model: TargetModel, sample: WorkSample) -> Judged:
 
 
 def show(head: str, found: Sequence[Judged]) -> tuple[float, float]:
-    """One line; returns the share within 10 % and the bands' coverage."""
+    """Prints one line; returns the share within 10 % and the bands' coverage."""
     size = np.abs([error for error, _ in found])
     stated = [(abs(error), band) for error, band in found if band is not None]
     covered = float(np.mean([error <= band for error, band in stated])) if stated else float("nan")
@@ -280,7 +280,7 @@ HEAD = f"{'':44s}     n  median    mean  within   covered     band  unknown"
 
 
 def networks(operations: pd.DataFrame, whole: pd.DataFrame, seeds: int) -> list[str]:
-    """The bars of whole networks; returns what was missed."""
+    """Checks the bars of whole networks; returns the missed ones."""
     missed = []
     print(
         f"\nnetworks that the fit has not seen ({NETWORK_FOLDS} folds), phones whose others it has"
@@ -332,7 +332,7 @@ def networks(operations: pd.DataFrame, whole: pd.DataFrame, seeds: int) -> list[
 
 
 def bars(head: str, found: Sequence[Judged], share: float) -> list[str]:
-    """What is missed of a share within 10 % and of bands that hold 85 to 97 %."""
+    """Returns the missed ones of two bars: a share within 10 %, and bands that hold 85 to 97 %."""
     within, covered = show(f"{head}: {share:.0%} within 10 % wanted", found)
     return [head] * (within < share) + [f"{head}, bands"] * (not 0.85 <= covered <= 0.97)
 
@@ -406,7 +406,7 @@ def main() -> None:
 
 
 def ended(missed: Sequence[str]) -> None:
-    """The last line, and the exit."""
+    """Prints the last line, and exits."""
     print(f"missed: {', '.join(missed)}" if missed else "all bars are met")
     sys.exit(1 if missed else 0)
 

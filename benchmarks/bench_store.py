@@ -4,16 +4,15 @@
     python benchmarks/bench_store.py --rows 10000000 --folder /mnt/large
 
 A table of ``--rows`` rows: phones with 2,000 rows each (400 regions, five targets), 30 samples and
-5 rounds a row. The first phone's rows go through the store, the way a profile's do; the others are
-made of them by the database itself. A row takes about 1.6 KB, so that ten million take 16 GB on
-each database, and minutes to make.
+5 rounds per row. The first phone's rows go through the store, like a profile's; the database itself
+copies them for the others. A row takes about 1.6 KB, so ten million take 16 GB on each database,
+and minutes to make.
 
-Asked is what stands behind commands: `costs show --device` (of one phone the newest of each),
-`costs show` (of all, the first 41), `costs show --model` (which regions are of some units),
-`partition` and `profile` (a phone's rows under conditions, and what it has already), the devices by
-name, and what was measured since a day. Each is asked three times, of several phones; the slowest
-counts. Fails where one takes more than a second. `costs list` counts every row and is told, not
-judged.
+The queries are those of commands: `costs show --device` (the newest of each for one phone), `costs
+show` (of all, the first 41), `costs show --model` (the regions of some units), `partition` and
+`profile` (a phone's rows under conditions, and its existing rows), the devices by name, and
+measurements since a day. Each runs three times, for several phones; the slowest counts. Fails where
+one takes more than a second. `costs list` counts every row; its time is printed but not judged.
 
 PostgreSQL is a server of Debian's package `postgresql`, started here and stopped again.
 """
@@ -59,7 +58,7 @@ PHONES_PER_STEP = 20
 
 
 def rows_of_a_phone() -> Iterator[Measurement]:
-    """Of the phone ``phone-0``: units, and chains of two of them."""
+    """Yields rows of the phone ``phone-0``: units, and chains of two of them."""
     for region in range(REGIONS):
         members = (
             (f"{region:064x}",) if region % 3 else (f"{region + 1:064x}", f"{region + 2:064x}")
@@ -85,7 +84,8 @@ def rows_of_a_phone() -> Iterator[Measurement]:
 
 
 def fill(store: CostStore, phones: int, postgres: bool) -> tuple[float, float]:
-    """Rows a second of the first phone, through the store, and of the others."""
+    """Fills the table; returns rows per second of the first phone, through the store, and of the
+    others."""
     began = time.monotonic()
     rows = list(rows_of_a_phone())
     for at in range(0, len(rows), 500):
@@ -104,9 +104,9 @@ def fill(store: CostStore, phones: int, postgres: bool) -> tuple[float, float]:
 
 
 def _copies(connection: Connection, first: int, last: int, postgres: bool) -> None:
-    """The rows of the first phone once more for each of these, each phone's on a day of its own."""
+    """Copies the rows of the first phone to each of these, each on a day of its own."""
     same = ", ".join(name for name in CONTENT if name not in ("fingerprint", "measured_at"))
-    # A phone a day, as a lab's calendar has them; only their order counts.
+    # One phone per day, as in a lab's calendar; only their order counts.
     if postgres:
         phones = f"generate_series({first}, {last}) AS p(n)"
         day = "to_char(DATE '2026-01-01' + n::int, 'YYYY-MM-DD')"
@@ -155,7 +155,7 @@ def questions(store: CostStore, phone: str) -> dict[str, Callable[[], object]]:
 
 
 def ask(store: CostStore, phones: int) -> dict[str, float]:
-    """Seconds of the slowest of three, each of another phone."""
+    """Returns the seconds of the slowest of three runs, each of another phone."""
     slowest: dict[str, float] = {}
     for turn in range(3):
         for name, question in questions(store, f"phone-{turn * phones // 3}").items():
@@ -222,7 +222,7 @@ def main() -> int:
 
 
 def _merge(folder: Path, url: str) -> None:
-    """A phone's table into PostgreSQL, twice: the second time nothing is new."""
+    """Merges a phone's table into PostgreSQL, twice: the second time adds nothing."""
     with CostStore(folder / "one.sqlite") as one, CostStore(url) as store:
         rows = list(rows_of_a_phone())
         one.add(*(_of_another(row) for row in rows))

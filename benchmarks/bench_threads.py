@@ -3,14 +3,13 @@
     python benchmarks/bench_threads.py MODEL... [--device local] [--input 1x3x224x224] [--rounds 15]
     python benchmarks/bench_threads.py --size 64 --device sim:npu-phone --device sim:gpu-phone
 
-A model is a file or a name of executorch_models.py; without one MobileNetV2, ResNet-18, a U-Net, an
-encoder of transformers and a CNN in 8 bits are taken, images with sides of `--size`. On `local` and
-on phones the whole model runs on the CPU with each number, in turns: how much longer the chosen
-number takes than the fastest, and the trial's share of a profile's time. On a simulated phone the
-model is profiled with each number as well, and the plans' latencies are compared, which are
-simulated: whether a fixed number of threads has a plan that is faster. The share is there of the
-measurements, without those of the trial that are the profile's, too: its time is that of this
-machine.
+A model is a file or a name of executorch_models.py; the default is MobileNetV2, ResNet-18, a U-Net,
+an encoder of transformers and a CNN in 8 bits, with images of side `--size`. On `local` and on
+phones the whole model runs on the CPU with each number, in turns: the excess of the chosen number
+over the fastest, and the trial's share of a profile's time. On a simulated phone the model is
+profiled with each number as well, and the plans' latencies, which are simulated, are compared:
+whether a fixed number of threads has a faster plan. There the share is that of measurements,
+without those of the trial that the profile reuses: its time is that of this machine.
 """
 
 from __future__ import annotations
@@ -75,8 +74,8 @@ def main() -> None:
 
 
 def load(name: str, inputs: list[str], size: int | None, folder: Path) -> Model:
-    """A model by its name, or of a file. One by its name lies in ``folder``, which has to stay: the
-    program is read when it is first converted."""
+    """Returns a model by its name, or of a file. A model by name is in ``folder``, which must
+    remain: the program is read when it is first converted."""
     if name not in NAMES:
         return np_.load(name, inputs)
     path = folder / f"{name}.pt2"
@@ -119,7 +118,7 @@ def compare(model: Model, client: AgentClient, folder: Path, rounds: int) -> dic
 
 
 def plan_ms(model: Model, client: AgentClient, table: Path, threads: int) -> float:
-    """The plan's latency in simulated ms with a fixed number of threads."""
+    """Returns the plan's latency in simulated ms with a fixed number of threads."""
     outcome = np_.profile(
         model, client, costs=table, conditions=np_.ConditionOptions(threads=threads)
     ).outcome
@@ -130,7 +129,7 @@ def plan_ms(model: Model, client: AgentClient, table: Path, threads: int) -> flo
 def whole_ms(
     model: Model, client: AgentClient, table: Path, counts: tuple[int, ...], rounds: int
 ) -> dict[int, float]:
-    """The whole model on the CPU with each number of threads, which take turns: median, ms."""
+    """Returns the median ms of the whole model on the CPU with each number of threads, in turns."""
     graph, version = model.graph, client.info().cost_version
     region = tuple(range(len(graph.units)))
     spec, matcher = TargetSpec(CPU, NEWEST_LEVEL), RegionMatcher(graph)

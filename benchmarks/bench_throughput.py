@@ -1,21 +1,21 @@
-"""What two processors at once promise: frames per second, and one frame's branches.
+"""Predicted gains of two processors at once: frames per second, and one frame's branches.
 
     python benchmarks/bench_throughput.py
     python benchmarks/bench_throughput.py --data FOLDER --contention 1.3
 
-Predictions from costs of one processor at a time, with a contention that is assumed; nothing is
-measured here. Three families:
+Predictions from costs of one processor at a time, with an assumed contention; nothing is measured
+here. Three families:
 
-like     networks on simulated phones whose CPU and GPU are of like speed (tests/partition/families)
-unlike   the same code on simulated phones of several accelerators, and on graphs that get wide
+like     networks on simulated phones with CPU and GPU of similar speed (tests/partition/families)
+unlike   the same code on simulated phones with several accelerators, and on wide graphs
 phones   with ``--data``: chains of the operations of 46 networks on four phones. Times on the GPU
-         are measured, by operation (qed-usc/mobile-ml-benchmark @40ba833, MIT); on the CPU whole
-         networks are, shared out by FLOPs; a transfer is assumed to take 0.5 ms and 0.5 ns a byte
+         are measured by operation (qed-usc/mobile-ml-benchmark @40ba833, MIT); on the CPU by whole
+         network, divided by FLOPs; a transfer is assumed to take 0.5 ms and 0.5 ns per byte
 
 "Gain" is over the best single device, in the median; "ceiling" is 1 + fast/slow over contention,
-what frames in turn could reach where a frame never waits. "Gap" is the mixture above the proven
-bound. "Branches" are schedules of one frame over the serial optimum, and the bound over them; where
-the bound promises less than 15 % none is looked for. Fails where a bar is missed.
+the limit of frames in turn that never wait. "Gap" is the mixture above the proven bound. "Branches"
+are schedules of one frame over the serial optimum, and the bound over them; where the bound
+promises less than 15 % there is no search. Fails where a bar is missed.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ from tests.partition.families import (  # noqa: E402
 PHONES = ("pixel4", "s10", "mi8se", "a03s")
 TRANSFER_NS, TRANSFER_NS_PER_BYTE = 5e5, 0.5
 FRAMES = 8
-"""In flight."""
+"""Frames in flight."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """What the median of a family has to reach, at a contention of 1.1."""
+    """Bars of a family's medians, at a contention of 1.1."""
 
     gain: float = 1.0
     gain_in_flight: float = 1.0
     gap: float = 0.1
     branches: float = 0.0
-    """The bound over the schedule's latency."""
+    """Bound divided by the schedule's latency."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def families(options: argparse.Namespace) -> Iterator[Family]:
 
 
 def real_cases(folder: Path, phone: str) -> Iterator[Callable[[], Problem]]:
-    """Networks on one phone of qed-usc's tables."""
+    """Yields networks on one phone of qed-usc's tables."""
     networks: dict[str, list[dict[str, str]]] = {}
     with (folder / "usc_tflite_cnn_ops_gpu.csv").open() as file:
         for row in csv.DictReader(file):
@@ -111,7 +111,7 @@ def real_cases(folder: Path, phone: str) -> Iterator[Callable[[], Problem]]:
 
 
 def real_problem(rows: list[dict[str, str]], phone: str, cpu_ns: float) -> Problem:
-    """A chain of operations: each reads what the one before made."""
+    """Returns a chain of operations: each reads the output of the one before."""
     gpu = np.array([float(row[f"{phone}_us"]) * 1e3 for row in rows])
     sizes = [elements(row) for row in rows]
     work = np.array(
@@ -143,14 +143,14 @@ def number(text: str) -> float:
 
 
 def elements(row: dict[str, str]) -> float:
-    """Of an operation's result."""
+    """Returns the number of elements of an operation's result."""
     side = max(1.0, number(row["Output_shape"]))
     return side * side * max(number(row["Filter"]), number(row["Input_channel"]), 1.0)
 
 
 @dataclass
 class Row:
-    """A family's figures, one for each case."""
+    """Figures of a family, one for each case."""
 
     family: Family
     units: list[int] = field(default_factory=list)
@@ -161,7 +161,7 @@ class Row:
     gap: list[float] = field(default_factory=list)
     in_flight: list[float] = field(default_factory=list)
     latency: list[float] = field(default_factory=list)
-    """95 % of frames with eight in flight, over one alone on the best single device."""
+    """Latency of 95 % of frames with eight in flight, over one alone on the best single device."""
     seconds: list[float] = field(default_factory=list)
     branches: list[float] = field(default_factory=list)
     reached: list[float] = field(default_factory=list)

@@ -64,7 +64,7 @@ class Mixed(nn.Module):
 
 
 def quantised() -> nn.Module:
-    """The network in 8 bits, calibrated on noise."""
+    """Return the network in 8 bits, calibrated on noise."""
     torch.manual_seed(0)
     model = Quantised().eval()
     with warnings.catch_warnings():
@@ -111,7 +111,7 @@ def save(network: Network, path: Path) -> Path:
 
 
 def spec_of(network: Network) -> str:
-    """What ``inputs`` of nnapi_prof.load takes for a network."""
+    """Return the ``inputs`` argument of nnapi_prof.load for a network."""
     example = network.example()
     kind = "" if example.dtype.is_floating_point else ":int64"
     return "x".join(map(str, example.shape)) + kind

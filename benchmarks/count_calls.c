@@ -1,6 +1,5 @@
-/* Counts what this process allocates, frees and locks between count_start and count_stop: the
- * definitions here come before libc's for every library that is loaded. Needs glibc and -rdynamic.
- */
+/* Counts this process's allocations, frees and locks between count_start and count_stop: the
+ * definitions here override libc's for every loaded library. Needs glibc and -rdynamic. */
 #define _GNU_SOURCE
 #include "count_calls.h"
 
@@ -66,7 +65,7 @@ void free(void *block) {
   __libc_free(block);
 }
 
-/* Each lock is libc's own, found once; a race to find it has one result. */
+/* Each lock is libc's own, looked up once; a race of look-ups has the same result. */
 #define LOCK(name, type)                                                                           \
   int name(type *lock) {                                                                           \
     static int (*next)(type *);                                                                    \

@@ -1,7 +1,6 @@
 """Networks as layers for XNNPACK's subgraph API, taken from PyTorch modules: for bench_cpu.py.
 
-Nothing here goes through the converter: the figures that it is compared with must be independent of
-it.
+Nothing here uses the converter: the reference figures must be independent of it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Value:
 
 @dataclass
 class Layer:
-    """One node of XNNPACK's."""
+    """One node of an XNNPACK graph."""
 
     kind: str
     inputs: tuple[str, ...]
@@ -45,7 +44,7 @@ class Layer:
     weights: np.ndarray | None = None
     bias: np.ndarray | None = None
     scales: np.ndarray | None = None
-    """Of the weights, one or one for each output channel."""
+    """Scales of the weights: one, or one for each output channel."""
     low: float = -math.inf
     high: float = math.inf
 
@@ -67,7 +66,7 @@ def _window(conv: Any) -> tuple[int, ...]:
 
 
 class _Walk:
-    """Follows an fx graph; values that a layer only passes on have an alias."""
+    """Converts an fx graph; values that a layer only passes on have an alias."""
 
     def __init__(self, module: fx.GraphModule, shape: tuple[int, ...]) -> None:
         ShapeProp(module).propagate(torch.zeros(shape))
@@ -91,13 +90,13 @@ class _Walk:
         self.alias[node.name] = self.name(node.args[0])
 
     def clamp(self, node: fx.Node, low: float, high: float) -> None:
-        """Fused into the layer that makes its input."""
+        """Fuses the limits into the layer that makes the node's input."""
         producer = next(x for x in self.net.layers if x.output == self.name(node.args[0]))
         producer.low, producer.high = low, high
         self.pass_on(node)
 
     def number(self, given: Any) -> float:
-        """An argument that is a number or an attribute."""
+        """Returns the value of an argument that is a number or an attribute."""
         return float(getattr(self.module, given.target) if isinstance(given, fx.Node) else given)
 
     def visit(self, node: fx.Node) -> None:
@@ -162,7 +161,7 @@ class _Walk:
                      np.ascontiguousarray(weights.permute(order).numpy()), bias)  # fmt: skip
 
     def integers(self, module: Any, source: str, made: str) -> Layer:
-        """XNNPACK wants weights around 0, and a bias of the products' scale."""
+        """Returns a layer for XNNPACK, with weights around 0 and a bias of the products' scale."""
         weights: Tensor = module.weight()
         channels = weights.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric)
         scales = (
@@ -189,18 +188,18 @@ class _Walk:
 
 
 def float_layers(module: nn.Module, shape: tuple[int, ...]) -> Layers:
-    """The layers of a float network, batch norms folded into the convolutions."""
+    """Returns the layers of a float network, batch norms folded into the convolutions."""
     return _Walk(fuse(module), shape).net
 
 
 def quantised_layers(module: nn.Module, shape: tuple[int, ...]) -> Layers:
-    """The layers of what convert_fx made; uint8 x is int8 x - 128."""
+    """Returns the layers of a result of convert_fx; uint8 x is int8 x - 128."""
     assert isinstance(module, fx.GraphModule)
     return _Walk(module, shape).net
 
 
 class Direct:
-    """XNNPACK's runtime of a network, made without the agent."""
+    """XNNPACK's runtime of a network, without the agent."""
 
     def __init__(
         self, lib: ctypes.CDLL, layers: Layers, planar: bool, threads: int, flags: int
@@ -299,7 +298,7 @@ class Direct:
         return self._array(1, math.prod(self._layers.values["output"].dims)).copy()
 
     def run(self, runs: int) -> list[float]:
-        """Microseconds of each."""
+        """Returns the microseconds of each run."""
         times = (ctypes.c_double * runs)()
         self._lib.direct_run(self._handle, runs, times)
         return list(times)

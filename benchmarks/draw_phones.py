@@ -3,13 +3,12 @@
     python benchmarks/draw_phones.py FOLDER [--phones 12] [--seed 1]
     nnapi-prof lab profile --phones 'FOLDER/*.json' model.pt
 
-Each is an ordinary simulated phone, drawn from the four that come along. There are a fifth as many
-SoCs as phones; a SoC is of one of the four kinds, with a speed of its CPU, its GPU, its other
-accelerators and their kinds of operations; phones of one SoC differ a little. What is drawn follows
-from the seed, the numbers of SoC and phone, and the number of SoCs, and from nothing else.
+Each is an ordinary simulated phone, drawn from the four built-in ones. There are a fifth as many
+SoCs as phones. A SoC is one of the four kinds, with a speed of its CPU, its GPU, its other
+accelerators and their kinds of operations; phones of one SoC differ a little. The result depends
+only on the seed, the numbers of SoC and phone, and the number of SoCs.
 
-How far speeds lie apart was fitted to published tables by benchmarks/fit_fleet.py, where they are
-named.
+The spread of speeds was fitted to published tables by benchmarks/fit_fleet.py, which names them.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from nnapi_prof.device_agent import SOURCE_DIR
 
 PHONES_A_SOC = 5
 KINDS = {"npu-phone": 0.3, "gpu-phone": 0.3, "dsp-phone": 0.2, "slow-nnapi-phone": 0.2}
-"""The phones that come along, and how many SoCs are of their kind. Assumed; of the eight phones of
-which both are published (columns `nnapi` and `cpu` of tensorflow's measurement.md @12d3eaa7, and
-reports beside it), float32 on NNAPI was slower than the CPU on four."""
+"""Built-in phones, with the share of SoCs of each kind. Assumed; of the eight phones with published
+times of both (columns `nnapi` and `cpu` of tensorflow's measurement.md @12d3eaa7, and reports
+beside it), float32 on NNAPI was slower than the CPU on four."""
 
 CPU_SPREAD = 0.70
 """Standard deviation of the logarithm of a CPU's speed: 0.46 of 5 SoCs (Tencent/ncnn @a4d2ea1d, one
@@ -39,14 +38,14 @@ TOGETHER = 0.91
 NPU_SPREAD = 0.52
 """The same of an NPU: 0.52 of 5 (quic/ai-hub-models @52c080d2, float32, TFLite)."""
 KIND_SPREAD = 0.23
-"""The same of a kind of operation on a GPU, beside the speed of the GPU: 6 kinds on 4 phones
+"""The same of a kind of operation on a GPU, relative to the speed of the GPU: 6 kinds on 4 phones
 (qed-usc/mobile-ml-benchmark @40ba833). Assumed for the others."""
 FIXED_SPREAD = 0.3
-"""The same of what each invocation takes. Assumed."""
+"""The same of the fixed cost of each invocation. Assumed."""
 PHONE_SPREAD = 0.05
 """The same of phones of one SoC: clocks, memory, cooling. Assumed."""
 FASTEST = 2.5
-"""Standard deviations; what lies farther out is taken for this."""
+"""Largest number of standard deviations; values farther out are set to this."""
 
 
 def draw_phone(n_phones: int, seed: int, index: int) -> dict[str, Any]:
@@ -109,7 +108,7 @@ def _factor(chance: random.Random, spread: float) -> float:
 
 
 def _scale(unit: dict[str, Any], soc: random.Random, speed: float) -> None:
-    """Rates of a processor by its speed, and each kind of operation by a factor of its own."""
+    """Scale rates of a processor by its speed, and each kind of operation by another factor."""
     constants = unit["peak"]
     for constant in [constants] if "value" in constants else constants.values():
         _times(constant, speed)

@@ -1,4 +1,4 @@
-"""What the benchmarks of ExecuTorch lower: the example models, an encoder, a CNN in int8."""
+"""Models of the ExecuTorch benchmarks: the example models, an encoder, a CNN in int8."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ NAMES = (*sorted(models.MODELS), ENCODER, DIGITS)
 
 
 def module_of(name: str, size: int | None = None) -> tuple[nn.Module, torch.Tensor]:
-    """A model by name, float32 ones as modules, and an input; ``size`` is the side of images."""
+    """Returns a model by name, as a module if float32, and an input of side ``size``."""
     torch.manual_seed(0)
     if name == ENCODER:
-        torch.backends.mha.set_fastpath_enabled(False)  # the way that ATen's operators show
+        torch.backends.mha.set_fastpath_enabled(False)  # the path that shows ATen's operators
         layer = nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True)
         encoder = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
         return encoder.eval(), torch.randn(1, 64, 128)
@@ -35,7 +35,7 @@ def module_of(name: str, size: int | None = None) -> tuple[nn.Module, torch.Tens
 def program_of(
     name: str, size: int | None = None
 ) -> tuple[torch.export.ExportedProgram, torch.Tensor]:
-    """A model as ``torch.export`` has it, and an input."""
+    """Returns a model as exported by ``torch.export``, and an input."""
     if name == DIGITS:
         return _quantised_digits()
     module, x = module_of(name, size)
@@ -43,7 +43,7 @@ def program_of(
 
 
 def _quantised_digits() -> tuple[torch.export.ExportedProgram, torch.Tensor]:
-    """A CNN that has learnt digits, in 8 bits by PT2E and XNNPACK's quantizer."""
+    """Returns a CNN trained on digits, in 8 bits by PT2E and XNNPACK's quantizer."""
     with quiet_torch():
         from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
             XNNPACKQuantizer,

@@ -1,10 +1,10 @@
-"""Fits what simulated fleets are drawn from to published tables of latencies.
+"""Fits the parameters of simulated fleets to published tables of latencies.
 
     python benchmarks/fit_fleet.py FOLDER
 
-FOLDER has, as CSV, the tables that are named below with their sources. What this prints stands in
-benchmarks/draw_phones.py: standard deviations of the logarithm of speed between phones, and how
-the speeds of CPU and GPU go together.
+FOLDER has, as CSV, the tables named below with their sources. benchmarks/draw_phones.py has the
+printed results: standard deviations of the logarithm of speed between phones, and the correlation
+of the speeds of CPU and GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NCNN = "ncnn_benchmark.csv"
 USC = "usc_tflite_cnn_e2e.csv"
 """qed-usc/mobile-ml-benchmark @40ba833: whole networks, by cores and on the GPU."""
 USC_OPS = "usc_tflite_cnn_ops_gpu.csv"
-"""The same: single operations on the GPU."""
+"""Single operations on the GPU, from the same repository."""
 AI_HUB = "aihub_perf.csv"
 """quic/ai-hub-models @52c080d2: whole networks on NPUs."""
 PHONES = ("pixel4", "s10", "mi8se", "a03s")
@@ -40,8 +40,8 @@ def read(folder: Path, name: str) -> list[dict[str, str]]:
 
 
 def log_speeds(latencies: Speeds) -> dict[str, float]:
-    """Of each phone: minus the mean logarithm of its latencies over those of all phones, for what
-    all of them ran."""
+    """Returns for each phone minus the mean logarithm of its latencies over those of all phones,
+    for the networks that all of them ran."""
     common = set.intersection(*(set(each) for each in latencies.values()))
     logs = {p: [math.log(each[n]) for n in sorted(common)] for p, each in latencies.items()}
     middle = np.mean(list(logs.values()), axis=0)

@@ -1,9 +1,9 @@
 """Fits the described phone sm8750: the CPU of a Galaxy S25 Ultra (Snapdragon 8 Elite).
 
-Published are whole networks (LiteRT 2.2.0 on the CPU, float32, litert_leaderboard of
-google-ai-edge/litert-samples at 187fde03); the count of threads is not. A roofline of six prices is
-fitted to their relative error, each network is predicted from all others, and the description says
-how far that was off:
+The source has whole networks (LiteRT 2.2.0 on the CPU, float32, litert_leaderboard of
+google-ai-edge/litert-samples at 187fde03), without the number of threads. A roofline of six prices
+is fitted to their relative error, each network is predicted from all others, and the description
+states the error of that:
 
     python benchmarks/fit_sm8750.py litert_leaderboard.csv nnapi_prof/costs/data/sm8750.json
 
@@ -57,7 +57,7 @@ def build(name: str, size: int) -> Built:
 
 
 def works(name: str, size: int) -> list[Work]:
-    """The work of each unit."""
+    """Returns the work of each unit."""
     model, examples = build(name, size)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         path = Path(folder) / "model.pt2"
@@ -66,7 +66,7 @@ def works(name: str, size: int) -> list[Work]:
 
 
 def row(items: Sequence[Work]) -> np.ndarray:
-    """What each price is multiplied by: operations, bytes, then multiply-accumulates by rate."""
+    """Returns the factors of the prices: operations, bytes, then multiply-accumulates by rate."""
     paid = [work for work in items if work.kind not in FREE]
     macs = [
         sum(w.macs for w in paid if (w.rate if w.rate in RATES else "default") == rate)
@@ -76,8 +76,8 @@ def row(items: Sequence[Work]) -> np.ndarray:
 
 
 def fit(x: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """Non-negative prices, by relative error, outliers weighing less; a little pull to one rate
-    for all kinds keeps kinds of few networks from nonsense."""
+    """Returns non-negative prices, fitted by relative error with less weight for outliers; a small
+    pull to one rate for all kinds regularises kinds with few networks."""
     scaled = x / t[:, None]
     common, _ = nnls(np.c_[scaled[:, :2], scaled[:, 2:].sum(1)], np.ones(len(t)))
     prior = np.r_[common[:2], np.repeat(common[2], len(RATES))]
@@ -114,8 +114,8 @@ def main() -> None:
     prices = fit(x, t)
     half, nine = float(np.median(errors)), float(np.quantile(errors, 0.9))
     print(f"{len(names)} networks: median {half:.1%}, nine of ten {nine:.1%}")
-    # What networks as wholes are off by; of single units nothing was published, so that theirs is
-    # taken to be as large again.
+    # Error of whole networks; no source has single units, so theirs is assumed to be as large
+    # again.
     spread = math.log1p(nine) / NORMAL
     bounds = {"own": spread, "kind": 0.0, "whole": spread, "factor": NORMAL, "focus": 0.0}
     bounds["strange"] = 2 * spread

@@ -1,13 +1,13 @@
-"""Greedy orders of precision, rules that the front of latency against error is to better.
+"""Greedy orders of precision: rules that the front of latency against error should improve on.
 
-greedy by error     from the fastest float plan, unit after unit to 8 bits, those first whose own
-                    error is least, until a budget is spent: "A Practical Mixed Precision Algorithm
-                    for Post-Training Quantization" (arXiv 2302.05397, what AIMET does) and MLMP
+greedy by error     from the fastest float plan, unit after unit to 8 bits, those of least own
+                    error first, until a budget is spent: "A Practical Mixed Precision Algorithm
+                    for Post-Training Quantization" (arXiv 2302.05397, used by AIMET) and MLMP
                     (T. Tan and G. Cao, IPSN 2021, doi 10.1145/3412382.3458272), which chooses
-                    layers by what they cost in accuracy on an NPU
-greedy by error/ns  the same by error for each ns that the unit takes less, the order of knapsacks
-                    (G. B. Dantzig, "Discrete-Variable Extremum Problems", Oper. Res. 5, 1957);
-                    units that take no less stay as they are
+                    layers by their loss of accuracy on an NPU
+greedy by error/ns  the same by error for each ns saved, the order of knapsacks (G. B. Dantzig,
+                    "Discrete-Variable Extremum Problems", Oper. Res. 5, 1957); units that save no
+                    time remain unchanged
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from nnapi_prof.partition.problem import Problem, check_runnable
 from nnapi_prof.partition.search import Report, SearchLimits, Watch
 
 MOST_PLANS = 32
-"""Of one order, spread over it; each takes some hundredths of a second."""
+"""Number of plans of one order, spread over it; each takes some hundredths of a second."""
 STEPS_BACK = 8
-"""Tried at most where a plan's noise is above what its precisions promised."""
+"""Largest number of tries where a plan's noise exceeds the prediction for its precisions."""
 
 
 class GreedyOrder(enum.Enum):
-    """By what units are lowered to 8 bits."""
+    """Order in which units are lowered to 8 bits."""
 
     BY_ERROR = "error"
     BY_ERROR_PER_NS = "error for each ns saved"
@@ -45,12 +45,12 @@ def greedy_orders(
     limits: SearchLimits | None = None,
     report: Report | None = None,
 ) -> Mapping[GreedyOrder, tuple[NoisePoint, ...]]:
-    """The plans of both orders as more and more units are lowered, from the fastest float plan on.
+    """Returns the plans of both orders as more units are lowered, from the fastest float plan.
 
-    ``noise`` is as :func:`.front.front` takes it. Of long orders there are about ``most`` plans,
-    and those at which each of the ``budgets``, noise powers, is spent; :func:`.front.best_within`
-    says which is an order's answer. An order is empty where no plan in floats was found; limits and
-    Ctrl-C end both with what there is.
+    ``noise`` is as for :func:`.front.front`. Long orders have about ``most`` plans, and those at
+    which each of the ``budgets``, noise powers, is spent; :func:`.front.best_within` picks an
+    order's answer. An order is empty where no plan in floats was found; limits and Ctrl-C end both
+    with the plans so far.
     """
     check_runnable(problem)
     watch = Watch(limits or LIMITS, report)
@@ -92,13 +92,13 @@ class _Greedy:
         powers = np.stack([np.where(able, array, np.inf) for array in noise]).min(axis=2)
         now = np.stack([array[np.arange(problem.n), self._target] for array in noise])
         self._more = powers - now
-        """[outputs, n]: noise that a unit adds in 8 bits; inf where it cannot be"""
+        """[outputs, n]: noise that a unit adds in 8 bits; inf where it cannot run so"""
         fastest = np.where(able, problem.unit_ns, np.inf).min(axis=1)
         here = problem.unit_ns[np.arange(problem.n), self._target]
         self._saved = np.where(np.isfinite(here) & np.isfinite(fastest), here - fastest, 0.0)
 
     def units(self, order: GreedyOrder) -> list[int]:
-        """The units in the order in which they are lowered."""
+        """Returns the units in the order in which they are lowered."""
         more = np.maximum(self._more.max(axis=0), 0.0)
         if order is GreedyOrder.BY_ERROR:
             able = np.isfinite(more)
@@ -111,7 +111,7 @@ class _Greedy:
     def plans(
         self, order: GreedyOrder, budgets: Sequence[float], most: int
     ) -> tuple[NoisePoint, ...]:
-        """Plans of an order by the number of units lowered."""
+        """Returns plans of an order, by the number of units lowered."""
         units = self.units(order)
         counts = np.unique(np.linspace(1, len(units), min(most, len(units))).round().astype(int))
         plans: dict[int, NoisePoint] = {0: self._start}
@@ -133,7 +133,7 @@ class _Greedy:
     def _plan(
         self, plans: dict[int, NoisePoint], units: list[int], count: int
     ) -> NoisePoint | None:
-        """With the first so many units lowered; None where no plan is found."""
+        """Returns the plan with the first ``count`` units lowered; None where no plan is found."""
         if count not in plans and not self._watch.is_over:
             allowed = self._as_started.copy()
             allowed[units[:count]] = self._int8

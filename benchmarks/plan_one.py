@@ -3,8 +3,8 @@
     python benchmarks/plan_one.py present FILE --seconds 10
     python benchmarks/plan_one.py former FILE --tree build/former
 
-FILE is what :func:`write_problem` wrote: plain JSON, so that a solver of another commit reads it
-too. Time and memory are those of the call alone: what it needs is imported before.
+FILE is the output of :func:`write_problem`: plain JSON, so that a solver of another commit can read
+it. Time and memory are those of the call alone: imports come before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ARRAYS = ("unit_ns", "overhead_ns", "in_ns_per_byte", "out_ns_per_byte")
 
 
 def write_problem(problem: Any, path: Path) -> None:
-    """Everything that costs; JSON has Infinity where a target cannot run a unit."""
+    """Writes everything that costs; JSON has Infinity where a target cannot run a unit."""
     fields = {
         "labels": problem.labels,
         "predecessors": problem.predecessors,
@@ -42,7 +42,7 @@ def write_problem(problem: Any, path: Path) -> None:
 
 
 def read_problem(path: Path) -> Any:
-    """A Problem of whichever ``nnapi_prof`` comes first on the path."""
+    """Returns a Problem of the ``nnapi_prof`` that is first on the path."""
     from nnapi_prof.graph.plan import Target
     from nnapi_prof.partition.problem import Problem, ValueFlow
 
@@ -61,7 +61,7 @@ def read_problem(path: Path) -> Any:
 
 
 def present(problem: Any, seconds: float, most: int | None = None) -> dict[str, Any]:
-    """By :func:`plan_problem`, with at most so many regions."""
+    """Solves by :func:`plan_problem`, with at most so many regions."""
     from nnapi_prof.partition import Constraints, SearchLimits, plan_problem
 
     answer = plan_problem(
@@ -83,7 +83,7 @@ def present(problem: Any, seconds: float, most: int | None = None) -> dict[str, 
 
 
 def former(problem: Any, seconds: float) -> dict[str, Any]:
-    """By the search of commit 8967612, which knows no limit of time."""
+    """Solves by the search of commit 8967612, which has no time limit."""
     from nnapi_prof.partition.solver import solve_placements
 
     solution = solve_placements(problem, tolerance=0.0)
@@ -99,7 +99,7 @@ SOLVERS: dict[str, Callable[..., dict[str, Any]]] = {"present": present, "former
 
 
 def resident_bytes(line: str) -> int:
-    """``VmRSS``, or ``VmHWM`` for the peak, of this process."""
+    """Returns ``VmRSS``, or ``VmHWM`` for the peak, of this process."""
     (kilobytes,) = re.findall(rf"^{line}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
     return 1024 * int(kilobytes)
 
@@ -115,13 +115,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.tree is not None:
         sys.path.insert(0, str(options.tree.resolve()))
-    if options.cpu_clock:  # before the partitioner is imported; HiGHS goes on by the wall's clock
+    if options.cpu_clock:  # before the partitioner's import; HiGHS still uses the wall clock
         time.monotonic = time.process_time
     package = importlib.import_module("nnapi_prof.partition")
     if options.tree is not None:
         assert package.__file__ and package.__file__.startswith(str(options.tree.resolve()))
     problem = read_problem(options.file)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = resident_bytes("VmRSS")
     wall, cpu = time.perf_counter(), time.process_time()
     limited = {} if options.max_regions is None else {"most": options.max_regions}

@@ -1,11 +1,11 @@
 """Networks of Qualcomm AI Hub Models, rebuilt from torchvision, timm and transformers by name.
 
-Random weights: they change no estimate, as long as they are random. Many networks begin with biases
-of zero and scales of one, and what adds nothing or scales by one takes no time: such parameters
-become random, too.  Input sizes are those of AI Hub's code, and so is what a
-network does with its image first: AI Hub publishes times of networks that take pixels from 0 to 1,
-and most normalise each channel, some only scale, some do nothing.  The packages are the benchmark's
-own: `pip install torchvision timm transformers`.
+Weights are random: they change no estimate, as long as they are random. Many networks start with
+biases of zero and scales of one, and adding nothing or scaling by one takes no time, so such
+parameters become random, too. Input sizes are those of AI Hub's code, and so is a network's
+preprocessing of its image: AI Hub publishes times of networks that take pixels from 0 to 1; most
+normalise each channel, some only scale, some do nothing. The packages are the benchmark's own: `pip
+install torchvision timm transformers`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Text(nn.Module):
         self.model = model
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        # What transformers makes of a mask itself, without its checks of the mask's values.
+        # The mask as transformers computes it, without its checks of the mask's values.
         bias = (1.0 - mask[:, None, None, :]) * -10000.0
         return self.model(input_ids=tokens, attention_mask=bias)[0]
 
@@ -83,12 +83,12 @@ class _Scaled(nn.Module):
 
 
 def _normalised(model: nn.Module) -> nn.Module:
-    """Takes ImageNet's pixels."""
+    """Returns a network that takes ImageNet's pixels."""
     return _OfPixels(model, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def _of_video(model: nn.Module) -> nn.Module:
-    """Takes the pixels of Kinetics' videos."""
+    """Returns a network that takes the pixels of Kinetics' videos."""
     return _OfPixels(model, (0.43216, 0.394666, 0.37645), (0.22803, 0.22145, 0.216989))
 
 
@@ -131,7 +131,7 @@ class UNet(nn.Module):
 
 
 def _stand_in_operators() -> None:
-    """A torchvision whose compiled operators do not fit this torch still has the networks."""
+    """Defines the operators that a torchvision lacks if it does not fit this torch."""
     library = torch.library.Library("torchvision", "FRAGMENT")
     for operator in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, operator):
@@ -259,7 +259,7 @@ NETWORKS: dict[str, Callable[[], Built]] = {
 
 
 def export(name: str) -> torch.export.ExportedProgram:
-    """The network, exported in eval mode with random weights."""
+    """Returns the network, exported in eval mode with random weights."""
     torch.manual_seed(0)
     model, examples = NETWORKS[name]()
     with torch.no_grad():

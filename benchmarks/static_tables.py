@@ -6,7 +6,7 @@
 * itouchz/Neural-Predictor-Tensorflow @a660b8a3 (MIT, the ProxylessNAS table):
   ``pixel1_block_lut.csv``, blocks of up to three operations on a Pixel 1's CPU (ms).
 
-None of them is in this repository; whoever has them names their folder.
+None of them is in this repository; pass the folder that has them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LINKED_NAME = re.compile(r"linked_:_([a-z_]+)_\d+")
 
 
 def tophub(folder: Path) -> dict[str, pd.DataFrame]:
-    """Device and data -> frame for :func:`nnapi_prof.costs.estimate.from_frame`."""
+    """Returns device and data -> frame for :func:`nnapi_prof.costs.estimate.from_frame`."""
     table = pd.read_csv(folder / "tophub_per_op.csv")
     rows = [_tophub_row(row) for row in table.itertuples()]
     frame = pd.DataFrame(rows)
@@ -67,14 +67,14 @@ def _tophub_row(row: object) -> dict[str, object]:
 
 
 def usc_operations(folder: Path) -> pd.DataFrame:
-    """All operations, with ``model``, ``sample`` and a column of ns for each of :data:`GPUS`.
+    """Returns all operations: ``model``, ``sample`` and a column of ns for each of :data:`GPUS`.
 
     A kernel of the GPU may compute more than the operation that its row names: a residual sum, a
-    scale, a hard-swish. The name of the Galaxy S10's kernel tells which, and each is an operation
-    here that shares its row's ``sample`` and an equal part of its latency: a CPU runs them apart.
+    scale, a hard-swish. The name of the Galaxy S10's kernel reveals it. Each is an operation here
+    with its row's ``sample`` and an equal part of its latency: a CPU runs them separately.
 
-    The file's columns mean other things for some operations: of a concatenation, Kernel counts
-    inputs; of a depthwise convolution, Filter is the multiplier.
+    The file's columns have other meanings for some operations: for a concatenation, Kernel counts
+    inputs; for a depthwise convolution, Filter is the multiplier.
     """
     table = pd.read_csv(folder / "usc_tflite_cnn_ops_gpu.csv", na_values="-")
     rows: list[dict[str, object]] = []
@@ -92,7 +92,7 @@ def usc_operations(folder: Path) -> pd.DataFrame:
 
 
 def _linked(into: dict[str, object], op: str) -> dict[str, object]:
-    """An elementwise operation on what another one writes."""
+    """Returns an elementwise operation on the output of another one."""
     side, channels = int(str(into["out_h"])), int(str(into["out_c"]))
     return {"model": into["model"], **_layer(LINKED[op], (side, channels), (side, channels), 1, 1)}
 
@@ -125,13 +125,13 @@ def _usc_row(row: object) -> dict[str, object]:
 
 
 def usc_whole(folder: Path) -> pd.DataFrame:
-    """Whole models by name; columns ``device|cores|data``, in ns."""
+    """Returns whole models by name; columns ``device|cores|data``, in ns."""
     table = pd.read_csv(folder / "usc_tflite_cnn_e2e.csv").set_index("model")
     return table[[name for name in table.columns if "|" in name]] * 1e3
 
 
 def pixel1_blocks(folder: Path) -> pd.DataFrame:
-    """Operations of the blocks; those of a block share a value of ``sample`` and its latency."""
+    """Returns the blocks' operations; those of a block share a ``sample`` and its latency."""
     table = pd.read_csv(folder / "pixel1_block_lut.csv")
     rows: list[dict[str, object]] = []
     for number, block in enumerate(table.itertuples()):
@@ -159,7 +159,7 @@ def pixel1_blocks(folder: Path) -> pd.DataFrame:
 def _layer(
     op: str, into: tuple[int, int], out: tuple[int, int], kernel: int, stride: int
 ) -> dict[str, object]:
-    """``into`` and ``out`` are (height = width, channels)."""
+    """Returns a layer; ``into`` and ``out`` are (height = width, channels)."""
     sizes = {"in_h": into[0], "in_w": into[0], "in_c": into[1]}
     sizes |= {"out_h": out[0], "out_w": out[0], "out_c": out[1]}
     groups = into[1] if op == "DEPTHWISE_CONV_2D" else 1

@@ -2,8 +2,8 @@
 
     python examples/digits.py residual digits.pt --data data
 
-Seconds of training on two cores; the same seed gives the same weights. Writes the model, and with
---data into that folder what it was not trained on: `calibration.npz` and `held_out.npz`, each with
+Training takes seconds on two cores; the same seed gives the same weights. Writes the model, and
+with --data the unused data into that folder: `calibration.npz` and `held_out.npz`, each with
 `images` [N, 1, 1, 32, 32] and `labels` [N].
 """
 
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 SIZE = 32
 N_TRAIN, N_CALIBRATION = 1000, 200
-"""Of 1,797 images; the rest, 597, are held out."""
+"""Number of images for training and calibration, of 1,797; the other 597 are held out."""
 EPOCHS = 7
 
 
@@ -39,7 +39,7 @@ class Images:
 
     @property
     def samples(self) -> list[tuple[Tensor]]:
-        """Inputs of a model that takes one image at a time."""
+        """Returns inputs for a model that takes one image at a time."""
         return [(image[None],) for image in self.images]
 
     @property
@@ -49,7 +49,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Digits:
-    """The data, cut in three. Nobody trains on the last two."""
+    """The data in three parts, of which only the first is for training."""
 
     train: Images
     calibration: Images
@@ -57,9 +57,10 @@ class Digits:
 
 
 def read_digits(seed: int = 0) -> Digits:
-    """The digits of scikit-learn (1,797 images of 8 x 8, part of the package), four times as large.
+    """Returns the digits of scikit-learn (1,797 images of 8 x 8, part of the package), four times
+    as large.
 
-    ``seed`` chooses which of those that are not for training are held out.
+    ``seed`` chooses the held-out images among those not for training.
     """
     from sklearn.datasets import load_digits
 
@@ -156,7 +157,7 @@ class InvertedResidual(nn.Module):
 
 
 class Mobile(nn.Module):
-    """Like MobileNetV2, five inverted residuals. [N, 1, 32, 32] -> [N, 10]"""
+    """Five inverted residuals, as in MobileNetV2. [N, 1, 32, 32] -> [N, 10]"""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,8 +181,7 @@ NETS: dict[str, type[nn.Module]] = {"plain": Plain, "residual": Residual, "mobil
 
 
 def train(name: str, data: Images, seed: int = 0, epochs: int = EPOCHS) -> nn.Module:
-    """A network of :data:`NETS` that has learnt ``data``, in eval mode; the same for the same
-    arguments."""
+    """Returns a network of :data:`NETS` trained on ``data``, in eval mode; it is reproducible."""
     before = torch.get_rng_state()
     torch.manual_seed(seed)
     model = NETS[name]()
@@ -189,7 +189,7 @@ def train(name: str, data: Images, seed: int = 0, epochs: int = EPOCHS) -> nn.Mo
     batch = 50
     steps = len(data) // batch
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the scheduler's, of an optimiser that has not stepped
+        warnings.simplefilter("ignore")  # the scheduler's, about an optimiser without steps
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimiser, max_lr=6e-3, total_steps=epochs * steps
         )
@@ -207,14 +207,14 @@ def train(name: str, data: Images, seed: int = 0, epochs: int = EPOCHS) -> nn.Mo
 
 
 def accuracy(model: nn.Module, data: Images) -> float:
-    """The share of images that a model knows."""
+    """Returns the share of images that a model classifies correctly."""
     with torch.no_grad():
         right = model(data.images).argmax(1) == data.labels
     return float(right.float().mean())
 
 
 def wrong(outputs: Tensor, labels: Tensor) -> float:
-    """The share of images that a model takes for another digit: a metric for `--metric`."""
+    """Returns the share of misclassified images: a metric for `--metric`."""
     return float((outputs.argmax(1) != labels).float().mean())
 
 

@@ -3,8 +3,8 @@
     python examples/models.py mobilenet_v2 mobilenet_v2.pt
     python examples/models.py unet unet.pt2 --pt2 --size 64
 
-Weights are seeded, so that everybody gets the same file contents; batch norms have running
-statistics other than 0 and 1, so that folding them is really tested.
+Weights are seeded, so all files have the same contents; batch norms have running statistics other
+than 0 and 1, so that folding them is really tested.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 def _conv_bn(
     c_in: int, c_out: int, kernel: int, stride: int = 1, groups: int = 1, relu6: bool = True
 ) -> nn.Sequential:
-    """Convolution without bias, batch norm, ReLU6 or ReLU."""
+    """Returns a convolution without bias, batch norm, and ReLU6 or ReLU."""
     return nn.Sequential(
         nn.Conv2d(c_in, c_out, kernel, stride, kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(c_out),
@@ -204,10 +204,10 @@ class UNet(nn.Module):
 
 
 def initialise(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Seeded weights and batch-norm statistics; eval mode.
+    """Seeds weights and batch-norm statistics; returns the model in eval mode.
 
     He's initialisation keeps the variance through ReLU; statistics and affine parameters of batch
-    norms stay near enough to 0 and 1 that it also survives fifty layers.
+    norms are close enough to 0 and 1 for it to survive fifty layers.
     """
     random = torch.Generator().manual_seed(seed)
     for module in model.modules():

@@ -7,7 +7,7 @@ def layer(n_in: int, n_out: int, stride: int = 1) -> nn.Sequential:
 
 
 class Net(nn.Module):
-    """Says for each pixel of an image which of four classes it shows."""
+    """Classifies each pixel of an image into four classes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,12 +1,12 @@
-"""A model that keeps state, on NNAPI: a detector of speech that hears a sound piece by piece.
+"""A model with state, on NNAPI: a speech detector that processes a sound piece by piece.
 
-It is written as silero-vad is: state lives in attributes, which appear with the first piece, and an
-argument that is no tensor says the rate. nnapi_prof makes inputs and outputs of the state; whoever
-calls the converted module keeps it. With an NNAPI in reach (docs/stock-pytorch.md):
+It is written like silero-vad: state is in attributes, which appear with the first piece, and an
+argument that is not a tensor is the rate. nnapi_prof turns the state into inputs and outputs; the
+caller of the converted module keeps it. With an NNAPI available (docs/stock-pytorch.md):
 
     python examples/streaming.py
 
-saves vad.pt and vad.nnapi.pt, lets both hear two seconds, and says how far they differ.
+saves vad.pt and vad.nnapi.pt, runs both on two seconds, and prints how far they differ.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RATE, PIECE = 16000, 512
 
 
 class Detector(nn.Module):
-    """Says for each piece of a sound ``[1, 512]`` how likely somebody speaks ``[1, 1]``."""
+    """Returns the probability of speech ``[1, 1]`` in each piece of a sound ``[1, 512]``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Detector(nn.Module):
 
 
 def stream(module: nn.Module, sound: Tensor) -> Tensor:
-    """What a converted module says of each piece of a sound ``[1, samples]``."""
+    """Returns a converted module's output for each piece of a sound ``[1, samples]``."""
     context, state = torch.zeros(1, 64), torch.zeros(2, 1, 64)
     heard = []
     for piece in sound.split(PIECE, dim=1):

@@ -14,8 +14,8 @@ ssdlite                    122  six maps, two heads on each
 yolo                       174  a neck that goes up and down again, heads on three maps
 backbone_1 ... backbone_8   16  and 13 more for each further tap, 11 where its map is a pixel
 
-Architectures are those of the papers named with them, sizes small, so that a profile on a simulated
-phone takes seconds. Weights are seeded and keep activations alive.
+Architectures are those of the papers named with them, in small sizes, so that a profile on a
+simulated phone takes seconds. Weights are seeded and keep activations alive.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Entry:
 
     factory: Callable[[], nn.Module]
     shape: tuple[int, ...]
-    """Of its input."""
+    """Shape of the input."""
     words: int | None = None
-    """It reads ids of int64, of which there are so many; None reads float32."""
+    """Number of ids for a network that reads ids of int64; None for one that reads float32."""
 
     @property
     def input(self) -> str:
@@ -51,7 +51,7 @@ class Entry:
         return "x".join(map(str, self.shape)) + ("" if self.words is None else ":int64")
 
     def model(self, seed: int = 0) -> nn.Module:
-        """The network with seeded weights, in eval mode."""
+        """Returns the network with seeded weights, in eval mode."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = initialise(self.factory(), seed)
@@ -59,7 +59,7 @@ class Entry:
         return model
 
     def examples(self, n: int = 1, seed: int = 0) -> Tensor:
-        """A batch of ``n`` random inputs. [n, ...]"""
+        """Returns a batch of ``n`` random inputs. [n, ...]"""
         shape = (n, *self.shape[1:])
         random = torch.Generator().manual_seed(seed)
         if self.words is None:
@@ -79,12 +79,12 @@ def calibrate(model: nn.Module, batch: Tensor) -> None:
         model(batch)
     for norm in norms:
         assert norm.running_var is not None
-        norm.running_var.clamp_(min=0.1)  # a channel that was silent may speak on other inputs
+        norm.running_var.clamp_(min=0.1)  # a channel at zero here may be active on other inputs
         norm.eval()
 
 
 def backbone_with_heads(taps: int) -> Entry:
-    """A backbone with two heads on each of its taps."""
+    """Returns a backbone with two heads on each of its taps."""
     return Entry(functools.partial(BackboneWithHeads, taps), (1, 3, 224, 224))
 
 
@@ -99,7 +99,7 @@ MODELS = {
     "yolo": Entry(Yolo, (1, 3, 160, 160)),
     **{f"backbone_{taps}": backbone_with_heads(taps) for taps in range(1, 9)},
 }
-"""By name: backbone_N has N taps."""
+"""Networks by name; backbone_N has N taps."""
 
 
 def save(name: str, path: Path) -> None:

@@ -9,7 +9,7 @@ from zoo_vision import conv_bn
 
 
 class SsdHead(nn.Module):
-    """SSDLite's: a depthwise 3x3 and a 1x1 convolution, then one row for each anchor.
+    """Head of SSDLite: a depthwise 3x3 and a 1x1 convolution, then one row for each anchor.
 
     [N, C, H, W] -> [N, H * W * anchors, values]
     """
@@ -44,8 +44,8 @@ class SsdHeads(nn.Module):
 
 
 class SsdLite(nn.Module):
-    """SSDLite on MobileNetV2 (Sandler et al., 2018, section 6.2), of half its width: heads on the
-    maps of stride 16 and 32 and on four more behind them, each half the size of the last.
+    """SSDLite on MobileNetV2 (Sandler et al., 2018, section 6.2), at half its width: heads on the
+    maps of stride 16 and 32 and on four more after them, each half the size of the last.
 
     [N, 3, H, W] -> scores [N, rows, classes], which sum to 1, and boxes [N, rows, 4]
     """
@@ -71,7 +71,7 @@ class SsdLite(nn.Module):
     def _blocks(
         channels: int, stages: tuple[tuple[int, int, int, int], ...]
     ) -> tuple[nn.Sequential, int]:
-        """The blocks of some stages, and the channels that leave them."""
+        """Returns the blocks of some stages, and the number of channels after them."""
         blocks = nn.Sequential()
         for expand, width, repeats, stride in stages:
             for i in range(repeats):
@@ -98,7 +98,7 @@ class SsdLite(nn.Module):
 
 
 class Cross(nn.Module):
-    """YOLO's bottleneck: two 3x3 convolutions and their input. [N, C, H, W], same out"""
+    """YOLO's bottleneck: two 3x3 convolutions, plus their input. [N, C, H, W], same out"""
 
     def __init__(self, channels: int, adds: bool) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Cross(nn.Module):
 
 
 class C2f(nn.Module):
-    """Half of the channels goes through bottlenecks, and what each of them gives is joined.
+    """Bottlenecks on half of the channels, joined with the output of each.
 
     [N, c_in, H, W] -> [N, c_out, H, W]
     """
@@ -134,7 +134,7 @@ class C2f(nn.Module):
 
 
 class Sppf(nn.Module):
-    """The largest of ever wider surroundings, side by side. [N, C, H, W], same out"""
+    """Maxima over growing windows, side by side. [N, C, H, W], same out"""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -172,8 +172,8 @@ class YoloHead(nn.Module):
 
 
 class Yolo(nn.Module):
-    """A detector in the manner of YOLOv8-nano (Jocher et al., 2023): C2f blocks, SPPF, and a neck
-    that goes up and down again (PAN, Liu et al., 2018), heads on three maps.
+    """A detector like YOLOv8-nano (Jocher et al., 2023): C2f blocks, SPPF, and a neck that goes up
+    and down again (PAN, Liu et al., 2018), with heads on three maps.
 
     [N, 3, H, W] -> boxes and scores [N, 4 + classes, places]; H and W multiples of 32
     """
@@ -212,7 +212,7 @@ class Yolo(nn.Module):
 
 
 class Stage(nn.Module):
-    """An inverted residual that halves its map, so adds nothing, and ends in a hard swish.
+    """An inverted residual that halves its map, so has no sum, and ends in a hard swish.
 
     [N, C, H, W] -> [N, C, H / 2, W / 2]
     """
@@ -232,7 +232,7 @@ class Stage(nn.Module):
 
 
 class BackboneWithHeads(nn.Module):
-    """A small backbone, each stage tapped by two heads in SSD's manner, with COCO's classes.
+    """A small backbone with two SSD-style heads on each stage, with COCO's classes.
 
     [N, 3, H, W] -> for each tap scores [N, rows, classes], which sum to 1, and boxes [N, rows, 4]
     """

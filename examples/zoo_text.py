@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 
 class BertLayer(nn.Module):
-    """Attention between all tokens and a perceptron, a layer norm behind each.
+    """Attention between all tokens and a perceptron, each followed by a layer norm.
 
     [N, T, C], same out
     """
@@ -40,7 +40,7 @@ class BertLayer(nn.Module):
 
 
 class Bert(nn.Module):
-    """An encoder in the manner of BERT (Devlin et al., 2018), 6 layers, narrow.
+    """A narrow encoder like BERT (Devlin et al., 2018), 6 layers.
 
     ids [N, T] of int64 -> last hidden states [N, T, width], pooled [N, width]
     """
@@ -79,8 +79,8 @@ class RmsNorm(nn.Module):
 class DecoderLayer(nn.Module):
     """Causal attention with rotary positions, keys and values shared by groups of heads; SwiGLU.
 
-    x [N, T, C]; cos and sin [T, C / heads]; mask [T, T], minus infinity where a token must not
-    look -> [N, T, C]
+    x [N, T, C]; cos and sin [T, C / heads]; mask [T, T], minus infinity where a token must not look
+    -> [N, T, C]
     """
 
     def __init__(self, width: int, heads: int, groups: int, hidden: int) -> None:
@@ -120,7 +120,7 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Decoder(nn.Module):
-    """A decoder in the manner of Llama (Touvron et al., 2023), 4 layers, narrow, no cache.
+    """A narrow decoder like Llama (Touvron et al., 2023), 4 layers, no cache.
 
     ids [N, T] of int64 -> logits [N, T, words]
     """

@@ -1,4 +1,4 @@
-"""Classifiers of the zoo: MobileNetV3-large, ResNet-50, one of Inception blocks and a small vision
+"""Classifiers of the zoo: MobileNetV3-large, ResNet-50, Inception blocks and a small vision
 transformer."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def conv_bn(
     groups: int = 1,
     act: type[nn.Module] | None = nn.ReLU,
 ) -> nn.Sequential:
-    """Convolution without bias, batch norm and an activation, if any.
+    """Returns a convolution without bias, batch norm and an activation, if any.
 
     [N, c_in, H, W] -> [N, c_out, H / stride, W / stride]
     """
@@ -30,12 +30,12 @@ def conv_bn(
 
 
 class SqueezeExcite(nn.Module):
-    """Scales each channel by what all of them say of the whole image. [N, C, H, W], same out"""
+    """Scales each channel by a factor from all channels' means. [N, C, H, W], same out"""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         hidden = (channels // 4 + 4) // 8 * 8  # the nearest multiple of 8 ...
-        hidden += 8 if hidden < 0.9 * channels / 4 else 0  # ... that is not much less
+        hidden += 8 if hidden < 0.9 * channels / 4 else 0  # ... not much below
         self.squeeze = nn.Conv2d(channels, hidden, 1)
         self.excite = nn.Conv2d(hidden, channels, 1)
 
@@ -45,8 +45,8 @@ class SqueezeExcite(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """MobileNetV3's: expand, filter each channel, squeeze and excite, project; add where shapes
-    agree.
+    """MobileNetV3's block: expand, filter each channel, squeeze and excite, project; add where
+    shapes agree.
 
     [N, c_in, H, W] -> [N, c_out, H / stride, W / stride]
     """
@@ -138,7 +138,7 @@ class ResidualBottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """ResNet-50 (He et al., 2015), which strides in its 3x3 convolutions, as everybody's does.
+    """ResNet-50 (He et al., 2015), with the stride in its 3x3 convolutions, as usual today.
 
     [N, 3, H, W] -> [N, classes]
     """
@@ -163,7 +163,7 @@ class ResNet50(nn.Module):
 
 
 class EncoderBlock(nn.Module):
-    """Attention between all tokens and a perceptron, each behind a layer norm. [N, T, C], same out
+    """Attention between all tokens and a perceptron, each after a layer norm. [N, T, C], same out
 
     Queries, keys and values come from one product; attention is written out.
     """
@@ -198,7 +198,7 @@ class Inception(nn.Module):
     """
 
     WIDTHS = (64, 64, 96, 96, 128, 128)
-    """Of a block's branches each; every second block halves the map first."""
+    """Channels of each branch, by block; the map is halved before blocks 2 and 4."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -4,10 +4,10 @@
  *            [--nnapi-library PATH] [--no-fallback] [--trial [--helper AGENT] [--cache FOLDER]]
  *            [--frames N]
  *
- * INPUT.raw has the first input's bytes as they lie in memory. Prints where each segment runs, its
- * cold and warm times, and the five largest values of the first output. With --frames it then runs
- * N frames through a queue, by the bundle's mixture where it is one and no plan was asked for, and
- * prints how many a second that gives and how busy each processor was. */
+ * INPUT.raw has the first input's bytes as in memory. Prints where each segment runs, its cold and
+ * warm times, and the five largest values of the first output. With --frames it then runs N frames
+ * through a queue, by the bundle's mixture if it has one and --plan is not given, and prints the
+ * frames per second and the load of each processor. */
 #define _POSIX_C_SOURCE 199309L /* clock_gettime */
 
 #include <inttypes.h>
@@ -38,7 +38,7 @@ static int usage(void) {
   return 2;
 }
 
-/* A segment that the CPU runs in NNAPI's stead. */
+/* Reports a segment that the CPU runs instead of NNAPI. */
 static void note(void *context, const nnp_event *event) {
   (void)context;
   (void)fprintf(stderr, "classify: %s\n", event->message);
@@ -137,7 +137,7 @@ static double real_value(const nnp_tensor *tensor, const void *bytes, size_t i) 
   }
 }
 
-/* The largest values of an output and where they stand. */
+/* Prints the largest values of an output and their places. */
 static void print_top(const nnp_tensor *tensor, const void *bytes) {
   size_t n = 1;
   for (uint32_t i = 0; i < tensor->rank; i++)

@@ -167,8 +167,7 @@ class RelaxationRows(Programme):
     def _of_regions(
         self, pair: Ints, target: Ints, rows: Ints, columns: Ints, far: Ints, near: Ints
     ) -> None:
-        """Adds rows of the border of a region that is a whole segment: values cross it whatever
-        runs beyond it.
+        """Adds rows of the border of a region that is a segment: values cross it in any case.
 
         The rows have ``x[near] - x[far]`` for pairs of units (-1 for none). A region that holds
         only the far unit adds itself to them; one that holds only the near unit has rows of its
