@@ -134,7 +134,7 @@ class Integers:
 
     def data(self, code: OperationCode, like: Operand, constant: Constant) -> OperandId:
         """Adds a constant as integers of the data's type, by its own scheme. One number throughout
-        gets a scale to suit; CONCATENATION, MAXIMUM and MINIMUM use the data's scale where that is
+        gets a scale to suit; CONCATENATION, MAXIMUM and MINIMUM use the data's scale if it is
         exact."""
         low, high = limits(like.type)
         numbers = constant.array

@@ -212,7 +212,7 @@ def _constant(site: Site, value: float) -> fx.Node:
 
 
 def _index_put(site: Site) -> fx.Node | None:
-    """Writes out ``x[mask] = value`` as a choice, if the mask has x's shape and the value one
+    """Writes out ``x[mask] = value`` as a choice, for a mask of x's shape and a value of one
     element."""
     indices, values = site.args["indices"], site.args["values"]
     if len(indices) != 1 or site.args["accumulate"] or type_of(values).n_elements != 1:

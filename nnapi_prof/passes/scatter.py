@@ -149,8 +149,8 @@ def _put_at_computed(site: Site) -> fx.Node | None:
 
 
 def _scatter_at_computed(site: Site) -> fx.Node | None:
-    """Writes out ``x[i][index[i, j]] = src[i, j]`` along dim 1, with an index of x's other
-    sizes."""
+    """Writes out ``x[i][index[i, j]] = src[i, j]`` along dim 1; only dim's size may differ from
+    x."""
     dim, index, shape = _dim(site), site.input("index"), site.type.shape
     if dim is None or site.args.get("reduce") is not None:
         return None
@@ -246,8 +246,7 @@ def decompose_scatter(graph: fx.Graph) -> int:
 
 
 def _chosen(site: Site, source: fx.Node, values: fx.Node, dim: int, places: Tensor) -> fx.Node:
-    """Returns ``source`` with row i of ``values`` at ``places[i]`` along ``dim``; the last
-    counts."""
+    """Returns ``source`` with row i of ``values`` at ``places[i]`` along ``dim``; the last wins."""
     size = type_of(source).shape[dim]
     index = torch.arange(size)
     for row, place in enumerate(places.tolist()):

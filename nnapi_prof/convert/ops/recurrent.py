@@ -23,8 +23,8 @@ from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 aten = torch.ops.aten
 
 MAX_STEPS = 256
-"""Most steps that a node may be unrolled to, over all layers and directions (1-16 operations
-each)."""
+"""Most steps of 1 to 16 operations that a node may be unrolled to, over all layers and
+directions."""
 MAX_STEPS_FOR_STOCK = 1024
 """MAX_STEPS for a file for stock PyTorch, which is converted only once."""
 

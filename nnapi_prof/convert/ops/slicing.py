@@ -32,8 +32,7 @@ def strided_slice(
     """Returns ``x[begin:end:strides]`` on every axis in memory. Positions are inside the tensor;
     strides are not 0. With a negative stride, ``end`` may be -1: the slice runs to position 0.
 
-    Adds a STRIDED_SLICE, or a SLICE for integers and ranks above 4; nothing if all of ``x`` is
-    kept.
+    Adds a STRIDED_SLICE, a SLICE for integers and ranks above 4, or nothing to keep all of ``x``.
     """
     steps = [1] * len(begin) if strides is None else list(strides)
     dims = [
