@@ -350,7 +350,7 @@ def _hardsigmoid(op: ComposingLowering) -> OperandId:
 
 
 def _hardswish(op: ComposingLowering) -> OperandId:
-    """HARD_SWISH from level 4 on; before, ``x * (relu6(x + 3) / 6)``."""
+    """Returns HARD_SWISH from level 4 on; below, ``x * (relu6(x + 3) / 6)``."""
     x = op.tensor("self")
     if op.level >= 4:
         return op.emit(OperationCode.HARD_SWISH, [x])

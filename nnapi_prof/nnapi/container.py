@@ -43,7 +43,7 @@ class ContainerKind(enum.IntEnum):
 
 
 def write_container(kind: int, sections: Mapping[str, bytes], alignment: int = ALIGNMENT) -> bytes:
-    """Returns the container of ``kind`` with ``sections``, tag -> bytes, in the mapping's order.
+    """Return the container of ``kind`` with ``sections``, tag -> bytes, in the mapping's order.
 
     Sections begin at multiples of ``alignment``, itself a multiple of 8. The same arguments give
     the same bytes. Raises SerializationError where a tag is not four ASCII characters, there are
@@ -69,7 +69,7 @@ def write_container(kind: int, sections: Mapping[str, bytes], alignment: int = A
 
 
 def read_container(data: bytes, kind: int) -> dict[str, bytes]:
-    """Returns the sections of a container, tag -> bytes, in table order.
+    """Return the sections of a container, tag -> bytes, in table order.
 
     Raises SerializationError where ``data`` is not an intact container of ``kind``: wrong magic,
     version or kind, a wrong checksum, sections that are misaligned, overlap or reach beyond the
@@ -155,17 +155,17 @@ WEIGHT_ALIGNMENT = 64
 
 
 def words(*values: int) -> bytes:
-    """Returns numbers as 32-bit words."""
+    """Return numbers as 32-bit words."""
     return struct.pack(f"<{len(values)}I", *values)
 
 
 def counted(values: Sequence[int]) -> bytes:
-    """Returns a count and that many words."""
+    """Return a count and that many words."""
     return words(len(values), *values)
 
 
 def listed(rows: Iterable[bytes]) -> bytes:
-    """Returns a count and that many rows."""
+    """Return a count and that many rows."""
     rows = list(rows)
     return words(len(rows)) + b"".join(rows)
 
@@ -207,7 +207,7 @@ class Models:
 
 
 def tensor(type_code: int, dims: Sequence[int], scale: float = 0.0, zero_point: int = 0) -> bytes:
-    """Returns a tensor's row."""
+    """Return a tensor's row."""
     return words(type_code) + counted(dims) + struct.pack("<fi", scale, zero_point)
 
 
@@ -220,7 +220,7 @@ def segment(
     inputs: Iterable[int],
     outputs: Iterable[int],
 ) -> bytes:
-    """Returns a segment's row. ``accelerator`` is the number of a string; inputs and outputs are
+    """Return a segment's row. ``accelerator`` is the number of a string; inputs and outputs are
     numbers of tensors."""
     optional = [NONE if value is None else value for value in (accelerator, preference)]
     ports = [listed(words(port, 0) for port in each) for each in (inputs, outputs)]
@@ -230,11 +230,11 @@ def segment(
 def conditions(
     cores: int, mask: int, compile_limit_ns: int, run_limit_ns: int, pointers: bool
 ) -> bytes:
-    """Returns the section of cores, time limits and the kind of memory."""
+    """Return the section of cores, time limits and the kind of memory."""
     limits = struct.pack("<QQQI", mask, compile_limit_ns, run_limit_ns, pointers)
     return words(BUNDLE_VERSION, cores) + limits
 
 
 def mixture(shares: Iterable[tuple[int, float]]) -> bytes:
-    """Returns the section with each plan's share of the frames."""
+    """Return the section with each plan's share of the frames."""
     return words(BUNDLE_VERSION) + listed(struct.pack("<Id", plan, share) for plan, share in shares)
