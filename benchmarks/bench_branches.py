@@ -12,11 +12,10 @@ and shares memory: with ``gpu-phone``'s own 3.6 ms per region no branch of these
 Size 0 is the network's own.
 
 "Promise" is the largest gain over the serial plan that the bound allows; below 1.15 nothing is
-tried. Where a schedule is predicted to gain, making the bundle ran both ways whole, and the bundle
-names the faster; "serial" and "chosen" come from a further run of both. Fails where the chosen way
-takes over 1.01 times the serial plan, or over 1.05 with ``--local``, whose clock is no better; and
-where inception on ``like-phone`` at its own size is not 1.2 times as fast at a contention of 1.0
-and 1.1.
+tried. Where a schedule is predicted to gain, making the bundle ran both ways whole, and it names
+the faster; "serial" and "chosen" come from a further run of both. Fails where the chosen way takes
+over 1.01 times the serial plan, or over 1.05 with ``--local``, whose clock is no better; or where
+inception on ``like-phone`` at its own size is not 1.2 times as fast at contentions of 1.0 and 1.1.
 """
 
 from __future__ import annotations

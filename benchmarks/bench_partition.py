@@ -1,4 +1,4 @@
-"""The partitioner on families of large graphs: what it finds, what is proven, time and memory.
+"""The partitioner on families of large graphs: plans, proofs, time and memory.
 
     python benchmarks/bench_partition.py [--family heads] [--seeds 20] [--no-former] [--cpu-clock]
 
@@ -6,9 +6,8 @@ Families are those of tests/partition/families.py (all costs simulated) and the 
 device-placement paper (tests/partition/placement_graphs.py). Each case runs in its own process
 (plan_one.py) with the time limit of its bar; the smaller of wall and CPU seconds counts, since
 others use this machine too. "Gap" is the plan above the proven bound, 0 where it is optimal. Each
-is compared with the search of commit 8967612, limited to 60 CPU seconds or 2 GB: its tree is
-extracted once into build/former, where its figures are kept for the next run. Fails where a bar is
-missed.
+is compared with the search of commit 8967612, up to 60 CPU seconds or 2 GB; its tree is extracted
+once into build/former, with its figures for the next run. Fails where a bar is missed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plans one problem in a process of its own and prints what that took, as one line of JSON.
+"""Plans one problem in its own process and prints the figures as one line of JSON.
 
     python benchmarks/plan_one.py present FILE --seconds 10
     python benchmarks/plan_one.py former FILE --tree build/former

@@ -148,7 +148,7 @@ def _and_elsewhere(problem: Problem, units: tuple[int, ...], k: int) -> tuple[Ca
 
 
 def _refused(problem: Problem, name: str, units: list[int], k: int) -> list[Cause]:
-    """Returns why a target does not run units; those that the cost function keeps off, first."""
+    """Returns why a target does not run units; first, those that the costs keep off."""
     reasons = {u: problem.refusals.get((u, k), f"no cost for {problem.labels[u]}") for u in units}
     causes = []
     sources = {u: source_of(reason) for u, reason in reasons.items()}

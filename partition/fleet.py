@@ -67,8 +67,7 @@ class FleetChoice:
 
 
 def regrets(latency_ns: Matrix, least_ns: Sequence[float] | Matrix) -> Matrix:
-    """Returns [plans, phones]: the excess over the least latency, 0.1 for 10 %; inf if not
-    runnable.
+    """Returns [plans, phones]: excess over the least latency, 0.1 for 10 %; inf if not runnable.
 
     ``latency_ns`` is [plans, phones], ``least_ns`` [phones], the least known latency of any plan.
     Raises PartitionError where one of them is not above 0, or a phone has no plan at all.
@@ -161,8 +160,7 @@ def _choice(
 def _least_mean(
     regret: Matrix, share: Matrix, k: int, seconds: float | None, known: Sequence[int] = ()
 ) -> tuple[list[int], float]:
-    """Returns plans of the least mean regret, and a bound; ``known`` are some that serve all
-    phones."""
+    """Returns plans of the least mean regret, and a bound; ``known`` are some that serve all."""
     n, phones = regret.shape
     start = (_swaps(regret, share, k) if k < n else list(range(n))) or list(known)
     at_least = float((share * regret.min(axis=0)).sum())
@@ -240,7 +238,7 @@ def _swaps(regret: Matrix, share: Matrix, k: int) -> list[int]:
 
 
 def _least_worst(regret: Matrix, k: int, seconds: float | None) -> tuple[float, float, list[int]]:
-    """Returns the least regret within which ``k`` plans cover all phones, a bound, and the
+    """Returns the least regret that ``k`` plans can cover all phones with, a bound, and the
     plans."""
     levels = np.unique(regret[np.isfinite(regret)])
     levels = levels[levels >= regret.min(axis=0).max() - CLOSE]

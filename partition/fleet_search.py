@@ -208,7 +208,7 @@ class _FleetSearch:
             )
 
     def whole(self) -> None:
-        """Adds the plan of least mean regret among those that run on every phone; notes its
+        """Adds the plan of least mean regret among those that run on all phones; notes its
         bound."""
         group = frozenset(np.flatnonzero(self.weights > 0).tolist())
         if self.is_over or len(group) < 2:

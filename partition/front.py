@@ -317,8 +317,7 @@ SECONDS = 2.0
 """Longest search in seconds for one plan of given precisions."""
 MOST_POINTS = 16
 PRICES_A_POINT = 2
-"""Largest number of prices tried for each requested point; one takes some hundredths of a
-second."""
+"""Largest number of prices tried for each requested point, each some hundredths of a second."""
 
 Noise = NDArray[np.float64] | Sequence[NDArray[np.float64]]
 
@@ -389,8 +388,7 @@ def front(
 
 
 def noise_arrays(problem: Problem, noise: Noise) -> list[NDArray[np.float64]]:
-    """Returns one array for each output. Raises PartitionError where one does not hold noise
-    powers."""
+    """Returns one array for each output. Raises PartitionError where one is not of noise powers."""
     is_one = isinstance(noise, np.ndarray) and noise.ndim == 2
     arrays = [np.asarray(array, dtype=np.float64) for array in ((noise,) if is_one else noise)]
     for array in arrays:

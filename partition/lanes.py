@@ -233,8 +233,7 @@ def conversions_after(problem: Problem, placements: Sequence[Placement]) -> list
 
 
 def loads_of(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) -> Floats:
-    """Returns [lanes], ns: the load of each lane by one frame under a plan; inf where it cannot
-    run."""
+    """Returns [lanes], ns: the load of each lane by one frame of a plan; inf if it cannot run."""
     loads = np.zeros(lanes.count)
     for step in steps_of(problem, lanes, placements):
         loads[step.lane] += step.ns
@@ -244,8 +243,7 @@ def loads_of(problem: Problem, lanes: Lanes, placements: Sequence[Placement]) ->
 
 
 def priced(problem: Problem, lanes: Lanes, prices: Floats) -> Problem:
-    """Returns the problem in which a plan costs its loads times the prices ([lanes]) of the
-    lanes."""
+    """Returns the problem in which a plan costs its loads times the lanes' prices ([lanes])."""
     on = lanes.of_target != NO_LANE
     own = np.where(on, prices[lanes.of_target], 0.0)
     moving = 0.0 if lanes.mover == NO_LANE else float(prices[lanes.mover])

@@ -148,8 +148,7 @@ class Mixture:
 
 
 class Columns:
-    """Plans found in a search for mixtures, without those that load every lane at least as much as
-    another plan."""
+    """Plans of a search for mixtures, without those that load every lane at least like another."""
 
     def __init__(self, problem: Problem, lanes: Lanes) -> None:
         self._problem = problem
@@ -254,8 +253,7 @@ class _Generation:
         self.rounds = 0
 
     def run(self) -> None:
-        """Runs rounds until the mixture is proven, no round gains anything, or the limits end
-        it."""
+        """Runs rounds until the mixture is proven, nothing is gained, or the limits end it."""
         lanes, columns, watch = self._lanes, self._columns, self._watch
         mixture, prices = mix(lanes, columns.columns)
         centre: Floats | None = None

@@ -296,8 +296,7 @@ def integral_bound(problem: Problem, lanes: Lanes, seconds: float) -> OverlapBou
 
 
 def _discounted(problem: Problem) -> Problem:
-    """Returns the problem with costs lowered until no region measured whole takes less than its
-    parts."""
+    """Returns the problem with costs at which no region measured whole beats its parts."""
     regions = problem.regions
     useful = np.isfinite(regions.ns) & ~(regions.ns >= regions.parts_ns)
     if not useful.any():

@@ -1,5 +1,4 @@
-"""Plan one frame on several processors at once: a schedule, a bound of all schedules, and the
-serial plan.
+"""Plan one frame on several processors at once: a schedule, a bound, and the serial plan.
 
 A schedule is a plan that is run differently. Each lane takes its segments in the plan's order, each
 as soon as the segments that make its inputs are done; while several lanes are busy, each is slower

@@ -56,8 +56,7 @@ class QueueFigures:
     period_ns: float
     """Average time between two results."""
     latency_ns: tuple[float, float, float]
-    """Median, 95 % and 99 % quantiles of a frame's time from submission until its result is handed
-    over."""
+    """Median, 95 % and 99 % quantiles of a frame's time from submission to its result."""
 
 
 def plan_of_frame(shares: Sequence[float], frame: int) -> int:
@@ -195,8 +194,7 @@ class _Queues:
         return min(waiting, key=lambda frame: (self._work_ahead(frame), frame))
 
     def _work_ahead(self, frame: int) -> float:
-        """Returns the ns of work on and before the lane that a frame goes to after its present
-        step."""
+        """Returns the ns of work on and before the lane that a frame goes to next."""
         plan, step = self._place[frame]
         if step + 1 == len(self._ways[plan]):
             return math.inf
@@ -379,7 +377,7 @@ class InFlightSimulator:
         self._memory = {id(rate): self._bytes(rate) for rate in self._candidates}
 
     def curve(self, asked: int | None) -> tuple[InFlight, ...]:
-        """Returns the best for each number of frames in flight, where something keeps to the
+        """Returns the best for each number of frames in flight, where something keeps the
         limits."""
         numbers = sorted({*CURVE, *([] if asked is None else [asked])})
         points = (self._best(number) for number in numbers)
@@ -423,8 +421,7 @@ class InFlightSimulator:
             yield InFlight(frames, rate, period_ns, figures.latency_ns, dispatch, memory)
 
     def _bytes(self, rate: Rate) -> tuple[int, int]:
-        """Returns the bytes of weights, each segment's once, and of a frame's values that cross a
-        border."""
+        """Returns the bytes of weights, each segment's once, and of a frame's crossing values."""
         segments = {placement for plan in rate.plans for placement in plan}
         weights = 0
         if self._problem.constant_bytes:

@@ -46,8 +46,7 @@ from nnapi_prof.partition.search.windows import (
 FIRST_STEPS = 60_000
 """Steps of the exact programme before the relaxation: enough for chains and small networks."""
 LONG = 1_500
-"""Units from which the exact programme gets more effort before the relaxation, which then takes
-seconds."""
+"""Units from which the exact programme gets more effort first: the relaxation takes seconds."""
 LONG_STEPS = 20_000_000
 WHOLE_STEPS = 2_000_000
 """Steps of the exact programme with the relaxation's prices."""
@@ -70,8 +69,7 @@ HEATS = (0.3, 0.1, 1.0, 0.03, 3.0)
 one depends on the difference between plans: a unit's own cost or many values' transfers."""
 EXPANDED = 2  # results from which expansions continue
 RELAXATION_SHARE = 0.85
-"""Largest share of the remaining time for the relaxation: without a bound no plan can be called
-good."""
+"""Largest share of the remaining time for the relaxation, the first to give a bound."""
 ORDER_SHARE = 0.3
 """The same for rows of the order of segments."""
 FEW_SEGMENTS = 50

@@ -316,8 +316,7 @@ class Stretches:
         return self._joined([parts[key][1] for key in _pairs_of(path)])
 
     def _joined(self, plans: Sequence[Plan]) -> Plan:
-        """Returns the stretches' plans as one: segments that share an articulation unit are
-        joined."""
+        """Returns the stretches' plans as one, joining segments that share an articulation unit."""
         whole: list[Placement] = []
         for first, plan in zip(self._ends[:-1], plans, strict=True):
             segments = [(tuple(first + u for u in units), k) for units, k in plan]

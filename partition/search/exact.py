@@ -17,10 +17,10 @@ ideals as segments. Growing segments unit by unit needs each ideal only once for
 alive values, of which a network has few.
 
 A label is dropped where another one of the same ideal and target costs no more even after paying
-for the values it lacks, or where its cost plus a bound of the rest, by the prices of a relaxation,
+for missing values, or where its cost plus a bound of the rest, by the prices of a relaxation,
 reaches a known plan's latency. Where a level (ideals of one size) holds more labels than allowed,
 those of the best bound are kept, and the least bound among the others is reported: no plan is
-faster than that.
+faster.
 
 Regions measured whole have their measured cost. A cheaper one is a step of its own, from one ideal
 to another. A costlier one must not be available for the price of its parts: a segment that ends
@@ -28,8 +28,7 @@ with a single unit pays the extra cost of that unit alone; labels that may still
 several units remember that, and cannot end as it. Only those costlier regions are watched that a
 search without them ran into; the search is then repeated (:func:`search_repeatedly`).
 
-Labels carry budgets (a number of segments, compile time); a label that uses less is never dropped
-as superfluous.
+Labels carry budgets (a number of segments, compile time); one that uses less is never superfluous.
 """
 
 from __future__ import annotations

@@ -78,8 +78,7 @@ from nnapi_prof.partition.search.programme import (
 from nnapi_prof.partition.search.tables import Prices
 
 MOST_READERS = 8
-"""Largest number of readers of a value that form pairs, of which there are as many as its
-square."""
+"""Largest number of readers of a value that form pairs; the pairs grow with its square."""
 LEAST_VIOLATION = 1e-3
 _STEP = 1e-7
 """Length of a dependency: a sparse matrix cannot store zeros."""
@@ -294,8 +293,7 @@ class Relaxation:
     the region as a segment"""
 
     def fixed(self, problem: Problem, best_ns: float) -> Problem:
-        """Returns the problem without placements of no plan of ``best_ns`` or less, by reduced
-        costs."""
+        """Returns the problem without placements of no plan of ``best_ns`` or less."""
         least = self.cost_ns.min(axis=1, keepdims=True)
         return problem.without(self.cost_ns - least > best_ns - self.bound_ns)
 
@@ -316,10 +314,9 @@ def relax(
     *,
     in_order: bool = False,
 ) -> Relaxation | None:
-    """Solves the relaxation; None where it is too large, not solved within ``seconds``, or where
-    no plan keeps to the budgets. ``in_order`` adds rows for the order of segments
-    (:class:`OrderRows`), as time allows: everything but the prices is of the programme with
-    these."""
+    """Solves the relaxation; None where it is too large, not solved within ``seconds``, or where no
+    plan keeps to the budgets. ``in_order`` adds rows for the order of segments
+    (:class:`OrderRows`), as time allows: everything but the prices includes them."""
     return _Programme(problem, budgets).solve(seconds, in_order)
 
 

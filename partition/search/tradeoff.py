@@ -80,8 +80,7 @@ class TradeOff:
             for budget, rate in zip(budgets, best.rates, strict=False)
             if budget.is_sum_over_units
         ]
-        """Budgets with the worth in ns of a step of each; none where the best plan keeps to all
-        anyway"""
+        """Budgets with the worth of a step of each in ns; none where the best plan keeps to all"""
         self._pool = Pool(problem, budgets, bound_ns=best.bound_ns, bounded_by=best.bounded_by)
         self._prices: list[tuple[float, float]] = []
         """Prices of a segment, each with the bound of latency and price together."""
