@@ -1,6 +1,7 @@
-"""Device and units -> rows of the cost table: what is worth measuring, and measuring it.
+"""Measure a model on a device into rows of the cost table: choose what is worth measuring, and
+measure it.
 
-Here are the options of a profile, what it tells while it runs, and its outcome.
+This module has the options of a profile, its progress and its outcome.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ SIMULATED_RUNS = 30
 MOST_ROUNDS = 1000
 UNIT_SHARE = 1 / 3
 UNIT_S = 5.0
-"""A unit alone has this share of the watchdog's time, and so many seconds at least: it compiles in
-a part of the time that a whole model takes, and it is units that drivers hang on first."""
+"""Share of ``timeout_s`` that a single unit has, and its least number of seconds: a unit compiles
+faster than a whole model, and drivers hang on units first."""
 MOST_CORUN_S = 60.0
-"""Most seconds that both sides may be kept busy."""
+"""Largest number of seconds that both sides may be kept busy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureOptions:
-    """The choice of what to measure of a model, and how often."""
+    """Options of what to measure of a model, and how often."""
 
     fresh: bool = field(
         default=False, metadata=option("Measure again what is already in the cost table.")
@@ -144,23 +145,25 @@ class MeasureOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions(MeasureOptions):
-    """The options of a profile with what :func:`nnapi_prof.profile` takes apart from them."""
+    """The options of a profile, with those that :func:`nnapi_prof.profile` takes separately."""
 
     warmup_min: int = MIN_WARMUP
     warmup_max: int = 200
     min_runs: int = MIN_RUNS
     conditions: Conditions = field(default_factory=Conditions)
     threads_by_trial: bool = False
-    """A trial decides the number of threads, in place of that of ``conditions``."""
+    """A trial decides the number of threads, instead of ``conditions``."""
     one_thread: bool = False
-    """Segments of the CPU may have one thread, too: a trial showed that short calls are faster."""
+    """Segments on the CPU may also have one thread: a trial showed that short calls are faster."""
     gates: Gates = Gates()
-    """What the device must be like before something is measured, and how it is watched."""
+    """Conditions that the device must meet before each measurement, and the interval of drift
+    checks."""
     copies: bool = True
-    """Plans count what it takes to copy their inputs and outputs from and to an app's buffers."""
+    """Plans include the time to copy their inputs and outputs from and to an app's buffers."""
 
     def timing(self, simulated: bool, unit: bool = False) -> Timing:
-        """A simulated phone's time costs nothing, so that no budget ends the runs early there."""
+        """Returns the timing of a region, or of a ``unit``. A simulated phone's time costs nothing,
+        so no budget ends the runs early there."""
         most = self.runs or (SIMULATED_RUNS if simulated else MANY_RUNS)
         least = most if simulated else min(self.min_runs, most)
         timeout_s = min(self.timeout_s, max(self.timeout_s * UNIT_SHARE, UNIT_S))
@@ -180,24 +183,25 @@ class ProfileOptions(MeasureOptions):
 
     @property
     def memory_kb(self) -> int:
-        """0: the agent's own limit."""
+        """Memory limit in kB; 0: the agent's own limit."""
         return 0 if self.memory_mb is None else self.memory_mb << 10
 
 
 QUIET_S = 2.0
-"""Planning that takes no longer says nothing."""
+"""Seconds of planning before its progress is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one phase is, in measurements or plans. ``label`` is what was measured last."""
+    """The progress of one phase, in measurements or plans. ``label`` is that of the last
+    measurement."""
 
     phase: str
     done: int
     total: int
     label: str
     later: int = 0
-    """How many the phases after it are expected to need: an estimate, 0 where there is none."""
+    """Estimated number in the phases after it; 0 where there is no estimate."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +209,7 @@ class ProfileOutcome:
     """The outcome of a profile.
 
     Where the user interrupted it, ``costs`` and ``plan`` are those of the last round (None before
-    there was one), and ``baselines`` are empty; what was measured until then is in the store.
+    there was one), and ``baselines`` are empty; all measurements so far are in the store.
     """
 
     fingerprint: str
@@ -213,44 +217,46 @@ class ProfileOutcome:
     n_measured: int
     """Rows added that come from runs on the device."""
     n_failed: int
-    """Of these, rows that say why there is no latency: the driver refused, crashed, hung."""
+    """Number of these without a latency: the driver refused, crashed or hung."""
     n_refused: int
     """Rows added because a lowering refused."""
     n_reused: int
-    """Measurements wanted that the store had before this profile; what it made itself is none."""
+    """Required measurements that the store had before this profile."""
     rounds: int
-    """Of measuring whole regions."""
+    """Number of rounds of measuring whole regions."""
     stable: bool
-    """The last round had nothing new to measure: the plan rests on regions measured whole."""
+    """Whether the last round had nothing new to measure: the plan rests on regions measured
+    whole."""
     seconds: float
     n_rows: int = 0
     """Measurements that costs and plans rest on, known before or new."""
     n_regions: int = 0
-    """Of these, regions measured whole because a plan had them or could have had."""
+    """Regions measured whole because a plan had them or could have had them."""
     n_exhaustive: int | None = None
-    """Measurements of every convex region on every target; None where there are too many."""
+    """Number of measurements of every convex region on every target; None where there are too
+    many."""
     potential: float = 0.0
-    """What further measurements may still save of the plan's latency at most: what it would be if
-    every region that was not measured took the lower end of its interval."""
+    """Largest share of the plan's latency that further measurements may still save: the saving if
+    every unmeasured region took the lower end of its interval."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
-    """Of these: ``load`` the model where that was put off, ``convert`` models and make requests,
-    ``send`` them until the first action begins, ``measure`` (the agent works, the host waits),
-    ``store`` results, ``plan``."""
+    """Seconds by purpose: ``load`` the model where that was put off, ``convert`` models and make
+    requests, ``send`` them until the first action begins, ``measure`` (the agent works, the host
+    waits), ``store`` results, ``plan``."""
     doubts: Mapping[str, int] = field(default_factory=dict)
-    """:attr:`.Measurement.flags` of what was measured now, and of how many."""
+    """Number of new measurements with each of :attr:`.Measurement.flags`."""
     waited_s: float = 0.0
-    """For a device that was too hot, of ``measure``."""
+    """Seconds of waiting for a device that was too hot, those of ``measure`` included."""
     lost_s: float = 0.0
-    """Waiting for drivers that died or hung, of ``measure``."""
+    """Seconds of ``measure`` spent waiting for drivers that died or hung."""
     simulated_s: float = 0.0
-    """That measuring took by the clock of a simulated phone, without the waits."""
+    """Seconds of measuring by the clock of a simulated phone, without the waits."""
     stayed_hot: bool = False
-    """It was waited for in vain, and then not again."""
+    """A wait for the device to cool down was in vain, and there was no further one."""
     interrupted: bool = False
     costs: CostModel | None = None
     plan: Plan | None = None
     contention: Slowdowns | None = None
-    """How CPU and accelerators slow each other down; None where it was not asked."""
+    """Slow-downs of CPU and accelerators by each other; None where they were not measured."""
     baselines: tuple[Plan, ...] = ()
 
 
@@ -258,8 +264,9 @@ ProgressCallback = Callable[[Progress], None]
 
 
 def tell_planning(tell: Callable[[str, int, int, str], None], phase: str) -> Report:
-    """Tells how far the partitioner is, once a second after the first two: the phase, the seconds
-    that it took and those that it may take, and how good the best plan is at least."""
+    """Returns a callback that reports the partitioner's progress, once a second after the first
+    two: the phase, the seconds so far and allowed, and the largest distance of the best plan from
+    the optimum."""
     began = told = time.monotonic()
 
     def report(watch: Watch) -> None:

@@ -1,9 +1,9 @@
-"""Units side by side: what a profile measures of contention.
+"""Measure contention for a profile: units that run side by side.
 
-For each two processors that plans may use, one unit of each of the types of operation that take
-most of the model's time runs on the one and on the other, alone and then on both at once. Beside
-the CPU the lightest of them runs once more by starting and waiting, and on request the one that
-takes both most nearly the same time keeps them busy for long.
+For each pair of processors that plans may use, one unit of each type of operation that takes most
+of the model's time runs on each processor alone and then on both at once. Beside the CPU the
+lightest of these units also runs asynchronously (:class:`~nnapi_prof.costs.Mode`), and on request
+the unit whose times on both are most alike keeps them busy for long.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from nnapi_prof.graph.plan import AUTO, CPU, Engine, Target
 from nnapi_prof.graph.unit import UnitGraph, digest
 
 MOST_TYPES = 5
-"""Types of operations that are measured: those that take most of the time."""
+"""Number of types of operations that are measured: those that take most of the time."""
 BUSY_MS = 60.0
-"""Both sides are busy with one unit for about this long, in all rounds, ..."""
+"""Approximate ms that both sides are busy with one unit, in all rounds, ..."""
 MOST_RUNS = 400
-"""... and no oftener than this."""
+"""... and the largest number of runs."""
 MOST_LASTING_RUNS = 100_000
 SLACK_S = 30.0
-"""Of the watchdog, over what a round is expected to take."""
+"""Seconds of the watchdog beyond the expected time of a round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,21 @@ class UnitPair:
     """One unit on two processors at once."""
 
     sides: tuple[Job, Job]
-    """On the one, which is the CPU where that is one of them, and on the other."""
+    """Jobs on both processors; that on the CPU is first."""
     conditions: Conditions
-    """Of the action."""
+    """Conditions of the action."""
     expected_ns: float
-    """What the slower side takes, by the costs."""
+    """Expected ns on the slower side, by the costs."""
     lasting_s: float = 0.0
-    """How long both are to be busy; 0: for some rounds."""
+    """Seconds that both are kept busy; 0: for some rounds."""
 
     @property
     def unit(self) -> int:
         return self.sides[0].region[0]
 
     def timing(self, options: ProfileOptions, simulated: bool) -> Timing:
-        """Returns the timing of the action: as many runs on each side, in rounds; a lasting one has
-        a single round."""
+        """Returns the timing of the action: the same number of runs on each side, in rounds; a
+        lasting action has a single round."""
         usual = options.timing(simulated)
         alone_ns = max(self.expected_ns, 1.0)
         if self.lasting_s:
@@ -83,8 +83,8 @@ def pairs_to_measure(
     options: ProfileOptions,
     agent_version: str,
 ) -> list[UnitPair]:
-    """Lists the pairs of units to run side by side on a device with these targets; ``behind`` are
-    those that plans do not use."""
+    """Lists the pairs of units to run side by side on a device with these targets; plans do not use
+    the targets in ``behind``."""
     by_target = {spec.target: spec for spec in specs}
     matcher = RegionMatcher(graph)
     accelerators = [
@@ -109,7 +109,8 @@ def pairs_to_measure(
 def _asked_beside_the_cpu(
     units: Sequence[int], both: Mapping[int, tuple[float, float]], options: ProfileOptions
 ) -> Iterator[tuple[int, Conditions, float]]:
-    """Unit, conditions and how long both sides are busy, of further actions of an accelerator."""
+    """Yields unit, conditions and seconds of keeping both sides busy, for an accelerator's further
+    actions."""
     own = options.conditions
     lightest = min(units, key=lambda unit: both[unit][1])
     for mode in (Mode.SYNC, Mode.ASYNC):
@@ -126,7 +127,7 @@ def _asked_beside_the_cpu(
 def _costs_of_both(
     graph: UnitGraph, costs: CostModel, targets: tuple[Target, Target]
 ) -> dict[int, tuple[float, float]]:
-    """Units that run on both targets -> ns on each, invocations included."""
+    """Returns the ns of each unit on both targets, invocations included, where it runs on both."""
     both = {}
     for unit in graph.units:
         ns = [costs.region_cost((unit.index,), target) for target in targets]
@@ -136,8 +137,8 @@ def _costs_of_both(
 
 
 def _of_types(graph: UnitGraph, both: Mapping[int, tuple[float, float]]) -> list[int]:
-    """One unit of each type of operation that takes most of the time: half of the type's time is in
-    units no heavier."""
+    """Returns one unit of each type of operation that takes most of the time: half of the type's
+    time is in units no heavier."""
     by_type: dict[str, list[int]] = defaultdict(list)
     for unit in both:
         work = graph.units[unit].work
@@ -162,13 +163,13 @@ def _sides(
     agent_version: str,
     lasting_s: float,
 ) -> tuple[Job, Job]:
-    """Jobs of one action, on the one processor and on the other. Each has the other side and its
-    conditions in its signature."""
+    """Returns the jobs of one action, on both processors. Their signatures include the other side
+    and its conditions."""
     first, second = (
         Job.of(matcher, (unit,), Kind.CORUN, spec, conditions, agent_version) for spec in specs
     )
     identity = {
-        "beside": first.key.signature,  # the word in signatures that tables have
+        "beside": first.key.signature,  # signatures in tables have this word
         "accelerator": second.key.target,
         "conditions": conditions.to_json(),
         "lasting_s": lasting_s,
@@ -188,7 +189,8 @@ def _sides(
 def measure_pairs(
     measurer: Measurer, graph: UnitGraph, options: ProfileOptions, pairs: Sequence[UnitPair]
 ) -> None:
-    """Measures the pairs that are not in the store; each one's rows are committed as they come."""
+    """Measures the pairs that are not in the store; the rows of each are committed as they
+    arrive."""
     pending = [pair for pair in pairs if not _is_measured(measurer, pair)]
     measurer.note_reused(job for pair in pairs for job in pair.sides)
     done = 0
@@ -211,7 +213,7 @@ def _is_measured(measurer: Measurer, pair: UnitPair) -> bool:
 def _measured(
     measurer: Measurer, graph: UnitGraph, options: ProfileOptions, pairs: Sequence[UnitPair]
 ) -> Iterator[tuple[UnitPair, list[Measurement]]]:
-    """The pairs in order, each with the rows of its sides."""
+    """Yields the pairs, each with the rows of its sides."""
     simulated = measurer.info.simulated
     request = RequestBuilder()
     sent: dict[int, tuple[UnitPair, list[Region]]] = {}
@@ -228,7 +230,7 @@ def _measured(
         action = build_action(
             number,
             zip((job.spec.target for job in pair.sides), regions, strict=True),
-            lambda _: (TensorSource.RANDOM, seed),  # noqa: B023  # asked here and now
+            lambda _: (TensorSource.RANDOM, seed),  # noqa: B023  # called before the next pair
             request,
             pair.timing(options, simulated),
             ActionOptions(pair.conditions, options.memory_kb, corun=True),
@@ -258,7 +260,7 @@ def _rows(
 
 
 def _as_pair(pair: UnitPair, rows: Sequence[Measurement]) -> list[Measurement]:
-    """The rows as those of a kind of their own, which tell no region's latency."""
+    """Returns the rows as side-by-side ones, which are not the latency of a region."""
     return [
         replace(
             row,

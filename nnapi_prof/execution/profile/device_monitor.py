@@ -1,9 +1,9 @@
 """Guard a profile's requests: wait for the device, keep it busy, and watch whether it drifts.
 
-A small reference model, the same for all models and devices, runs again and again, so that its rows
-tell of drift over days, too. A window lies between two runs of it. A window drifts where the
-reference took longer at either end, beyond noise, than when it was fastest in this profile:
-everything that was measured in it may have.
+A small reference model, the same for all models and devices, runs again and again; its rows also
+show drift over days. A window is the time between two runs of it. A window drifts where the
+reference took longer at either end, beyond noise, than at its fastest in this profile: the
+measurements in the window may have taken longer, too.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ from nnapi_prof.execution.profile.state import Waits
 from nnapi_prof.graph.plan import Target
 
 USUAL_S = 120.0
-"""Between two anchors on a phone: governors and heat act within a minute or two."""
+"""Seconds between two anchors on a phone: governors and heat act within a minute or two."""
 DRIFT = 0.05
-"""The reference took longer by so much: profiles minutes apart differ by 1 to 4 %
-(benchmarks/bench_repeat.py)."""
+"""Relative slow-down of the reference that counts as drift: profiles minutes apart differ by 1 to 4
+% (benchmarks/bench_repeat.py)."""
 LOW_SHARE = 0.25
-"""The reference took longer by so much than in earlier profiles: more than drift, and heat."""
+"""Relative slow-down of the reference since earlier profiles that counts as low: more than drift
+and heat explain."""
 AGAIN = 2
-"""Times that what was measured in a drifting window is measured again, at most."""
+"""Largest number of times that the jobs of a drifting window are measured again."""
 
 T = TypeVar("T")
 
@@ -62,8 +63,8 @@ class Anchor:
     samples_ns: Mapping[Target, tuple[int, ...]]
 
     def slower_than(self, other: Anchor) -> float:
-        """How much longer the reference took than in another, by the target where that is most;
-        0 where it is not beyond noise and :data:`DRIFT`."""
+        """Returns the relative slow-down of the reference against another anchor, on the target
+        where it is largest; 0 where it is within noise or :data:`DRIFT`."""
         worst = 0.0
         for target, mine in self.samples_ns.items():
             theirs = other.samples_ns.get(target, ())
@@ -84,11 +85,11 @@ class Window(Generic[T]):
     after: Anchor | None = None
     items: list[T] = field(default_factory=list)
     again: int = 0
-    """Times that its items had been measured before."""
+    """Number of times that its items were measured before."""
 
 
 class DriftMonitor(Generic[T]):
-    """The anchors of a profile, and what was measured between them."""
+    """The anchors of a profile, and the measurements between them."""
 
     def __init__(self, every_s: float) -> None:
         self.every_s = every_s
@@ -96,25 +97,26 @@ class DriftMonitor(Generic[T]):
         self._anchors: list[Anchor] = []
         self._windows: list[Window[T]] = []
         self.low: bool | None = None
-        """The device is much slower than in earlier profiles; None: not compared yet."""
+        """Whether the device is much slower than in earlier profiles; None: not compared yet."""
 
     @property
     def due(self) -> bool:
-        """Whether it is time for the next."""
+        """Whether the next anchor is due."""
         return time.monotonic() - self._last >= self.every_s
 
     @property
     def again(self) -> int | None:
-        """How often what is measured now was measured before; None without a window."""
+        """Number of times that the items of the present window were measured before; None without a
+        window."""
         return self._windows[-1].again if self._windows else None
 
     @property
     def open(self) -> bool:
-        """Whether something was measured since the last one."""
+        """Whether anything was measured since the last anchor."""
         return bool(self._windows and self._windows[-1].items)
 
     def add(self, anchor: Anchor, again: int = 0) -> None:
-        """Ends a window and begins another, of what was measured ``again`` times before."""
+        """Ends a window and begins another, whose items were measured ``again`` times before."""
         self._last = time.monotonic()
         if self._windows:
             self._windows[-1].after = anchor
@@ -132,16 +134,17 @@ class DriftMonitor(Generic[T]):
         self.low = self._anchors[0].slower_than(earlier) > LOW_SHARE
 
     def settled(self, anchor: Anchor) -> bool:
-        """Whether the reference is as fast as it ever was."""
+        """Returns whether the reference is as fast as in every anchor so far."""
         return not any(anchor.slower_than(fast) for fast in self._anchors)
 
     def measured(self, item: T) -> None:
-        """Something came in."""
+        """Adds a measurement to the present window."""
         if self._windows:
             self._windows[-1].items.append(item)
 
     def drifting(self) -> Iterator[tuple[Window[T], float]]:
-        """Takes out the windows that are over and drift, each with how much (0.1: 10 %)."""
+        """Removes and yields the windows that are over and drift, each with its drift (0.1: 10
+        %)."""
         for window in list(self._windows[:-1]):
             ends = [each for each in (window.before, window.after) if each is not None]
             drift = max(end.slower_than(fast) for end in ends for fast in self._anchors)
@@ -151,9 +154,9 @@ class DriftMonitor(Generic[T]):
 
 
 IDLE_S = 3.0
-"""A device that rested for longer than this between two requests is kept busy again."""
+"""Seconds of rest between two requests after which a device is kept busy again."""
 REST_S = 5.0
-"""Between two looks whether a device that drifted is as fast as it was."""
+"""Seconds between two checks whether a device has cooled down or recovered from drift."""
 REFERENCE = "anchor:conv3x3-28x28x32"
 """Signature of the reference model."""
 
@@ -162,8 +165,8 @@ Spending = Callable[[str], AbstractContextManager[None]]
 
 
 class DeviceMonitor:
-    """The guard of one profile. ``ask`` runs a request, ``spending`` notes what takes the time,
-    ``report`` is told how a wait goes on: phase, done, total, words."""
+    """The guard of one profile. ``ask`` runs a request, ``spending`` records time by its purpose,
+    and ``report`` is called with the progress of a wait: phase, done, total, words."""
 
     def __init__(
         self,
@@ -179,13 +182,13 @@ class DeviceMonitor:
         self._info = info
         self._phone = is_phone(client, info)
         self.is_remote = self._phone or info.simulated
-        """It is not this host, of which containers and virtual machines hide the clocks."""
+        """Whether it is not this host, whose clocks containers and virtual machines hide."""
         self._last_busy: float | None = None
         self._seen_khz: dict[str, int] = {}
         self.silent: frozenset[str] = frozenset()
         """Android's services that do not answer."""
         self.unwatched: set[str | None] = set()
-        """Accelerators on which the reference does not run: nobody knows whether they drift."""
+        """Accelerators on which the reference does not run, so that their drift is unknown."""
         self._specs = device_targets(info, options.preference_codes, options.accelerators)
         self._targets: Sequence[Target] = one_a_processor(spec.target for spec in self._specs)
         every_s = options.gates.anchor_s
@@ -193,13 +196,13 @@ class DeviceMonitor:
 
     @property
     def watched(self) -> bool:
-        """Requests are to be short, so that the device is looked at between them."""
+        """Whether requests are to be short, so that the device is checked between them."""
         gates = self._options.gates
         return gates.asked or bool(self.every_s) or bool(self._options.conditions.sustained_s)
 
     def before(self, waits: Waits) -> DeviceState:
-        """Waits until the device is as it is asked to be, and keeps it busy where that is asked.
-        Raises DeviceError where it stays otherwise."""
+        """Waits until the device meets the conditions asked for, and keeps it busy where that is
+        asked. Raises DeviceError where it does not meet them in time."""
         gates = self._options.gates
         state = DeviceState()
         with self._spending("wait"):
@@ -213,8 +216,8 @@ class DeviceMonitor:
         return state
 
     def _cool(self, waits: Waits) -> DeviceState:
-        """Waits for a phone that Android calls too hot, as long as that is allowed. A service that
-        did not answer is not asked again."""
+        """Waits for a phone that Android calls too hot, as long as allowed. A service that did not
+        answer is not asked again."""
         state = read_state(self._client, self.silent)
         self.silent = state.silent
         if not state.throttled or self._options.conditions.sustained_s:
@@ -235,11 +238,11 @@ class DeviceMonitor:
         return USUAL_COOLDOWN_S if asked_s is None else asked_s
 
     def after(self) -> None:
-        """The device has just been busy."""
+        """Notes that the device has just been busy."""
         self._last_busy = time.monotonic()
 
     def anchor(self) -> Anchor:
-        """Runs the reference."""
+        """Runs the reference on each target."""
         samples = {}
         with self._spending("anchor"):
             for result in self._ask(anchor_request(self._targets, self._options.conditions)):
@@ -251,7 +254,7 @@ class DeviceMonitor:
         return Anchor(samples)
 
     def try_small_models(self, target: Target) -> list[Status]:
-        """Runs the small models on one target; how each of them fared."""
+        """Runs the small models on one target, and returns the status of each."""
         name = target.accelerator
         levels = [spec.level for spec in self._specs if spec.target.accelerator == name]
         level = max(levels, default=LEVEL)
@@ -260,7 +263,8 @@ class DeviceMonitor:
             return [result.status for result in self._ask(request)]
 
     def rest(self, settled: Callable[[Anchor], bool], waits: Waits) -> None:
-        """Lets the device rest until the reference is as fast as it was, for a hot one's time."""
+        """Lets the device rest until the reference is as fast as before, for at most a hot device's
+        wait."""
         began = time.monotonic()
         most = waits.left_s(self._most_rest_s)
         with self._spending("wait"):
@@ -273,7 +277,7 @@ class DeviceMonitor:
         waits.rested(time.monotonic() - began, brought=most == 0)
 
     def rows(self, anchor: Anchor, fingerprint: str) -> list[Measurement]:
-        """The rows of an anchor."""
+        """Returns the rows of an anchor."""
         versions = {spec.target: spec.driver_version for spec in self._specs}
         n_bytes = 4 * SIDE * SIDE * CHANNELS
         return [
@@ -300,7 +304,7 @@ class DeviceMonitor:
         ]
 
     def _keep_busy(self) -> None:
-        """For as long as asked at first, later for as long as it rested."""
+        """Keeps the device busy: at first as long as asked, later as long as it rested."""
         seconds = float(self._options.conditions.sustained_s)
         if not seconds:
             return
@@ -322,6 +326,6 @@ class DeviceMonitor:
 
 
 def is_phone(client: DeviceProbe, info: AgentInfo) -> bool:
-    """Whether a device is neither simulated nor this host."""
+    """Returns whether a device is neither simulated nor this host."""
     own = info.simulated or info.os != "android"
     return not own and not isinstance(client.transport, LocalTransport)

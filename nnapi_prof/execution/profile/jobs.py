@@ -1,5 +1,4 @@
-"""Makes jobs to measure: the model and action of each, the request that they make, and the row that
-a result becomes."""
+"""Make jobs to measure, with their models, actions and requests, and turn results into rows."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.nnapi import LAST_API_LEVEL, api_of, is_level
 
 NEWEST_LEVEL = 30
-"""The newest feature level the converter knows; also what the agent's CPU engine understands."""
+"""The newest feature level that the converter and the agent's CPU engine support."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +40,11 @@ class TargetSpec:
     level: int
     driver_version: str = ""
     own_level: int = 0
-    """What the accelerator reports, where the device's NNAPI knows that level."""
+    """The level that the accelerator reports, where the device's NNAPI supports it; else 0."""
 
     @property
     def newest(self) -> int:
-        """The newest level of which products may have the form, where that is cheapest."""
+        """The newest level whose forms products may have, where these are cheapest."""
         return max(self.level, self.own_level)
 
 
@@ -57,19 +56,19 @@ class Job:
     kind: Kind
     spec: TargetSpec
     conditions: Conditions
-    """What of the profile's conditions concerns the target's engine."""
+    """The profile's conditions, as far as they concern the target's engine."""
     key: Key
     forms: UnitForms | None = None
-    """Of its products of activations; None for those that are chosen on its target."""
+    """Forms of its products of activations; None for those that are chosen on its target."""
 
     def in_form(self, form: ProductForm) -> Job:
-        """The same unit with its products in this form, as a measurement of its own."""
+        """Returns the job of the same unit with its products in this form, measured separately."""
         key = self.key._replace(signature=signature_in(form, self.key.signature))
         return replace(self, key=key, forms=((self.region[0], form),))
 
     @property
     def halved(self) -> bool:
-        """Its model is to be in float16."""
+        """Whether its model is to be in float16."""
         return self.conditions.halves(self.spec.target)
 
     @classmethod
@@ -82,7 +81,7 @@ class Job:
         conditions: Conditions,
         agent_version: str,
     ) -> Job:
-        """The job with its key."""
+        """Returns the job with its key."""
         own = conditions.on(spec.target)
         key = Key(
             signature=matcher.signature(region),
@@ -104,16 +103,16 @@ def device_targets(
     accelerators: Collection[str] | None = None,
     one_thread: bool = False,
 ) -> tuple[TargetSpec, ...]:
-    """The CPU (with ``one_thread`` also with one thread), then every accelerator and "auto", each
-    under every preference; a library in NNAPI's place
+    """Returns the CPU (with ``one_thread`` also with one thread), then every accelerator and
+    "auto", each under every preference; a library in NNAPI's place
     (:class:`~nnapi_prof.device.protocol.NnapiEntryPoint`) has no "auto".
 
-    A model is for a level that both the accelerator and the device's NNAPI know: the CPU of
-    Android 10 says that its level is 10000.
+    A model is converted for a level that both the accelerator and the device's NNAPI support: the
+    CPU of Android 10 reports the level 10000.
 
-    ``accelerators`` limits to those names ("auto" is one); the CPU is always there, for it is
-    what the rest is compared with. A device without a usable NNAPI has only the CPU. Raises
-    UsageError where a name is none of the device's.
+    ``accelerators`` limits the targets to those names ("auto" is one); the CPU is always included,
+    because the rest is compared with it. A device without a usable NNAPI has only the CPU. Raises
+    UsageError where the device has no accelerator of a name.
     """
     specs = [TargetSpec(CPU, NEWEST_LEVEL)]
     if one_thread:
@@ -123,7 +122,7 @@ def device_targets(
     own_levels = {a.name: _own_level(a.feature_level, info) for a in info.nnapi.accelerators}
     has_runtime = info.nnapi.library is not None and info.nnapi.door is NnapiEntryPoint.NNAPI
     if has_runtime and info.nnapi.error is None:
-        # NNAPI's own runtime falls back to its reference kernels, which know the API's level.
+        # NNAPI's own runtime falls back to its reference kernels, which support the API's level.
         newest = info.api_level or max(levels.values(), default=api_of(info.nnapi.missing))
         levels[AUTO] = min(newest, NEWEST_LEVEL)
         versions[AUTO] = ";".join(f"{name}={versions[name]}" for name in sorted(versions))
@@ -144,16 +143,16 @@ def device_targets(
 
 
 def _own_level(reported: int, info: AgentInfo) -> int:
-    """The level that an accelerator reports; 0 where it is none, or later than the phone's NNAPI:
-    Android 12 (API 31) was the first whose NNAPI is updated without Android."""
+    """Returns the level that an accelerator reports; 0 where it is not a level, or later than the
+    phone's NNAPI: Android 12 (API 31) was the first whose NNAPI is updated without Android."""
     is_late = info.nnapi.door is NnapiEntryPoint.NNAPI and reported > LAST_API_LEVEL
     too_old = is_late and info.api_level is not None and info.api_level < LAST_API_LEVEL
     return reported if is_level(reported) and not too_old else 0
 
 
 def _level(reported: int, info: AgentInfo) -> int:
-    """The level to convert for, of an accelerator that reports one. That of a library in NNAPI's
-    place is its own, whatever the phone's."""
+    """Returns the level to convert for, by the level that an accelerator reports. A library in
+    NNAPI's place has its own, whatever the phone's."""
     if info.api_level is not None and info.nnapi.door is NnapiEntryPoint.NNAPI:
         newest = info.api_level
     else:
@@ -168,10 +167,10 @@ def grid(
     conditions: Conditions,
     agent_version: str,
 ) -> list[Job]:
-    """All regions on all targets: equal signatures once, the alternatives of a region in a row.
+    """Returns jobs of all regions on all targets, equal signatures once.
 
-    The alternatives stand together so that a drift of the device (heat, other load) hits them
-    alike.
+    The alternatives of a region are adjacent, so that a drift of the device (heat, other load)
+    affects them alike.
     """
     seen: set[str] = set()
     jobs: list[Job] = []
@@ -188,7 +187,7 @@ def grid(
 
 
 def refused(job: Job, graph: UnitGraph, fingerprint: str, simulated: bool, why: str) -> Measurement:
-    """The measurement of a job that a lowering refuses: nothing ran."""
+    """Returns the measurement of a job that a lowering refuses: nothing ran."""
     clock = "simulated" if simulated else "monotonic"
     return row_of(
         job, graph, fingerprint, simulated, status=Status.REFUSED, message=why, clock=clock
@@ -204,7 +203,7 @@ def measured(
     result: ActionResult,
     number: int = 0,
 ) -> Measurement:
-    """The measurement that a result of the agent's is, of the segment of that number."""
+    """Returns the measurement of one segment, by its number, in a result of the agent."""
     segment = result.segments[number] if number < len(result.segments) else SegmentSamples()
     kernels = segment.kernels
     return row_of(
@@ -224,7 +223,7 @@ def measured(
         first_ns=result.first_ns,
         rounds=result.rounds,
         warmup_runs=result.warmup_runs,
-        warm=None if simulated else result.warm,  # simulated clocks are as warm as they will be
+        warm=None if simulated else result.warm,  # simulated clocks do not warm up
         cpu_mask=result.cpu_mask,
         kernels_xnnpack=kernels.xnnpack if kernels else None,
         kernels_portable=kernels.portable if kernels else None,
@@ -253,7 +252,7 @@ def row_of(
         else unit.signature
         for unit in units
     )
-    if job.kind is Kind.THREADS:  # shortened, it tells nothing of the units themselves
+    if job.kind is Kind.THREADS:  # too short to count as the units' own
         members = (job.key.signature,)
     return Measurement(
         signature=job.key.signature,
@@ -275,7 +274,7 @@ def row_of(
 
 
 def _why(result: ActionResult) -> str:
-    """``during compile: no kernel for SIN (ANEURALNETWORKS code 4)``."""
+    """Returns ``during compile: no kernel for SIN (NNAPI result code 4)``."""
     at_fault = result.stage and result.status is not Status.REFUSED
     parts = [f"during {result.stage}" if at_fault else "", result.why]
     if result.signal and result.signal not in (result.message or ""):
@@ -285,7 +284,8 @@ def _why(result: ActionResult) -> str:
 
 
 def region_label(graph: UnitGraph, region: UnitSet) -> str:
-    """For people: the labels of up to three units, of more the first, the last and the count."""
+    """Returns a label for people: those of up to three units, else the first, the last and the
+    count."""
     labels = [graph.units[index].label for index in region]
     if len(labels) <= 3:
         return " | ".join(labels)
@@ -296,13 +296,13 @@ def region_label(graph: UnitGraph, region: UnitSet) -> str:
 
 
 INPUT_SEED = 1
-"""Seed of the first input; the next ones count up, so that two inputs are not the same."""
+"""Seed of the first input; the next ones count up, so that no two inputs are the same."""
 MAX_ACTIONS = 200
-"""In one request; a request that fails as a whole costs no more than these."""
+"""Largest number of actions in one request; if it fails as a whole, no more are lost."""
 WATCHED_ACTIONS = 24
-"""In one request where the device is looked at between them: some seconds."""
+"""Largest number in one request where the device is checked between them: some seconds."""
 MAX_WEIGHT_BYTES = 128 << 20
-"""Weights that one request's models hold in this process's memory."""
+"""Largest size of weights that the models of one request hold in this process's memory."""
 
 
 @dataclass
@@ -315,7 +315,7 @@ class Prepared:
 
 
 def batches(graph: UnitGraph, jobs: Sequence[Job], most: int = MAX_ACTIONS) -> Iterator[list[Job]]:
-    """Cuts jobs into requests of so many, never between the alternatives of one region."""
+    """Splits jobs into requests of at most ``most``, but never the alternatives of one region."""
     batch: list[Job] = []
     weight = 0
     for region, group in itertools.groupby(jobs, key=lambda job: job.region):
@@ -342,8 +342,8 @@ def prepare(
     patience: Patience,
     gauges: Sequence[Job] = (),
 ) -> Prepared:
-    """Converts the jobs of one request, equal models once. ``timing`` of units, and of the rest;
-    ``gauges`` are jobs that ran well, by which the agent finds out whether their drivers work."""
+    """Converts the jobs of one request, equal models once. ``timing`` has that of units (True) and
+    of other regions; ``gauges`` are jobs that ran well, by which the agent checks their drivers."""
     prepared = Prepared(RequestBuilder(patience))
     request = prepared.request
     groups = Groups()
@@ -358,7 +358,7 @@ def prepare(
         action = build_action(
             number,
             [(job.spec.target, converted)],
-            lambda _: (TensorSource.RANDOM, next(seeds)),  # noqa: B023  # asked here and now
+            lambda _: (TensorSource.RANDOM, next(seeds)),  # noqa: B023  # called right away
             request,
             timing[job.kind is Kind.UNIT],
             ActionOptions(job.conditions, memory_kb, group),
@@ -381,5 +381,5 @@ def prepare(
 
 
 def convert_job(converter: Converter, job: Job) -> Region | str:
-    """A job's model, or the sentence with which it is refused."""
+    """Returns a job's model, or the reason why it is refused."""
     return converter.convert(job.region, job.spec.level, job.forms or (), job.halved)

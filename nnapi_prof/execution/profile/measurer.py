@@ -1,4 +1,4 @@
-"""Measure jobs and store their rows: convert, send, read answers, and count what that takes.
+"""Measure jobs and store their rows: convert, send, read answers, and record the time of each step.
 
 Ctrl-C waits while rows are being stored.
 """
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
 
 class Client(DeviceProbe, Protocol):
-    """The device that profiling asks for; :class:`~nnapi_prof.device.agent.AgentClient` is one."""
+    """The device as profiling uses it; :class:`~nnapi_prof.device.agent.AgentClient` is one."""
 
     def run(self, request: Request) -> Generator[Event, None, None]: ...
 
@@ -87,7 +87,7 @@ class Client(DeviceProbe, Protocol):
 class Measurer(KnownRows):
     """Measures jobs on one device, and stores their rows.
 
-    With ``eight_bits`` the unit_cache is of its quantised graph.
+    With ``eight_bits``, ``unit_cache`` has its quantised graph.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Measurer(KnownRows):
         self._converter = Converter(self._load)
         self.info = client.info()
         nnapi = self.info.nnapi
-        # Without accelerators this would be a device of which only the CPU runs.
+        # Without accelerators this would look like a device that has only a CPU.
         if nnapi.stalled or (nnapi.error and nnapi.library is not None):
             raise DeviceError(
                 f"{nnapi.error}; NNAPI lists no accelerator while it does",
@@ -120,7 +120,7 @@ class Measurer(KnownRows):
         self.doubts: Counter[str] = Counter()
         """Flag -> rows of this run that have it."""
         self.spent_s: dict[str, float] = defaultdict(float)
-        """What took how long."""
+        """Seconds by purpose."""
         self.waits = Waits(self.spent_s, options.cooldown_s is None)
         drivers: dict[str | None, str] = {
             driver.name: driver.version
@@ -129,16 +129,16 @@ class Measurer(KnownRows):
         }
         self.waits.remember(self.read, drivers)
         self.later: Mapping[str, int] = {}
-        """Phase -> measurements that are expected behind it."""
+        """Phase -> measurements that are expected after it."""
         self._state = DeviceState()
         self._monitor = DeviceMonitor(client, options, self.results, self.spending, self.report)
         self.drivers = DriverHealth(self.doubts)
         self._unmeasured: list[Job] = []
-        """Jobs of this request that say nothing, for their driver is sick."""
+        """Jobs of this request without a result, because their driver is sick."""
         self._last_of: dict[str | None, Measurement] = {}
-        """Accelerator -> the last row of it that has no note of its driver's room."""
+        """Accelerator -> its last row that has no note of its driver's room."""
         self._lasting = False
-        """The device went on drifting: nothing is measured again for that."""
+        """The device kept drifting: nothing more is measured again for that reason."""
         self._drift: DriftMonitor[tuple[Job, Measurement]] = DriftMonitor(self._monitor.every_s)
         store.add_device(self.fingerprint, description_of(self.info), self.info.simulated)
 
@@ -166,11 +166,12 @@ class Measurer(KnownRows):
     def _measure_all(
         self, jobs: Sequence[Job], stored: Callable[[Job], None], again: int = 0
     ) -> None:
-        """In requests; before each the device is waited for, and watched where it is time."""
+        """Measures jobs in requests. Before each, waits for the device, and runs the reference
+        where it is due."""
         most = WATCHED_ACTIONS if self._monitor.watched else MAX_ACTIONS
         for batch in batches(self._graph, jobs, most):
             if self._drift.open and self._drift.due:
-                self._anchor(again)  # before a hot device is waited for
+                self._anchor(again)  # before waiting for a hot device
             self._state = self._monitor.before(self.waits)
             if self._monitor.every_s and again != self._drift.again:
                 self._anchor(again)
@@ -179,8 +180,8 @@ class Measurer(KnownRows):
             self._converter.forget()
 
     def settle(self) -> bool:
-        """Ends the window that is open, and measures again what was measured while the device
-        drifted. Whether there was any."""
+        """Ends the open window, and repeats measurements made while the device drifted. Returns
+        whether there were any."""
         if not self._drift.open:
             return False
         before = self.n_measured
@@ -188,8 +189,8 @@ class Measurer(KnownRows):
         return self.n_measured > before
 
     def _anchor(self, again: int) -> None:
-        """Runs the reference, which ends a window; windows that drift are marked, and what was
-        measured in them is measured again."""
+        """Runs the reference, which ends a window. Marks windows that drift, and repeats their
+        measurements."""
         anchor = self._monitor.anchor()
         self._drift.add(anchor, again)
         if self._drift.low is None:
@@ -223,8 +224,8 @@ class Measurer(KnownRows):
         self._anchor(0)
 
     def _measure_batch(self, batch: Sequence[Job], stored: Callable[[Job], None]) -> None:
-        """Converts, sends and stores one request's jobs, but for those that need a driver that is
-        sick; calls ``stored`` after each."""
+        """Converts, sends and stores one request's jobs, except those that need a sick driver;
+        calls ``stored`` after each."""
         asked = {self._stored_key(job): job for job in batch if not self.drivers.stop(job)}
         with self.spending("convert"):
             prepared = prepare(
@@ -258,7 +259,7 @@ class Measurer(KnownRows):
                 row = measured(job, self._graph, self.fingerprint, simulated, converted, result)
                 row = self._store.stamp(replace(row, **self._state.columns))
                 row = row.after(self.rows.get((job.key.signature, job.spec.target)))
-                if self._state.throttled:  # Android knows of heat that /sys does not show
+                if self._state.throttled:  # Android reports heat that /sys does not show
                     hot = tuple(replace(each, throttled=True) for each in row.rounds)
                     row = replace(row, rounds=hot)
                 if self.drivers.holds(row):
@@ -272,7 +273,7 @@ class Measurer(KnownRows):
                 self._take(job, row, stored)
 
     def _take(self, job: Job, row: Measurement, stored: Callable[[Job], None]) -> None:
-        """Stores a row that was measured, and learns from it."""
+        """Stores a measured row, and uses it for drift checks and gauges."""
         self._last_of[row.target.accelerator] = row
         self._drift.measured((job, row))
         self.keep([(job, row)])
@@ -280,7 +281,7 @@ class Measurer(KnownRows):
         stored(job)
 
     def results(self, request: Request) -> Iterator[ActionResult]:
-        """Those of the actions of a request, as they come."""
+        """Yields the results of a request's actions, as they arrive."""
         # Closing stops the agent where something goes wrong here.
         with contextlib.closing(self._client.run(request)) as events:
             for event in self._waited_for(events):
@@ -298,18 +299,18 @@ class Measurer(KnownRows):
                     self._unmeasured.clear()
 
     def _note_rooms(self) -> None:
-        """Notes in the table what drivers were found to hold at once, for later profiles."""
+        """Stores how many compilations drivers hold at once, for later profiles."""
         for name, room in self.waits.rooms().items():
             if name in self._last_of:
                 with self.spending("store"):
                     self._store.mark_room(self._last_of.pop(name), room)
 
     def convert(self, job: Job) -> Region | str:
-        """A job's model, or the sentence with which it is refused."""
+        """Returns a job's model, or the reason why it is refused."""
         return convert_job(self._converter, self._formed(job))
 
     def _waited_for(self, events: Iterator[Event]) -> Iterator[Event]:
-        """The events, and the time it takes to wait for them."""
+        """Yields the events, and records the time of waiting for them."""
         began = False
         while True:
             with self.spending("measure" if began else "send"):
@@ -320,7 +321,7 @@ class Measurer(KnownRows):
             yield event
 
     def keep(self, results: Sequence[tuple[Job, Measurement]]) -> None:
-        """Stores what was measured for some jobs, at once, whoever interrupts."""
+        """Stores the rows of some jobs at once; an interrupt waits until they are stored."""
         with self.spending("store"), defer_sigint():
             self._add(*results)
             for job, row in results:
@@ -339,8 +340,8 @@ class Measurer(KnownRows):
                     self.n_failed += 1
 
     def corun_rows(self) -> tuple[Measurement, ...]:
-        """Returns the rows of units that ran side by side on the device, units of other models
-        among them."""
+        """Returns the rows of units that ran side by side on the device, those of other models
+        included."""
         return corun_rows(self._store, self.fingerprint, self._options.conditions)
 
     def report(self, phase: str, done: int, total: int, label: str) -> None:
@@ -353,7 +354,7 @@ class Measurer(KnownRows):
         program = self._load_program()
         took = time.monotonic() - began
         self.spent_s["load"] += took
-        self.spent_s["convert"] -= took  # which asked for it
+        self.spent_s["convert"] -= took  # this happened within it
         return program
 
     @contextlib.contextmanager

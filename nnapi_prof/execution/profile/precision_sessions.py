@@ -1,4 +1,4 @@
-"""Run a session for each precision of a profile, over the form of the model that it measures.
+"""Run a session for each precision of a profile, on the form of the model that it measures.
 
 A float model is measured as it is, in 8 bits, and for conversions between them.
 """
@@ -48,14 +48,14 @@ class EightBitForms:
     whole: Program
     parts: Program
     eight_bits: EightBits
-    """Of ``whole``."""
+    """Units in 8 bits of ``whole``."""
     conversions: tuple[Conversion, ...]
     """Units of ``parts`` that are timed."""
 
     @classmethod
     def of(cls, program: Program, recipe: Recipe) -> EightBitForms | None:
-        """None where the recipe has no unit in 8 bits. Raises ConversionError where it was made for
-        another program."""
+        """Returns the forms; None where the recipe has no unit in 8 bits. Raises ConversionError
+        where it was made for another program."""
         from nnapi_prof.precision.program import quantise  # which imports torch
 
         if not recipe.units:
@@ -74,10 +74,10 @@ def read_precision_costs(
     """Reads a program's costs on one device from rows, without measuring more.
 
     ``rows`` are the table's of that device (:meth:`.CostStore.measurements`), under conditions that
-    differ in their precision alone: FLOAT32 always, RELAXED and FLOAT16 where these are asked for.
-    With a recipe there is what can be in 8 bits as well.
+    differ only in their precision: FLOAT32 always, RELAXED and FLOAT16 where asked for. With a
+    recipe the costs include units in 8 bits.
 
-    Raises CostError where something of it was never measured.
+    Raises CostError where a part of it was never measured.
     """
     forms = None if recipe is None else EightBitForms.of(program, recipe)
     if forms is None:
@@ -86,7 +86,7 @@ def read_precision_costs(
 
 
 FIRST_LEVELS = {Precision.RELAXED: 28, Precision.FLOAT16: 29}
-"""Feature levels (API levels) from which on NNAPI has them: relaxComputationFloat32toFloat16, and
+"""Feature levels (API levels) that introduced them to NNAPI: relaxComputationFloat32toFloat16, and
 float16 tensors."""
 
 
@@ -117,21 +117,20 @@ class PrecisionSessions:
             store,
             self._options,
             self._told_of(Precision.FLOAT32),
-            choosing_forms=False,  # which one wins differs by precision
+            choosing_forms=False,  # the cheapest one differs by precision
         )
         self._others: dict[Precision, UnitSession] = {}
-        """Relaxed and float16."""
+        """Sessions of relaxed precision and float16."""
         self._tried: dict[Precision, frozenset[Key]] = {}
-        """Of these, what a trial measures."""
+        """Keys that a trial measures in each of these."""
         self.eight: UnitSession | None = None
         self._converting: Measurer | None = None
         self._refits: dict[Precision, FitCache] = {}
         self.named: set[UnitSet] = set()
-        """Regions of the float graph that were measured for plans, in whatever precision."""
+        """Regions of the float graph that were measured for plans, in any precision."""
 
     def _session(self, precision: Precision, targets: Collection[Target]) -> UnitSession:
-        """Starts the session of another precision, over the form of the model that it is measured
-        in."""
+        """Starts the session of another precision, on the form of the model that it measures."""
         client, store = self._device
         eight_bits = program = None
         conditions = replace(self._options.conditions, precision=Precision.FLOAT32)
@@ -151,7 +150,7 @@ class PrecisionSessions:
         )
 
     def _told_of(self, precision: Precision) -> ProgressCallback | None:
-        """Returns the progress callback of a precision; float32's phases have their names alone."""
+        """Returns the progress callback of a precision; phases of float32 keep their names."""
         tell = self._progress
         if tell is None or precision is Precision.FLOAT32:
             return tell
@@ -162,9 +161,9 @@ class PrecisionSessions:
         return pass_on
 
     def try_precision(self, precision: Precision) -> None:
-        """A trial on the accelerators that ran floats, and on a CPU with float16: units, the
-        longest run, where overheads do not hide what is gained, and all units that float32 was
-        refused where one of them runs."""
+        """Measures a trial on the accelerators that ran floats, and on a CPU with float16: some
+        units, and the longest run, where overheads do not hide the gain. Where a unit runs that was
+        refused in float32, measures all such units."""
         on_cpu = self.floats.measurer.info.cpu_float16.serves(precision)
         targets = {
             spec.target
@@ -201,7 +200,7 @@ class PrecisionSessions:
         self._tried[precision] = frozenset(job.key for job in (*first, *more))
 
     def _longest_runs(self, session: UnitSession) -> list[Job]:
-        """The longest of the runs that each target ran in float32."""
+        """Returns the longest run of units that each target ran in float32."""
         rows = self.floats.measurer.rows
         longest: dict[Target, Job] = {}
         for job in session.jobs(chain_regions(self._graph)):
@@ -213,7 +212,8 @@ class PrecisionSessions:
         return list(longest.values())
 
     def _refused(self, targets: Collection[Target]) -> dict[Target, tuple[int, ...]]:
-        """Units that a target refused in float32, those with most arithmetic first."""
+        """Returns the units that each target refused in float32, those with most arithmetic
+        first."""
         refused: dict[Target, list[int]] = {target: [] for target in targets}
         rows = self.floats.measurer.rows
         for unit in sorted(self._graph.units, key=lambda unit: -unit.macs):
@@ -224,7 +224,7 @@ class PrecisionSessions:
         return {target: tuple(units) for target, units in refused.items() if units}
 
     def measure_eight_bits(self, forms: EightBitForms) -> None:
-        """Every unit that can be in 8 bits, and conversions of a few sizes on the CPU."""
+        """Measures every unit that can be in 8 bits, and conversions of a few sizes on the CPU."""
         self.eight = self._session(Precision.INT8, self._eight_bit_targets())
         self.eight.measure_units()
         client, store = self._device
@@ -248,8 +248,8 @@ class PrecisionSessions:
         measurer.measure("conversions", jobs)
 
     def _eight_bit_targets(self) -> set[Target]:
-        """The CPU, each accelerator under the preference that leads, and under others where floats
-        showed something to be had from them, or ran on none."""
+        """Returns the CPU, each accelerator under its leading preference, and under others where
+        floats gained from them, or the accelerator ran no floats."""
         specs = self.floats.specs
         leaders = first_targets(specs)
         ran = {
@@ -277,7 +277,7 @@ class PrecisionSessions:
         return own if self._converting is None else [*own, self._converting]
 
     def jobs(self, regions: Sequence[tuple[Sequence[int], Target]]) -> dict[UnitSession, list[Job]]:
-        """Regions of the float graph on targets in their precisions, by the session they are of."""
+        """Returns jobs of the float graph's regions on targets in their precisions, by session."""
         by_session: dict[UnitSession, list[tuple[Collection[int], Target]]] = {}
         for units, target in regions:
             session: UnitSession | None = self.floats
@@ -292,7 +292,7 @@ class PrecisionSessions:
         return {session: session.region_jobs(own) for session, own in by_session.items()}
 
     def fit(self, alone: bool = False) -> PrecisionCosts:
-        """Fits costs to everything measured; ``alone`` to what is always measured."""
+        """Fits costs to all measurements; with ``alone``, to those that are always made."""
         floats = self.floats.fit_alone() if alone else self.floats.fit(self.named)
         models = {Precision.FLOAT32: floats}
         leading_rows = self.floats.chosen_rows()

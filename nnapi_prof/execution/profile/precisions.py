@@ -1,11 +1,11 @@
-"""Profiling one float model in several precisions: samples first, then what promises gain.
+"""Profile one float model in several precisions: samples first, then what promises a gain.
 
-Float32 is profiled as ever. Relaxed and float16 differ from it in arithmetic alone, so that a trial
-on each accelerator that ran floats tells what all units would take. In 8 bits everything differs,
-and each unit is measured, once where several differ in their scales only, on the targets that a
-trial does not show to lie behind. Then regions are measured whole that plans over all precisions
-together need: of the best plan, of the best in floats, and of the best in 8 bits wherever that is
-possible, between which the plans for every budget of error lie.
+Float32 is profiled as usual. Relaxed precision and float16 differ from it only in arithmetic, so a
+trial on each accelerator that ran floats shows what all units would take. In 8 bits everything
+differs: each unit is measured (units that differ only in their scales once) on the targets that are
+not far slower in a trial. Then the regions of plans over all precisions are measured whole: of the
+best plan, of the best in floats, and of the best in 8 bits wherever that is possible. The plans for
+every error budget lie between these.
 """
 
 from __future__ import annotations
@@ -56,14 +56,16 @@ if TYPE_CHECKING:
 
 PLANNING_SHARE = 0.1
 PLANNING_S = 5.0
-"""Planning between rounds takes that share of measuring, or that long, whichever is more."""
+"""Planning between rounds takes that share of the measuring time, or so many seconds if that is
+more."""
 LEAST_SECONDS = 0.1
 NEAR = 0.1
-"""Relative: a plan in 8 bits alone that is slower than the best one by more is not refined."""
+"""Relative slow-down against the best plan beyond which a plan in 8 bits alone is not refined."""
 FRONT_ROUNDS = 3
 FRONT_POINTS = 6
 FRONT_S = 4.0
-"""Rounds in which plans for budgets of error are refined, how many, and the time to find them."""
+"""Rounds in which plans for error budgets are refined, their number, and the seconds to find
+them."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,15 @@ class PrecisionOutcome:
     """The outcome of a profile in several precisions."""
 
     total: ProfileOutcome
-    """Of all precisions: what was measured, how long it took; the plan is the fastest at any error,
-    and costs and baselines are those of float32."""
+    """Outcome over all precisions: all measurements and their time. The plan is the fastest at any
+    error; costs and baselines are those of float32."""
     floats: ProfileOutcome
     """The profile in float32 by itself, as it would be without other precisions."""
     costs: PrecisionCosts | None = None
-    """None where it was interrupted before there were any."""
+    """None where the profile was interrupted before the first fit."""
     plans: Mapping[str, Plan] = field(default_factory=dict)
     """``fastest`` at any error, ``floats`` the fastest without 8 bits, ``int8`` the fastest with
-    all in 8 bits that can be."""
+    everything in 8 bits that can be."""
 
 
 def profile_precisions(
@@ -95,9 +97,9 @@ def profile_precisions(
 ) -> PrecisionOutcome:
     """Measures a float program in some precisions on a device, as far as plans need it.
 
-    Float32 is always among them, INT8 where there is a ``recipe``. The precision of
-    ``options.conditions`` is not looked at. With the ``noise`` of its units in these precisions,
-    plans for a few budgets of error are measured as well. Results, interrupts and errors are as in
+    Float32 is always included, INT8 where there is a ``recipe``. The precision of
+    ``options.conditions`` is ignored. With the ``noise`` of its units in these precisions, plans
+    for a few error budgets are measured as well. Results, interrupts and errors are as in
     :func:`~nnapi_prof.execution.profile.session.profile`.
     """
     forms = None
@@ -160,11 +162,12 @@ class _Session:
         return self.outcome()
 
     def _measure_chains(self) -> None:
-        """Chains and runs in 8 bits, on targets that a plan over all precisions could use."""
+        """Measures chains and runs in 8 bits, on targets that a plan over all precisions could
+        use."""
         if self.sessions.eight is None:
             return
         with self._planning():
-            # By what is always measured, so that the same command chooses the same again.
+            # From what is always measured, so that the same command makes the same choice again.
             costs = self.sessions.fit(alone=True)
             problem = make_problem(self._graph, drop_dominated_targets(costs.table))
             plan = plan_problem(problem, limits=LIMITS, with_curve=False).default
@@ -175,7 +178,7 @@ class _Session:
     # ---- refining -----------------------------------------------------------------------------
 
     def _refine(self) -> None:
-        """Rounds of planning and of measuring what the plans need whole."""
+        """Plans, and measures the plans' regions whole, in rounds."""
         while True:
             costs = self._costs = self.sessions.fit()
             points = self._points(costs)
@@ -203,7 +206,8 @@ class _Session:
                 session.measurer.measure(f"regions of all, round {self._rounds}", own)
 
     def _points(self, costs: PrecisionCosts) -> dict[str, Chosen]:
-        """The plans that the others lie between, and what each needs measured."""
+        """Returns the plans that all others lie between, with the regions that each needs
+        measured."""
         floats = tuple(t for t in costs.targets if t.precision is not Precision.INT8)
         cases: dict[str, tuple[PrecisionCosts, Callable[[int, Target], bool] | None]] = {
             "fastest": (costs, None)
@@ -230,8 +234,8 @@ class _Session:
             return {name: self._held(name, chosen, costs) for name, chosen in points.items()}
 
     def _held(self, name: str, chosen: Chosen, costs: PrecisionCosts) -> Chosen:
-        """The plan of the round before in place of a new one that is hardly faster: of many plans
-        that are as fast, each would have to be measured otherwise."""
+        """Returns the plan of the round before instead of a new one that is hardly faster:
+        otherwise each of many equally fast plans would have to be measured."""
         before = self._plans.get(name)
         plan = None if before is None else repriced(before, costs)
         if plan is None or chosen.plan.predicted_ns < (1 - SETTLED) * plan.predicted_ns:
@@ -239,8 +243,8 @@ class _Session:
         return replace(chosen, plan=replace(plan, proof=chosen.plan.proof))
 
     def _needed_by_front(self, costs: PrecisionCosts) -> list[tuple[tuple[int, ...], Target]]:
-        """Regions that plans for a few budgets of error have, and that were not measured whole; for
-        some rounds, for each may have others."""
+        """Returns unmeasured regions of plans for a few error budgets; only in some rounds, because
+        each may bring others."""
         noise = self._noise
         if noise is None or self._rounds >= FRONT_ROUNDS:
             return []
@@ -270,7 +274,7 @@ class _Session:
         ]
 
     def _limits(self, n_cases: int) -> SearchLimits:
-        """Returns the limits of one plan: planning takes its share of what measuring does."""
+        """Returns the limits of one plan: planning takes its share of the measuring time."""
         measured_s = sum(m.spent_s["measure"] for m in self.sessions.measurers)
         left = max(PLANNING_S, PLANNING_SHARE * measured_s) - self._planned_s
         seconds = min(LIMITS.seconds, max(left / (4 * n_cases), LEAST_SECONDS))
@@ -284,11 +288,11 @@ class _Session:
         finally:
             self._planned_s += time.monotonic() - began
 
-    # ---- what it came to ----------------------------------------------------------------------
+    # ---- the outcome --------------------------------------------------------------------------
 
     @property
     def n_measured(self) -> int:
-        """On the device, in all precisions."""
+        """Number of measurements on the device, in all precisions."""
         return sum(measurer.n_measured for measurer in self.sessions.measurers)
 
     def outcome(self, *, interrupted: bool = False) -> PrecisionOutcome:
@@ -321,8 +325,8 @@ class _Session:
 
 
 def _needed(points: Mapping[str, Chosen]) -> list[tuple[tuple[int, ...], Target]]:
-    """Regions to measure. The best plan in 8 bits alone is of interest where it is about as fast as
-    the best of all: where it is not, this has less error, too."""
+    """Returns the regions to measure. Those of the best plan in 8 bits alone are included where it
+    is about as fast as the best of all: otherwise the latter has less error, too."""
     fastest = points["fastest"].plan
     return [
         (segment.units, segment.target)
@@ -333,8 +337,7 @@ def _needed(points: Mapping[str, Chosen]) -> list[tuple[tuple[int, ...], Target]
 
 
 def _kept_in_floats(costs: PrecisionCosts) -> Callable[[int, Target], bool]:
-    """Returns a predicate that keeps units off targets where everything is in 8 bits that can
-    be."""
+    """Returns a predicate that forbids units that can be in 8 bits on all other targets."""
     in_8_bits = [target for target in costs.targets if target.precision is Precision.INT8]
     able = {
         unit

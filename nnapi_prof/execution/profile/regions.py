@@ -1,14 +1,13 @@
-"""Choose the regions to measure: a trial, units, chains and runs, then those that a plan asks for.
+"""Choose the regions to measure: a trial, units, chains and runs, then those that a plan needs.
 
 A trial comes first: a few units, the heaviest of their kinds among them, on every accelerator under
-one preference. An accelerator that lies far behind the CPU there (NNAPI's reference kernels do),
-and NNAPI's own choice ("auto") where it is no faster than the fastest target that it may choose
-from, is left at that. Every unit runs on the CPU and on the other accelerators; under their other
-preferences a sample of units does, and the rest only where the sample says that there is something
-to be had. Regions of several units tell what joining saves (overheads, transfers, what a driver
-fuses) or costs (cold caches): a chain of two for each pair of kinds, and runs of 4, 8, 16, ...
-units up to the whole model. They run where the costs of units alone leave a chance that a plan uses
-the target.
+one preference. Nothing more is measured on an accelerator that is far slower than the CPU there
+(NNAPI's reference kernels are), or on NNAPI's own choice ("auto") where it is no faster than the
+fastest target that it may choose from. Every unit runs on the CPU and on the other accelerators; a
+sample of units runs under their other preferences, and the rest only where the sample shows a gain.
+Regions of several units show what joining saves (overheads, transfers, what a driver fuses) or
+costs (cold caches): a chain of two for each pair of kinds, and runs of 4, 8, 16, ... units up to
+the whole model. They run where a plan may use the target, by the costs of units alone.
 
 Then planning and measuring take turns: the regions of a plan are measured whole.
 """
@@ -48,27 +47,27 @@ from nnapi_prof.partition import (
 from nnapi_prof.partition.blocks import all_ideals, convex_sets
 
 SAMPLE = 3
-"""Units that show how two preferences compare: two tell a factor, the third whether it holds."""
+"""Number of units that compare two preferences: two show a factor, the third whether it holds."""
 HEAVY_KINDS = 4
 MOVING_KINDS = 2
-"""Of a trial: kinds of units, with arithmetic and without."""
+"""Number of kinds of units in a trial, with arithmetic and without."""
 FAR = 1.5
-"""Times as slow as the CPU on the units of a trial by themselves: an accelerator that is, and
-faster on none of them, is not faster where they are joined either."""
+"""Slow-down against the CPU, on a trial's units by themselves, of a far slower accelerator. If it
+is faster on none of them, it is not faster where they are joined either."""
 AHEAD = 0.03
-"""Relative: what NNAPI's own choice must save on one unit of a trial to be measured on all. It runs
-on targets that are measured by their own names, and repeats vary by a percent."""
+"""Relative gain on one unit of a trial that NNAPI's own choice needs to be measured on all units.
+It runs on targets that are measured by their own names, and repeats vary by a percent."""
 SHORTEST_RUN = 4
 MUCH = 0.1
-"""Relative: that a preference is so much faster for one unit is worth a look at all of them."""
+"""Relative gain of a preference on one unit for which all units are measured under it."""
 SURE = 2.0
-"""Standard errors."""
+"""Number of standard errors that a gain must exceed."""
 
 
 def unit_regions(
     graph: UnitGraph, among: Iterable[int] | None = None
 ) -> Iterator[tuple[Kind, UnitSet]]:
-    """Every unit (of ``among``) alone."""
+    """Yields every unit (of ``among``) alone."""
     for unit in range(len(graph.units)) if among is None else among:
         yield Kind.UNIT, (unit,)
 
@@ -76,11 +75,13 @@ def unit_regions(
 def chain_regions(
     graph: UnitGraph, stretches: Sequence[UnitSet] | None = None
 ) -> Iterator[tuple[Kind, UnitSet]]:
-    """One chain of two for each pair of kinds of units (the heaviest), and runs of 4, 8, 16, ...
-    units, from the graph's begin and its end in turn, up to all of it; by their first unit.
+    """Yields the heaviest chain of two for each pair of kinds of units, and runs of 4, 8, 16, ...
+    units, from the graph's beginning and its end in turn, up to the whole graph; sorted by their
+    first unit.
 
-    With ``stretches`` of units that may stand together, runs are of the first of them, and chains
-    within each."""
+    With ``stretches`` of units that may be joined, runs are of the first stretch, and chains within
+    each.
+    """
     if stretches is None:
         stretches = (tuple(range(len(graph.units))),)
     stretch_of = {unit: number for number, own in enumerate(stretches) for unit in own}
@@ -109,8 +110,8 @@ def _macs(graph: UnitGraph, region: UnitSet) -> int:
 
 
 def sample_units(graph: UnitGraph, among: Collection[int] | None = None) -> tuple[int, ...]:
-    """:data:`SAMPLE` different units (of ``among``) from the lightest to the heaviest by their
-    arithmetic."""
+    """Returns :data:`SAMPLE` different units (of ``among``), from the lightest to the heaviest by
+    their arithmetic."""
     first = {unit.signature: unit for unit in reversed(_units_among(graph, among))}
     ordered = sorted(first.values(), key=lambda unit: (unit.macs, unit.constant_bytes, unit.index))
     if len(ordered) <= SAMPLE:
@@ -120,8 +121,8 @@ def sample_units(graph: UnitGraph, among: Collection[int] | None = None) -> tupl
 
 
 def trial_units(graph: UnitGraph, among: Collection[int] | None = None) -> tuple[int, ...]:
-    """The sample (of ``among``), the heaviest units of the kinds that have most arithmetic, and
-    those that move most without any, ascending."""
+    """Returns the sample (of ``among``), the heaviest units of the kinds that have most arithmetic,
+    and those that move most without any, ascending."""
     chosen = list(sample_units(graph, among))
     kinds: dict[str, list[int]] = defaultdict(list)
     for unit in _units_among(graph, among):
@@ -143,7 +144,7 @@ def _units_among(graph: UnitGraph, among: Collection[int] | None) -> list[Unit]:
 
 
 def _bytes_moved(graph: UnitGraph, unit: int) -> int:
-    """Bytes that a unit reads and makes."""
+    """Returns the bytes that a unit reads and writes."""
     own = graph.units[unit]
     return sum(graph.values[name].n_bytes for name in (*own.inputs, *own.outputs))
 
@@ -151,10 +152,10 @@ def _bytes_moved(graph: UnitGraph, unit: int) -> int:
 def far_slower_targets(
     leaders: Iterable[Target], rows: Iterable[Measurement], doubted: Collection[Target] = ()
 ) -> frozenset[Target]:
-    """The leading targets that the rows of a trial show to lie far behind: accelerators against the
-    CPU, which runs whatever they do; NNAPI's own choice against the accelerators that it may choose
-    from. ``doubted`` are those that lay behind in another precision: of these the heaviest unit
-    tells, invocation and all."""
+    """Returns the leading targets that are far slower in a trial: accelerators than the CPU, which
+    runs whatever they run; NNAPI's own choice than the accelerators that it may choose from. For
+    ``doubted`` ones, which were far slower in another precision, a slow heaviest unit, invocation
+    included, is enough."""
     alone: dict[Target, dict[str, Measurement]] = {target: {} for target in leaders}
     for row in rows:
         if row.n_units == 1 and row.usable and row.target in alone:
@@ -176,8 +177,8 @@ def far_slower_targets(
 
 
 def _is_slow(own: Mapping[str, Measurement], on_cpu: Mapping[str, Measurement]) -> bool:
-    """Whether units are slower than on the CPU by themselves: without what an invocation takes and
-    what moving takes, which the units of a segment share."""
+    """Returns whether units by themselves are far slower than on the CPU: without invocation and
+    transfers, which the units of a segment share."""
     if not own.keys() <= on_cpu.keys():
         return False  # it runs what the CPU does not
     alone = [row.summary.median_ns for row in own.values()]
@@ -190,15 +191,15 @@ def _is_slow(own: Mapping[str, Measurement], on_cpu: Mapping[str, Measurement]) 
 
 
 def _is_slow_at_most(own: Mapping[str, Measurement], on_cpu: Mapping[str, Measurement]) -> bool:
-    """Whether the unit with most arithmetic is far slower than on the CPU."""
+    """Returns whether the unit with most arithmetic is far slower than on the CPU."""
     heaviest = max(own.values(), key=lambda row: (row.macs or 0, row.signature))
     rival = on_cpu.get(heaviest.signature)
     return rival is not None and heaviest.summary.median_ns >= FAR * rival.summary.median_ns
 
 
 def _least_by_itself(alone: Sequence[float], rows: Sequence[Measurement]) -> list[float]:
-    """Bounds each unit's cost from below, in ns, where an invocation and each byte in and out may
-    take as much as all of the latencies allow."""
+    """Returns a lower bound of each unit's own cost in ns, where an invocation and each byte in and
+    out may take as much as all of the latencies allow."""
     ns = np.array(alone)
     shared = np.array([(1.0, row.input_bytes, row.output_bytes) for row in rows])
     size = np.maximum(shared.max(axis=0), 1.0)
@@ -211,7 +212,7 @@ def _least_by_itself(alone: Sequence[float], rows: Sequence[Measurement]) -> lis
 
 
 def _follows(own: Mapping[str, Measurement], named: Sequence[Mapping[str, Measurement]]) -> bool:
-    """Whether no unit runs faster than on the fastest accelerator that runs it by name."""
+    """Returns whether no unit runs faster than on the fastest accelerator that runs it by name."""
     for name, row in own.items():
         fastest = min(
             (rows[name].summary.median_ns for rows in named if name in rows), default=math.inf
@@ -222,7 +223,8 @@ def _follows(own: Mapping[str, Measurement], named: Sequence[Mapping[str, Measur
 
 
 def first_targets(specs: Sequence[TargetSpec]) -> frozenset[Target]:
-    """The CPU, and of every accelerator one preference: for fast answers where it is there."""
+    """Returns the CPU, and every accelerator under one preference: FAST_SINGLE_ANSWER where
+    available."""
     first: dict[str | None, Target] = {}
     for spec in specs:
         name = spec.target.accelerator
@@ -236,9 +238,9 @@ def promising_targets(
     leaders: frozenset[Target],
     rows: Iterable[Measurement],
 ) -> frozenset[Target]:
-    """The other preferences that were faster than the leading one for the units of ``rows`` in the
-    mean, or much faster for one of them, by more than their rounds vary; or that nothing is known
-    of: less than two ran under both."""
+    """Returns the targets of other preferences that were faster than the leading one on the units
+    of ``rows`` on average, or much faster on one of them, by more than their rounds vary; also
+    unknown ones: fewer than two units ran under both."""
     alone: dict[Target, dict[str, Measurement]] = defaultdict(dict)
     for row in rows:
         if row.n_units == 1 and row.usable:
@@ -262,7 +264,7 @@ def promising_targets(
 
 
 def _ratio(leading: Measurement, other: Measurement) -> tuple[float, float]:
-    """ln(other / leading), and its standard error as their rounds show it."""
+    """Returns ln(other / leading), and its standard error by their rounds."""
     rounds = log_ratios(*(medians(row.samples_ns, row.rounds) for row in (leading, other)))
     if not rounds:
         return math.log(other.summary.median_ns / leading.summary.median_ns), 0.0
@@ -271,14 +273,14 @@ def _ratio(leading: Measurement, other: Measurement) -> tuple[float, float]:
 
 
 WORTH = 0.01
-"""A target that cannot shorten the plan by this much needs no chains."""
+"""Share of the plan's latency that a target must be able to save to have chains measured."""
 
 
 def worthwhile_targets(
     costs: FittedCosts, plan: Plan, candidates: Iterable[Target]
 ) -> frozenset[Target]:
-    """Targets that could shorten ``plan`` by :data:`WORTH`, were each unit (and the overhead) as
-    much cheaper there as sums of units are unknown; the plan's own among them.
+    """Returns the plan's targets, and those that could shorten it by :data:`WORTH` if each unit
+    (and the overhead) were cheaper there by the uncertainty of sums of units.
 
     A unit's share of the plan is its part of its segment's latency.
     """
@@ -302,38 +304,38 @@ def worthwhile_targets(
 
 
 MOST_CONVEX = 200_000
-"""More convex regions are not counted, ..."""
+"""Largest number of convex regions that are counted, ..."""
 MOST_IDEALS = 1_000
-"""... nor those of wider graphs: every two ideals are looked at."""
+"""... and of ideals, because every two of them are compared."""
 
 SETTLED = TOLERANCE / 2
-"""Of the plan's latency: where measuring more cannot save more, or no more than noise, it ends."""
+"""Share of the plan's latency; measuring ends when it cannot save more than this, or than noise."""
 LIMITS = SearchLimits(seconds=2.0, effort=4e6, gap=1e-3)
-"""Of one plan between two rounds of measuring; a later round goes on from it."""
+"""Limits of one plan between two rounds of measuring; a later round continues from it."""
 
 
 @dataclass
 class Chosen:
-    """Plans under some costs, and the segments of theirs that are to be measured."""
+    """A plan under some costs, and the segments to measure for it."""
 
     plan: Plan
     hoped: list[Segment] = field(default_factory=list)
-    """Unmeasured, of the plan that would be the best at the lower ends of all intervals."""
+    """Unmeasured segments of the plan that would be best at the lower ends of all intervals."""
     potential: float = 0.0
-    """Of the plan's latency, what a plan of regions that were not measured may save at most."""
+    """Largest share of the plan's latency that a plan with unmeasured regions may save."""
     warm: Warm = field(default_factory=lambda: Warm())
     interrupted: bool = False
-    """Ctrl-C ended the search for the plan: it is the best until then."""
+    """Ctrl-C ended the search for the plan: it is the best so far."""
 
     @property
     def to_measure(self) -> list[Segment]:
-        """The segments that must be measured before the plan stands."""
+        """The segments that must be measured before the plan is stable."""
         return [] if self.interrupted else [*unmeasured(self.plan), *self.hoped]
 
 
 @dataclass(frozen=True)
 class Warm:
-    """The state that one round's planning leaves to the next one's."""
+    """The state that planning passes from one round to the next."""
 
     plan: WarmStart = field(default_factory=WarmStart)
     hopeful: WarmStart = field(default_factory=WarmStart)
@@ -349,9 +351,9 @@ def choose(
     settled: float = SETTLED,
     copies: bool = False,
 ) -> Chosen:
-    """The plan, and which regions must be measured before it stands: its own, and those of the
-    plan that would be the best, were everything unmeasured at the lower end of its interval. The
-    latter only where that plan would be faster by more than noise and ``settled``, a share.
+    """Returns the plan, and the segments to measure before it is stable: its own, and those of the
+    plan that would be best if everything unmeasured took the lower end of its interval. The latter
+    count only where that plan would be faster by more than noise and the share ``settled``.
     ``forbidden`` says which units are kept off which targets, in both; ``copies`` are those of
     :func:`~nnapi_prof.partition.make_problem`."""
     warm = warm or Warm()
@@ -382,7 +384,8 @@ def choose(
 
 
 def repriced(plan: Plan, costs: FittedCosts) -> Plan | None:
-    """A plan of an earlier round at the costs of now; None unless all of it was measured whole."""
+    """Returns an earlier round's plan at the present costs; None unless all of it was measured
+    whole."""
     segments = []
     for segment in plan.segments:
         cost = costs.region_cost(segment.units, segment.target)
@@ -414,15 +417,15 @@ def _constraints(
 
 
 def rivals(graph: UnitGraph, costs: CostModel, copies: bool) -> tuple[Plan, ...]:
-    """The baselines; ``copies`` as in :func:`choose`."""
+    """Returns the baselines; ``copies`` as in :func:`choose`."""
     own = drop_dominated_targets(costs.table, auto=True)
     problem = make_problem(graph, own, copies=copies)
     return tuple(with_intervals(plan, costs) for plan in baselines(problem))
 
 
 def unknown(plan: Plan, costs: CostModel) -> list[Segment]:
-    """Segments of a baseline that are to be measured: those that were not, where they make its
-    latency uncertain by more than plans are told apart. Errors of sums add up."""
+    """Returns the unmeasured segments of a baseline, where they make its latency uncertain by more
+    than the tolerance of plans. Errors of sums add up."""
     segments = list(unmeasured(plan))
     low_high = [s.interval_ns or (s.predicted_ns, s.predicted_ns) for s in segments]
     half = sum(high - low for low, high in low_high) / 2
@@ -430,15 +433,15 @@ def unknown(plan: Plan, costs: CostModel) -> list[Segment]:
 
 
 def unmeasured(plan: Plan) -> Iterator[Segment]:
-    """Segments on the device that were not measured whole."""
+    """Yields the segments on the device that were not measured whole."""
     for segment in plan.segments:
         if not segment.measured and segment.target.engine is not Engine.HOST:
             yield segment
 
 
 def count_exhaustive(graph: UnitGraph, costs: FittedCosts) -> int | None:
-    """Measurements of every convex region on every target that runs its units; None where there
-    are more than :data:`MOST_CONVEX` regions."""
+    """Returns the number of measurements of every convex region on every target that runs its
+    units; None where there are more than :data:`MOST_CONVEX` regions."""
     predecessors = [graph.predecessors(u) for u in range(len(graph.units))]
     if all_ideals(predecessors, MOST_IDEALS) is None:
         return None

@@ -1,4 +1,4 @@
-"""Profiling a model on a device: measure, partition, measure what was chosen, until it stands."""
+"""Profile a model on a device: measure, partition, measure the plan, until it is stable."""
 
 from __future__ import annotations
 
@@ -46,17 +46,18 @@ if TYPE_CHECKING:
 
 
 MAX_TURNS_OF_BASELINES = 4
-"""Measured, a baseline may turn out to be better under another preference, unmeasured so far."""
+"""Rounds of measuring baselines: a measured one may turn out to be better under another preference,
+which is not measured yet."""
 PLANNING_S = 2.5
 PLANNING_SHARE = 0.1
-"""Planning takes that long, or that share of measuring, whichever is more; ..."""
+"""Planning takes so many seconds, or that share of the measuring time if that is more; ..."""
 SHARE_OF_LEFT = 0.2
 LEAST_SECONDS = 0.1
-"""... a single plan this share of what is left, and never less than a moment. Small networks end
-with a proof long before."""
+"""... a single plan takes this share of the time left, and never less than a moment. Small networks
+end with a proof long before."""
 MOST_ROUNDS_OF_FRAMES = 6
 MAX_ROUNDS = 16
-"""Rounds of measure, partition, measure; two to eight are the rule, later ones are short."""
+"""Rounds of measure, partition, measure; usually two to eight, and later ones are short."""
 
 
 def profile(
@@ -68,24 +69,24 @@ def profile(
 ) -> ProfileOutcome:
     """Measures units, chains and the regions that a plan may have on a device.
 
-    1. A few units on the CPU and under one preference of every accelerator; every unit on those
-       that do not lie far behind there (and on all where ``options.accelerators`` names them), a
-       sample of units under their other preferences, and all of them where the sample shows a
-       preference to be faster. Products of two activations are measured in every form that NNAPI
-       has for them, the heaviest shapes, and from then on are in the cheapest.
+    1. A few units on the CPU and on every accelerator under one preference. Every unit on those
+       that are not far slower (on all where ``options.accelerators`` names them), a sample of units
+       under their other preferences, and all units where the sample shows a preference as faster.
+       The heaviest products of two activations are measured in every form that NNAPI has for them,
+       and have the cheapest form from then on.
     2. Chains and runs of units where all of them run, on targets that a plan could use; the whole
        model on NNAPI's own choice.
-    3. Where ``options.refine``, up to :data:`MAX_ROUNDS` times: fit the costs, partition, measure
+    3. With ``options.refine``, up to :data:`MAX_ROUNDS` times: fit the costs, partition, measure
        the plan's regions whole, and those of the plan that would be best if everything unmeasured
-       took the lower end of its interval, while that could still save anything; then, once the
-       plan stands, those of the baselines.
-    4. Where ``options.contention``, units of the model at once; then, as in step 3, the regions of
-       the plans by which many frames would run, and of what else one could do with them.
+       took the lower end of its interval, while that could still save anything. Once the plan is
+       stable, those of the baselines.
+    4. With ``options.contention``, units of the model at once; then, as in step 3, the regions of
+       the plans for many frames, and of their baselines.
 
     Each result is in ``store`` when the next one is read. Ctrl-C ends it with an outcome marked
-    ``interrupted``; DeviceError (AgentError among them) passes on, saying how many rows were kept.
-    The same call measures only what is missing; a :class:`UnitGraphCache`
-    is then loaded only where something is.
+    ``interrupted``; DeviceError (AgentError among them) passes on, with the number of rows kept.
+    The same call measures only what is missing; a :class:`UnitGraphCache` is then loaded only if
+    needed.
     """
     unit_cache = model if isinstance(model, UnitGraphCache) else UnitGraphCache.of(model)
     session = Session(unit_cache, client, store, options or ProfileOptions(), progress)
@@ -105,7 +106,7 @@ def profile(
 
 
 class Session(UnitSession):
-    """State of one profile; :func:`profile` is how to use one."""
+    """State of one profile; use :func:`profile`."""
 
     def __init__(
         self,
@@ -143,7 +144,7 @@ class Session(UnitSession):
         return self._refine()
 
     def _refine(self) -> ProfileOutcome:
-        """Rounds of measuring and planning, until the plans stand."""
+        """Measures and plans in rounds, until the plans are stable."""
         named: set[UnitSet] = set()
         costs, chosen = self._settle(named)
         if self._options.contention or self._options.contention_s:
@@ -157,8 +158,8 @@ class Session(UnitSession):
         return self.outcome(costs=costs, plan=chosen.plan, rivals=others)
 
     def _settle(self, named: set[UnitSet]) -> tuple[CostModel, Chosen]:
-        """Measures regions of the plan of least latency until it stands, then the baselines';
-        ``named`` are those that were, so far."""
+        """Measures regions of the plan with the lowest latency until it is stable, then the
+        baselines'; ``named`` are the regions measured so far."""
         self.measurer.settle()
         costs = self.fit(named)
         chosen = self._choose(costs)
@@ -194,16 +195,16 @@ class Session(UnitSession):
         return costs, chosen
 
     def _reopen(self, plan: Plan) -> bool:
-        """Whether the plan runs on targets that were left at a trial, which are measured then."""
+        """Measures the plan's targets that had only a trial; returns whether there are any."""
         targets = frozenset(segment.target for segment in plan.segments) & self.behind
         if targets:
             self.reopen(targets, self._useful)
         return bool(targets)
 
     def _settle_frames(self, costs: CostModel, contention: Slowdowns, named: set[UnitSet]) -> bool:
-        """Measures regions of the plans for many frames at once, until none of them has one that
-        was not; whether there was any. There is none where only the host runs some unit: such a
-        model has plans for one frame alone."""
+        """Measures regions of the plans for many frames at once, until all are measured; returns
+        whether any were not. There are none where only the host runs some unit: such a model has
+        plans for one frame alone."""
         lanes = {lane for target in costs.targets if (lane := target.lane) is not None}
         for number in range(1, MOST_ROUNDS_OF_FRAMES + 1):
             with self.measurer.spending("plan"):
@@ -234,7 +235,8 @@ class Session(UnitSession):
         return True
 
     def _measure_beside(self, costs: CostModel) -> Slowdowns:
-        """How CPU and accelerators slow each other down, on targets that a plan may use."""
+        """Measures how CPU and accelerators slow each other down, on targets that a plan may
+        use."""
         agent, options = self.measurer.info.cost_version, self._options
         behind = self.behind - self._reopened
         pairs = pairs_to_measure(self._graph, costs, self.specs, behind, options, agent)
@@ -254,15 +256,15 @@ class Session(UnitSession):
         return chosen
 
     def _limits(self) -> SearchLimits:
-        """Returns the limits of a plan between two rounds: planning takes a tenth of the time that
-        measuring does, or :data:`PLANNING_S`, as long as a moment is left for each plan."""
+        """Returns the limits of a plan between two rounds: planning takes a tenth of the measuring
+        time, or :data:`PLANNING_S`, and at least a moment for each plan."""
         allowed = max(PLANNING_S, PLANNING_SHARE * self.measurer.spent_s["measure"])
         left = allowed - self.measurer.spent_s["plan"]
         seconds = min(LIMITS.seconds, max(left * SHARE_OF_LEFT, LEAST_SECONDS))
         return replace(LIMITS, seconds=seconds)
 
     def _segment_jobs(self, segments: Iterable[Segment]) -> list[Job]:
-        """Segments that run on the device, each once."""
+        """Returns a job for each segment, each once."""
         return self.region_jobs((segment.units, segment.target) for segment in segments)
 
     def outcome(

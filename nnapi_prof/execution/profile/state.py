@@ -1,9 +1,8 @@
-"""Keep the state of a profile: what its cost table has, and the health of its drivers.
+"""Keep the state of a profile: the known rows of its cost table, and the health of its drivers.
 
-Of the table these are the last rows, what need not be measured again, and the forms in which
-products of activations are cheapest. Of drivers it is whether they are ill, and how long they are
-waited for: waits for a hot device have a limit, and so has what is lost with a driver that dies or
-hangs.
+From the table it has the last rows, the keys that need not be measured again, and the cheapest
+forms of products of activations. Of drivers it has whether they are ill, and the waits for them:
+waits for a hot device are limited, and so is the time lost with a driver that dies or hangs.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ from nnapi_prof.graph.plan import AUTO, Target
 from nnapi_prof.graph.unit import UnitGraph
 
 SHARE_OF_MEASURING = 0.1
-"""Of the time that measuring took so far, waits take this much at most, unless the user said how
-long to wait."""
+"""Largest share of the measuring time so far that waits take, unless the user set the longest
+wait."""
 FIRST_ROOM = 4
-"""Compilations at once of a driver that was not asked for more, as the agent has it."""
+"""Number of compilations at once that a driver is given first, as in the agent."""
 LEAST_LOST_S, LOST_SHARE = 60.0, 0.5
-"""Waiting for one driver that dies or hangs takes so many seconds at most, or this share of the
-time that measuring took so far if that is more."""
+"""Longest waiting for one driver that dies or hangs: so many seconds, or this share of the
+measuring time so far if that is more."""
 SHORTEST_S = 5.0
-"""A phone that is too hot is not cool any earlier."""
+"""Shortest wait for a phone that is too hot: it does not cool down earlier."""
 
 
 class Waits:
-    """The waits of one profile. ``spent_s`` is the time spent by purpose, "measure" among them;
-    ``bounded`` that nobody asked for more."""
+    """The waits of one profile. ``spent_s`` is the time spent by purpose, "measure" among them; it
+    is ``bounded`` unless the user set the longest wait."""
 
     def __init__(self, spent_s: Mapping[str, float], bounded: bool) -> None:
         self._spent_s, self._bounded = spent_s, bounded
@@ -59,15 +58,15 @@ class Waits:
         self._drivers: dict[str | None, DriverFacts] = {}
         self.waited_s = 0.0
         self.fruitless = False
-        """A wait brought nothing: there is no other."""
+        """Whether a wait was in vain: there is no other one."""
         self.lost_s: dict[str, float] = defaultdict(float)
-        """Accelerator -> waiting for its driver, which died or hung."""
+        """Accelerator -> seconds of waiting for its driver, which died or hung."""
         self.simulated_s = 0.0
-        """That measuring took by the clock of a simulated phone."""
+        """Seconds of measuring by the clock of a simulated phone."""
 
     def remember(self, rows: Iterable[Measurement], versions: Mapping[str | None, str]) -> None:
-        """Take what earlier profiles learnt of drivers, where their versions are still these: the
-        memory that reached them, and their room; ``rows`` are the oldest first."""
+        """Takes over what earlier profiles learnt of drivers that still have these versions: the
+        memory that reached them, and their room. ``rows`` are sorted, the oldest first."""
         for row in rows:
             name = row.target.accelerator
             if name in versions and row.driver_version == versions[name]:
@@ -77,7 +76,7 @@ class Waits:
                 self._drivers[name] = DriverFacts(name, room, memory or earlier.memory)
 
     def left_s(self, most: float) -> float:
-        """How long it may wait now, ``most`` at the most."""
+        """Returns how many seconds a wait may take now, ``most`` at the most."""
         if self.fruitless:
             return 0.0
         if not self._bounded:
@@ -87,13 +86,14 @@ class Waits:
         return min(left, most) if left >= SHORTEST_S else 0.0
 
     def too_slow(self) -> set[str]:
-        """Returns the accelerators with whose drivers too much time was lost."""
+        """Returns the accelerators whose drivers cost too much time."""
         measured_s = self._spent_s.get("measure", 0.0) - self.waited_s - sum(self.lost_s.values())
         most_s = max(LEAST_LOST_S, LOST_SHARE * measured_s)
         return {name for name, lost_s in self.lost_s.items() if lost_s > most_s}
 
     def rooms(self) -> dict[str, int]:
-        """Returns how many compilations the drivers hold at once that hold fewer than are tried."""
+        """Returns how many compilations at once each driver holds that holds fewer than are tried
+        first."""
         return {
             name: facts.room
             for name, facts in self._drivers.items()
@@ -102,19 +102,19 @@ class Waits:
 
     def patience(self, simulated: bool) -> Patience:
         """Returns the patience for the next request. Simulated waits cost nobody's time: only one
-        that brought nothing ends them."""
+        that was in vain ends them."""
         drivers = tuple(d for d in self._drivers.values() if d.memory or d.room < FIRST_ROOM)
         if self.fruitless or not (simulated or not self._bounded):
             return Patience(round(1000 * self.left_s(3600.0)), self._seen_khz, drivers)
         return Patience(None, self._seen_khz, drivers)
 
     def rested(self, seconds: float, brought: bool) -> None:
-        """The device had a rest, and was as fast as before after it, or not."""
+        """Adds a rest of the device; ``brought`` is whether it was as fast as before after it."""
         self.waited_s += seconds
         self.fruitless |= not brought
 
     def note(self, end: End, simulated: bool) -> None:
-        """A request has ended."""
+        """Takes over the facts that the end of a request has."""
         self.fruitless |= end.fruitless
         self.waited_s += 0.0 if simulated else end.waited_ms / 1000
         self._seen_khz = end.allowed_khz or self._seen_khz
@@ -127,12 +127,12 @@ class Waits:
 OPEN = "left open, because a driver fails what it ran before (restart the phone, then run again):"
 NEVER = "left open, because a driver runs no small model either (restart, then run again):"
 HANGS = "left open, because its driver died or hung for too long (run again to go on):"
-"""The flags, before the accelerator's name, of what was not measured for that."""
+"""The flags of what was not measured for these reasons; the accelerator's name follows."""
 
 
 def check_same(before: Sequence[Accelerator], now: Sequence[Accelerator] | None) -> None:
-    """Raise DeviceError where the accelerators are not those that a profile began with: its rows
-    name their versions, and what NNAPI chooses from."""
+    """Raises DeviceError where the accelerators are not those that a profile began with: its rows
+    have their versions, and NNAPI's choice depends on them."""
     if now is None:
         return
     old, new = ({each.name: each.version for each in side} for side in (before, now))
@@ -150,24 +150,26 @@ def check_same(before: Sequence[Accelerator], now: Sequence[Accelerator] | None)
 
 
 class DriverHealth:
-    """The health of the drivers in one profile. What is left open is counted in ``doubts``.
+    """The health of the drivers in one profile. Jobs left open are counted in ``doubts``.
 
-    What a driver fails or refuses on which nothing ran before waits for the end of its request, and
-    so does then what NNAPI chose, which may be the CPU for that. If nothing else ran on the driver
-    by then, small models say whether it is at fault: it is if it runs none of them."""
+    Failures and refusals of a driver on which nothing has run are held until the end of the
+    request; so are then results of NNAPI's own choice, which may be the CPU for that reason. If
+    nothing else ran on the driver by then, small models show whether it is at fault: it is if it
+    runs none of them.
+    """
 
     def __init__(self, doubts: Counter[str]) -> None:
         self._doubts = doubts
         self._ill: dict[str, str] = {}
-        """Accelerators on which nothing is measured any more, and the flag that says why."""
+        """Accelerators on which nothing more is measured, and the flag that says why."""
         self._proven: set[str] = set()
-        """Those that ran a small model: what they refuse they do not support."""
+        """Accelerators that ran a small model: they do not support what they refuse."""
         self._gauges: dict[str, tuple[float, Job]] = {}
         self._failing: dict[str, Target] = {}
-        """Accelerators of which rows are held, and one of their targets."""
+        """Accelerators whose rows are held, and one of the targets of each."""
 
     def note_gauge(self, job: Job, row: Measurement) -> None:
-        """Remembers a job that ran well; the shortest of an accelerator's is its gauge."""
+        """Remembers a job that ran well; the fastest of an accelerator is its gauge."""
         name = row.target.accelerator
         if not row.usable or name is None or name == AUTO:
             return
@@ -175,7 +177,7 @@ class DriverHealth:
             self._gauges[name] = (row.latency_ns, job)
 
     def holds(self, row: Measurement) -> bool:
-        """Whether a row is to wait until the request is over, and its driver asked."""
+        """Returns whether a row is held until the request is over and its driver was checked."""
         name = row.target.accelerator
         if name == AUTO:
             return bool(self._failing)
@@ -186,32 +188,34 @@ class DriverHealth:
         return True
 
     def unproven(self) -> dict[str, Target]:
-        """Accelerators of which rows are held, and nothing ran by now; holds nothing more."""
+        """Returns the accelerators whose rows are held and on which nothing has run; holds nothing
+        more."""
         asked = {name: to for name, to in self._failing.items() if name not in self._gauges}
         self._failing.clear()
         return asked
 
     def note_small_models(self, name: str, fared: Collection[Status]) -> None:
-        """Learns how the small models fared on an accelerator; none tells nothing."""
+        """Records how the small models ran on an accelerator; without any, nothing changes."""
         if Status.OK in fared:
             self._proven.add(name)
         elif fared:
             self._ill[name] = NEVER
 
     def gauges(self, jobs: Iterable[Job]) -> list[Job]:
-        """The gauges of the accelerators that jobs need: NNAPI's choice needs all."""
+        """Returns the gauges of the accelerators that jobs need: NNAPI's choice needs all."""
         names = {job.spec.target.accelerator for job in jobs}
         return [job for name, (_, job) in self._gauges.items() if name in names or AUTO in names]
 
     def stop(self, job: Job) -> bool:
-        """Whether a job needs a driver that is ill; it is counted as open then."""
+        """Returns whether a job needs a driver that is ill, and then counts it as left open."""
         name = job.spec.target.accelerator
         needed = [f"{flag} {ill}" for ill, flag in self._ill.items() if name in (ill, AUTO)]
         self._doubts.update(needed)
         return bool(needed)
 
     def ended(self, end: End, unmeasured: Iterable[Job], too_slow: Collection[str]) -> None:
-        """Learns at the end of a request which drivers are ill, and what they left open."""
+        """Records at the end of a request which drivers are ill, and the jobs that they left
+        open."""
         states = {each.accelerator or AUTO: each.state for each in end.drivers}
         states |= dict.fromkeys(too_slow, SLOW)
         flags = {SICK: OPEN, SLOW: HANGS}
@@ -224,10 +228,10 @@ class DriverHealth:
 
 @contextmanager
 def defer_sigint() -> Iterator[None]:
-    """Runs a block to its end before a Ctrl-C that comes meanwhile raises KeyboardInterrupt.
+    """Runs a block to its end before a Ctrl-C during it raises KeyboardInterrupt.
 
-    For short blocks. Only Python's main thread gets interrupts; in others this does nothing, nor
-    where somebody handles or ignores SIGINT in another way.
+    For short blocks. Only Python's main thread gets interrupts: this does nothing in other threads,
+    nor where SIGINT is ignored or handled in another way.
     """
     if (
         threading.current_thread() is not threading.main_thread()
@@ -273,30 +277,30 @@ class KnownRows:
         if eight_bits is not None:
             rows = eight_bits.shared_rows(rows)
         self.read = tuple(rows)
-        """Those of earlier profiles, the oldest first."""
+        """Rows of earlier profiles, the oldest first."""
         self.rows: dict[tuple[str, Target], Measurement] = {
             (row.signature, row.target): row for row in rows
         }
         """The last row of each region and target."""
         self.have: set[Key] = set()
-        """What need not be measured any more."""
+        """Keys that need not be measured any more."""
         if not options.fresh:
             shared = eight_bits is not None
             own = (row.key for row in rows if row.conclusive(utc_now()))
             self.have = set(own) if shared else store.have(fingerprint)
         self._before = frozenset(self.have)
         self.forms: Forms = {}
-        """Of products of activations, where they were chosen (:meth:`choose_forms`), ..."""
+        """Forms of products of activations, where they were chosen (:meth:`choose_forms`), ..."""
         self._chosen: set[str] = set()
-        """... and where that was."""
+        """... and the places where they were."""
         self.reused: set[Key] = set()
-        """Asked for, and known before this run."""
+        """Keys that were asked for, and known before this run."""
 
     def note_reused(self, jobs: Iterable[Job]) -> None:
         self.reused.update(job.key for job in jobs if job.key in self._before)
 
     def _stored_key(self, job: Job) -> Key:
-        """The key of a job's row in the store."""
+        """Returns the key of a job's row in the store."""
         if self._eight_bits is not None:
             return job.key._replace(signature=self._eight_bits.matcher.signature(job.region))
         if job.forms is not None:
@@ -306,14 +310,14 @@ class KnownRows:
         return job.key._replace(signature=signature)
 
     def _formed(self, job: Job) -> Job:
-        """The job with the forms of its products that are chosen on its target."""
+        """Returns the job with the chosen forms of its products on its target."""
         if job.forms is not None or self._eight_bits is not None:
             return job
         return replace(job, forms=unit_forms(self.forms, job.region, job.spec.target))
 
     def choose_forms(self, places: Collection[str]) -> None:
-        """Chooses the forms of products on these places (:func:`.place_of`) by what was measured
-        of them so far; from then on jobs, rows and keys without forms of their own are in these."""
+        """Chooses the forms of products on these places (:func:`.place_of`) by the rows so far;
+        from then on jobs, rows and keys without forms of their own have these."""
         rows = [row for row in self.rows.values() if place_of(row.target) in places]
         chosen = chosen_forms(self._graph, rows)
         self.forms = {**self.forms, **chosen}
@@ -324,7 +328,7 @@ class KnownRows:
                 continue
             if own is None:
                 if MARK in row.signature:
-                    continue  # in a form that was tried and not taken
+                    continue  # in a form that was tried and not chosen
                 self.rows.pop((row.signature, row.target))
                 self.have.discard(row.key)
                 continue
@@ -344,6 +348,6 @@ class KnownRows:
                 row = replace(row, signature=job.key.signature, members=members)
             if job.forms is not None and place_of(row.target) in self._chosen:
                 continue  # a trial that was repeated after the choice
-            # Again as the last: readers of the store find it there, too.
+            # As the last one again: readers of the store find it there, too.
             self.rows.pop((row.signature, row.target), None)
             self.rows[row.signature, row.target] = row

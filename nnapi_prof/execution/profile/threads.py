@@ -1,21 +1,21 @@
-"""How many threads the CPU engine gets: a trial of six to nine units under each number.
+"""Choose the CPU engine's number of threads: a trial of six to nine units under each number.
 
 Numbers are 1, 2, 4, all big cores, and all cores, which shows whether the little ones help. The
-alternatives of a unit take turns, in a few short rounds. What the model takes on the CPU with each
+alternatives of a unit take turns, in a few short rounds. The time of the model on the CPU with each
 number is estimated from the units of the trial: every unit of the model is as fast, for its size,
-as the unit of the trial that is most like it. Where that is little by the heaviest unit, the whole
+as the most similar unit of the trial. Where the heaviest unit predicts a short time, the whole
 model runs with each number instead, and decides: threads are woken once a run, not once a unit.
 Where whole model and heaviest unit disagree, another process may have taken a core: the other units
-run as well, and the whole model once more, of which the faster run counts. The trial's rows are in
-the cost table, so that the same command chooses the same number again.
+run as well, and the whole model once more, and its faster run counts. The trial's rows are in the
+cost table, so that the same command chooses the same number again.
 
 Then the lightest unit runs with the number chosen and with one thread. Where a unit of the trial is
 faster with one, waking the others takes longer than they save, and short segments of a plan may
 have one (:data:`~nnapi_prof.graph.plan.CPU_ALONE`).
 
-A simulated phone's time costs nothing but the start of each measurement. Its trial has fewer
-measurements, and each is as long as a profile's: those with the number chosen are the profile's,
-too. Where the profile is small, the lightest unit does not run apart.
+On a simulated phone only the start of each measurement takes time. Its trial has fewer
+measurements, each as long as a profile's: the profile reuses those with the number chosen. Where
+the profile is small, the lightest unit is not measured separately.
 """
 
 from __future__ import annotations
@@ -49,28 +49,30 @@ from nnapi_prof.graph.unit import Unit, UnitGraph, digest
 COUNTS = (1, 2, 4)
 """Numbers of threads that are tried wherever there are as many cores."""
 LEAST_UNITS = 6
-"""Units of a trial, where the model has as many different ones."""
+"""Smallest number of units of a trial, where the model has as many different ones."""
 LEAST_GAIN = 0.01
-"""What more threads must save to be worth waking: repeats vary by as much."""
+"""Relative gain for which more threads are worth waking: repeats vary by as much."""
 MOST_WHOLE_NS = 50e6
-"""By the units, with the best number: a model that takes longer has units that are worth waking
-threads for, and running it would take much of the trial."""
+"""Longest time, by the units and with the best number, of a model that runs whole: a slower one has
+units that are worth waking threads for, and running it would take much of the trial."""
 WHOLE = -1
-"""In place of a unit: the whole model, ..."""
+"""Stands in place of a unit for the whole model, ..."""
 SHORT_CALL = -2
-"""... the lightest unit, of which the shortest call is, ..."""
+"""... for the lightest unit, which has the shortest call, ..."""
 WHOLE_AGAIN = -3
-"""... and the whole model for the second time."""
+"""... and for the second run of the whole model."""
 NEAR = 1.15
-"""On a simulated phone: numbers with which the heaviest unit takes longer, relative to the best
-one, are tried on no other unit, and neither are larger ones than that; ..."""
+"""Time of the heaviest unit on a simulated phone, relative to the best number, above which a number
+is tried on no other unit; nor are numbers larger than the best; ..."""
 SHARE = 0.1
-"""... and what the trial measures beside the profile is this part of both."""
+"""... and the share of the trial's additional measurements in those of trial and profile
+together."""
 N_CALLS = 2
-"""Measurements of the shortest call."""
+"""Number of measurements of the shortest call."""
 ROUNDS, RUNS = 3, 15
 BUDGET_MS, WARMUP_MS = 12.0, 20.0
-"""Of one unit with one number of threads: a third of what a measurement takes otherwise."""
+"""Limits in ms of one unit with one number of threads: a third of what a measurement takes
+otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +82,20 @@ class ThreadTrial:
     threads: int
     """The number chosen: the smallest that is within :data:`LEAST_GAIN` of the fastest."""
     ns: Mapping[int, float]
-    """Number of threads -> what the model takes on the CPU by the trial, in ns; the numbers
-    ascend."""
+    """Number of threads, ascending -> ns of the model on the CPU, by the trial."""
     n_units: int
-    """Units that ran under every number."""
+    """Number of units that ran under every number of threads."""
     whole: bool = False
-    """The whole model ran under every number, and ``ns`` is of that."""
+    """Whether the whole model ran under every number; ``ns`` is then its time."""
     call_ns: Mapping[int, float] = field(default_factory=dict)
-    """Number of threads -> what the unit takes that gains most by one thread, in ns: with one and
-    with the number chosen, where that is another."""
+    """Number of threads -> ns of the unit that gains most by one thread: with one, and with the
+    number chosen if that differs."""
     n_measured: int = 0
-    """Measurements that were made for it now."""
+    """Number of new measurements."""
     n_kept: int = 0
-    """Of these, those that are the profile's, too."""
+    """Number of measurements that are also the profile's."""
     seconds: float = 0.0
-    """What these took, without loading the model."""
+    """Seconds that the trial took, without loading the model."""
 
     @property
     def one_thread(self) -> bool:
@@ -104,7 +105,7 @@ class ThreadTrial:
 
 
 class TrialInterrupted(KeyboardInterrupt):
-    """Ctrl-C while a trial measured; what was measured until then is in the store."""
+    """Ctrl-C while a trial measured; the measurements so far are in the store."""
 
     def __init__(self, n_measured: int, seconds: float) -> None:
         super().__init__()
@@ -118,7 +119,7 @@ def run_trial(
     options: ProfileOptions,
     progress: ProgressCallback | None = None,
 ) -> ThreadTrial | None:
-    """The number of threads for a model on a device, of which the missing units are measured.
+    """Returns the trial of threads for a model on a device, after measuring its missing units.
 
     None where there is no choice: the device has one core, or the CPU engine runs no unit of the
     trial. Raises DeviceError where the device fails, and TrialInterrupted.
@@ -145,7 +146,7 @@ def run_trial(
     first, *others = sorted(units, key=lambda unit: -_work_of(graph, graph.units[unit]))
     try:
         if info.simulated:
-            # A unit that mostly moves weights is as fast with any number and tells of no other.
+            # A unit that mostly moves weights is as fast with any number, unlike others.
             first, *others = sorted(units, key=lambda unit: -_excess_of(graph, graph.units[unit]))
             trial = measure([(first,)], counts)
             near = counts if trial is None else _near(trial.ns)
@@ -188,7 +189,8 @@ def run_trial(
 
 
 def _settings(options: ProfileOptions, info: AgentInfo) -> ProfileOptions:
-    """How the trial measures: shortly, as a profile does on a simulated phone."""
+    """Returns the options of the trial: short measurements, or a profile's own on a simulated
+    phone."""
     unwatched = replace(options, gates=replace(options.gates, anchor_s=0.0))
     if info.simulated:
         return unwatched
@@ -205,8 +207,8 @@ def _settings(options: ProfileOptions, info: AgentInfo) -> ProfileOptions:
 def _expected(
     graph: UnitGraph, matcher: RegionMatcher, info: AgentInfo, options: ProfileOptions
 ) -> float:
-    """Estimates what a profile measures where every accelerator lies behind: units and chains
-    on the CPU, the units of its own trial on the others, and regions in refining."""
+    """Estimates the number of a profile's measurements where every accelerator is far slower: units
+    and chains on the CPU, the units of its own trial on the others, and regions in refining."""
     n_others = len(device_targets(info, options.preference_codes[:1], options.accelerators)) - 1
     n_units = len({unit.signature for unit in graph.units})
     n_tried = n_units if options.accelerators is not None else len(trial_units(graph))
@@ -216,7 +218,7 @@ def _expected(
 
 
 def _keep(store: CostStore, fingerprint: str, jobs: Sequence[Job]) -> int:
-    """Stores what the trial measured of these jobs as the profile's own; how many these are."""
+    """Stores the trial's rows of these jobs as the profile's own, and returns their number."""
     units = {
         _signature(job.key.signature, role): job.key.signature
         for job in jobs
@@ -236,8 +238,8 @@ def _keep(store: CostStore, fingerprint: str, jobs: Sequence[Job]) -> int:
 def read_trial(
     graph: UnitGraph, store: CostStore, fingerprint: str, conditions: Conditions
 ) -> ThreadTrial | None:
-    """Reads the trial of a model on a device from a cost table; None where there
-    was none with these ``conditions``, whose number of threads is not asked."""
+    """Reads the trial of a model on a device from a cost table; None where there was none with
+    these ``conditions``, whose number of threads is ignored."""
     units = {_signature(graph.units[unit].signature): unit for unit in thread_units(graph)}
     whole = RegionMatcher(graph).signature(_all_units(graph))
     units.setdefault(_signature(whole), WHOLE)
@@ -250,19 +252,18 @@ def read_trial(
 
 
 def choose(graph: UnitGraph, rows: Mapping[tuple[int, int], Measurement]) -> ThreadTrial | None:
-    """The best number of threads by rows of units, of the :data:`WHOLE`, of
-    :data:`WHOLE_AGAIN` or of the :data:`SHORT_CALL`: (unit, threads) -> row.
+    """Chooses the number of threads by rows: (unit, threads) -> row, where a unit may also be
+    :data:`WHOLE`, :data:`WHOLE_AGAIN` or :data:`SHORT_CALL`.
 
-    None where no unit ran under every number. Where only one did, numbers that are not
-    :data:`NEAR` the fastest on it are judged by it alone, the others by the units that ran under
-    all of them.
+    None where no unit ran under every number. Where only one did, numbers that are not :data:`NEAR`
+    the fastest on it are judged by it alone, the others by the units that ran under all of them.
     """
     ns: dict[int, dict[int, float]] = defaultdict(dict)
     for (unit, n), row in sorted(rows.items()):
         if row.usable:
             ns[unit][n] = row.latency_ns
     whole, again, call = (ns.pop(role, {}) for role in (WHOLE, WHOLE_AGAIN, SHORT_CALL))
-    # What disturbs a run only makes it slower.
+    # Disturbances only make a run slower.
     whole = {n: min(each, again.get(n, math.inf)) for n, each in whole.items()}
     counts = sorted({threads for unit, threads in rows if unit != SHORT_CALL})
     complete = [unit for unit, own in ns.items() if len(own) == len(counts)]
@@ -288,26 +289,28 @@ def choose(graph: UnitGraph, rows: Mapping[tuple[int, int], Measurement]) -> Thr
 
 
 def _near(ns: Mapping[int, float]) -> list[int]:
-    """The numbers of threads that may be the best for a model, by those of its heaviest unit: the
-    best of these, and smaller ones."""
+    """Returns the numbers of threads that may be the best for a model: the best one for its
+    heaviest unit, and smaller ones that are :data:`NEAR` it."""
     best = least_number(ns)
     return [n for n, each in ns.items() if n <= best and each <= ns[best] * NEAR]
 
 
 def _shortest_call(calls: Iterable[Mapping[int, float]], threads: int) -> Mapping[int, float]:
-    """The call that gains most by one thread, of those that ran with one and with ``threads``."""
+    """Returns the call that gains most by one thread, of those that ran with one and with
+    ``threads``."""
     pairs = [{n: own[n] for n in (1, threads)} for own in calls if own.keys() >= {1, threads}]
     return max(pairs, key=lambda own: own[threads] / own[1], default={}) if threads > 1 else {}
 
 
 def least_number(ns: Mapping[int, float]) -> int:
-    """The smallest number of threads that is within :data:`LEAST_GAIN` of the fastest."""
+    """Returns the smallest number of threads that is within :data:`LEAST_GAIN` of the fastest."""
     most = min(ns.values()) * (1 + LEAST_GAIN)
     return min(n for n, each in ns.items() if each <= most)
 
 
 def _units_like(graph: UnitGraph, sampled: Iterable[int]) -> Mapping[int, float]:
-    """How many times each unit of a sample stands for: units like it, by their sizes."""
+    """Returns how many times each unit of a sample counts, for the units that are most like it by
+    size."""
     samples = [graph.units[unit] for unit in sampled]
     times: dict[int, float] = defaultdict(float)
     for unit in graph.units:
@@ -322,19 +325,19 @@ def _distance(graph: UnitGraph, first: Unit, second: Unit) -> float:
 
 
 def _work_of(graph: UnitGraph, unit: Unit) -> float:
-    """Multiply-accumulates and bytes moved: one of them decides what a unit takes."""
+    """Returns multiply-accumulates plus bytes moved: one of them decides a unit's time."""
     moved = sum(graph.values[name].n_bytes for name in (*unit.inputs, *unit.outputs))
     return float(max(unit.macs + moved + unit.constant_bytes, 1))
 
 
 def _excess_of(graph: UnitGraph, unit: Unit) -> float:
-    """Multiply-accumulates beyond the bytes of values and constants."""
+    """Returns multiply-accumulates minus the bytes of values and constants."""
     return float(2 * unit.macs - _work_of(graph, unit))
 
 
 def thread_units(graph: UnitGraph) -> tuple[int, ...]:
-    """Units of the trial, ascending: those of a profile's own trial, and more of the heaviest up to
-    :data:`LEAST_UNITS` different ones."""
+    """Returns the units of the trial, ascending: those of a profile's own trial, and more of the
+    heaviest up to :data:`LEAST_UNITS` different ones."""
     chosen = list(trial_units(graph))
     seen = {graph.units[unit].signature for unit in chosen}
     for unit in sorted(graph.units, key=lambda unit: (-_work_of(graph, unit), unit.index)):
@@ -347,7 +350,8 @@ def thread_units(graph: UnitGraph) -> tuple[int, ...]:
 
 
 def thread_counts(info: AgentInfo, cpus: str = BIG) -> tuple[int, ...]:
-    """Numbers of threads to try on a device, ascending: :data:`COUNTS`, all big cores, all cores.
+    """Returns the numbers of threads to try on a device, ascending: :data:`COUNTS`, all big cores,
+    all cores.
 
     A core is big where its highest clock is above that of the slowest. ``cpus`` are the cores of
     the conditions: a mask limits the numbers to its cores.
@@ -361,7 +365,7 @@ def thread_counts(info: AgentInfo, cpus: str = BIG) -> tuple[int, ...]:
 
 
 def counts_up_to(cores: int, big: int = 0) -> tuple[int, ...]:
-    """Numbers of threads to try on so many cores, ``big`` of them big, ascending."""
+    """Returns the numbers of threads to try on so many cores, ``big`` of them big, ascending."""
     return tuple(sorted(n for n in {*COUNTS, big, cores} if 1 <= n <= cores))
 
 
@@ -374,7 +378,7 @@ def _lightest(graph: UnitGraph) -> int:
 
 
 def _apart(job: Job, role: int = 0) -> Job:
-    """The job under a signature of its own: other rows may be measured for longer."""
+    """Returns the job under a separate signature, because other rows may be measured for longer."""
     return replace(job, key=job.key._replace(signature=_signature(job.key.signature, role)))
 
 

@@ -1,9 +1,8 @@
-"""Remembers between runs what profiling needs of a model before anything must be converted, and
-then, what was converted.
+"""Cache a model's units between runs, and its converted regions within one.
 
 Reading a model means torch.export, which takes seconds. Where the cost table has everything
-already, its units are enough; they are kept in the cache folder, under a hash of the model's bytes,
-the stated inputs, and the code that cut the units.
+already, the units are enough; they are in the cache folder, under a hash of the model's bytes, the
+stated inputs, and the code that cut the units.
 """
 
 from __future__ import annotations
@@ -39,12 +38,13 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 CUTTING_CODE = ("frontend", "graph", "passes")
-"""Packages of nnapi_prof that decide what the units of a model are."""
+"""Packages of nnapi_prof that cut a model into units."""
 
 
 @dataclass(frozen=True)
 class UnitGraphCache:
-    """A model's units, and how to get the rest. ``load`` gives the same program each time."""
+    """A model's units, and the function that loads it. ``load`` returns the same program each
+    time."""
 
     name: str
     units: UnitGraph
@@ -62,15 +62,15 @@ def cached_units(
     """Returns the units of a model file, from the cache, else by loading the model now.
 
     ``inputs`` are the stated inputs as the user wrote them; ``load`` reads the model with them, and
-    its errors pass. ``cache`` replaces the cache folder; one that cannot be written costs time
-    only.
+    its errors pass on. ``cache`` replaces the cache folder; if it cannot be written, only time is
+    lost.
     """
     try:
         content = None if non_regular_kind(path) else path.read_bytes()
     except OSError:
         content = None
     if content is None:
-        return UnitGraphCache.of(load())  # which says what is wrong with the path
+        return UnitGraphCache.of(load())  # which raises the error for the path
     entry = (cache or cache_dir()) / "graphs" / f"{_key(path, content, inputs)}.json"
     stored = _read_entry(entry, load)
     if stored is not None:
@@ -130,7 +130,8 @@ def _key(path: Path, content: bytes, inputs: Sequence[str]) -> str:
 
 
 def _code() -> Iterator[tuple[str, int, int]]:
-    """Name, size and time of every source file that cuts units: an update forgets outlines."""
+    """Yields name, size and time of every source file that cuts units: an update invalidates the
+    cache."""
     root = Path(nnapi_prof.__file__).parent
     for package in CUTTING_CODE:
         for source in sorted((root / package).rglob("*.py")):
@@ -161,9 +162,9 @@ def load_program(
 
 
 class Converter:
-    """Converts each region once for each level, and remembers until :meth:`forget`.
+    """Converts each region once for each level, and keeps it until :meth:`forget`.
 
-    ``load`` gives the program; it is asked at the first conversion, and torch comes with it.
+    ``load`` returns the program; it is called at the first conversion, and imports torch.
     """
 
     def __init__(self, load: Callable[[], Program]) -> None:
@@ -173,20 +174,20 @@ class Converter:
     def convert(
         self, region: UnitSet, level: int, forms: UnitForms = (), halved: bool = False
     ) -> Region | str:
-        """The region's model with products in such ``forms`` (``halved``: in float16), or the
-        sentence with which it is refused."""
+        """Returns the region's model with products in these ``forms`` (``halved``: in float16), or
+        the reason why it is refused."""
         key = (region, level, forms, halved)
         if key not in self._models:
             try:
                 self._models[key] = self._convert(*key)
             except UnsupportedOp as refusal:
-                self._models[key] = refusal.refusal.sentence  # for every model that has such a unit
+                self._models[key] = refusal.refusal.sentence  # for every model with such a unit
             except ConversionError as refusal:
                 self._models[key] = str(refusal)
         return self._models[key]
 
     def _convert(self, region: UnitSet, level: int, forms: UnitForms, halved: bool) -> Region:
-        program = self._load()  # which imports torch; the lowerings want it, too
+        program = self._load()  # which imports torch; the lowerings need it, too
         from nnapi_prof.convert.lower import convert_region
         from nnapi_prof.convert.region import to_float16
 
@@ -198,5 +199,5 @@ class Converter:
         return to_float16(whole)
 
     def forget(self) -> None:
-        """Lets go of the models, which hold their weights."""
+        """Drops the models, which hold their weights."""
         self._models.clear()

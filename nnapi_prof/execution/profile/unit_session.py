@@ -1,4 +1,4 @@
-"""Measures a model's units and chains in one precision on a device, and fits costs by them."""
+"""Measure a model's units and chains in one precision on a device, and fit costs to them."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from nnapi_prof.graph.plan import AUTO, REFERENCE, Engine, Target
 from nnapi_prof.nnapi import level_number
 
 REFINING = 0.2
-"""Measurements of refining by those before it: 0.19 (47 to 247) and 0.42 (74 to 175) in profiles of
-MobileNetV2 on two simulated phones."""
+"""Ratio of refining's measurements to those before it: 0.19 (47 to 247) and 0.42 (74 to 175) in
+profiles of MobileNetV2 on two simulated phones."""
 
 
 def expected_later(
@@ -50,11 +50,11 @@ def expected_later(
     have: Collection[Key],
     refine: bool,
 ) -> Mapping[str, int]:
-    """Phase -> measurements that are expected after it.
+    """Returns the number of measurements that are expected after each phase.
 
-    Chains are measured on targets that a plan may use, of which ``leaders`` are the most; refining
-    follows where anything before it was new. Under other preferences and in refining nobody can
-    know.
+    Chains are measured on targets that a plan may use, which are mostly ``leaders``; refining
+    follows where anything before it was new. Nobody can know the numbers under other preferences
+    and in refining.
     """
 
     def new(jobs: Sequence[Job]) -> int:
@@ -72,13 +72,13 @@ def expected_later(
 
 
 class UnitSession:
-    """The measurements of one precision that come before a plan, and costs by them.
+    """The measurements of one precision that come before a plan, and the costs fitted to them.
 
     With ``eight_bits`` it measures the units that are in 8 bits, in terms of
-    ``eight_bits.canonical_graph``; ``unit_cache`` is of their graph then. ``targets`` limits it to
-    some of the device's; ``doubted`` are those that lay behind in another precision. With
-    ``choosing_forms`` products of activations are measured in several forms, and the cheapest is
-    taken from then on.
+    ``eight_bits.canonical_graph``; ``unit_cache`` then has their graph. ``targets`` limits it to
+    some of the device's; ``doubted`` are those that were far slower in another precision. With
+    ``choosing_forms`` products of activations are measured in several forms, and have the cheapest
+    from then on.
     """
 
     def __init__(
@@ -122,17 +122,17 @@ class UnitSession:
         self.worth_trying: frozenset[Target] = frozenset()
         """Targets that every unit was measured on."""
         self.behind: frozenset[Target] = frozenset()
-        """Targets that a trial was enough for, ..."""
+        """Targets on which only a trial was measured, ..."""
         self._reopened: frozenset[Target] = frozenset()
         """... and those of them that were measured after all."""
         self._formed: frozenset[str] = frozenset()
-        """Where the forms of products are chosen."""
+        """Places (:func:`.place_of`) where the forms of products are chosen."""
         self._alone: frozenset[Key] = frozenset()
         self._refit = FitCache()
 
     def measure_units(self) -> None:
-        """A trial on the leading targets; every unit on those that stand it, and a sample under
-        their other preferences; then all units on those that promise more."""
+        """Measures a trial on the leading targets, every unit on those that pass it, a sample under
+        their other preferences, and then all units where the sample promises a gain."""
         jobs = self.jobs(unit_regions(self._graph, self._among))
         leaders, tried = first_targets(self.specs), list[Job]()
         if self._options.every_preference:
@@ -147,7 +147,7 @@ class UnitSession:
             self.measurer.measure("trial", [job for job in tried if job not in own_choice])
             own_choice = [job for job in own_choice if self._is_worth_it(job)]
             self.measurer.measure("trial", own_choice)
-            # A product in a form that suits the driver badly must not decide against it.
+            # A form that suits a driver badly must not count against the driver.
             self._choose_forms({t for t in leaders if t.accelerator not in (AUTO, REFERENCE)})
             rows = [row for row in self.measurer.rows.values() if row.signature in of_trial]
             self.behind = far_slower_targets(leaders, rows, self._doubted) - self._reopened
@@ -176,14 +176,14 @@ class UnitSession:
         self._alone = frozenset(job.key for job in (*tried, *first, *second))
         bad = [row for row in self.measurer.rows.values() if not row.usable]
         self._unusable = {(row.signature, row.target) for row in bad}
-        # NNAPI falls back to the CPU after what a driver says, not after what ends its client.
+        # NNAPI falls back to the CPU after a driver's error, not after a crash or a hang.
         fatal = {row.signature for row in bad if row.status in (Status.TIMEOUT, Status.CRASHED)}
         choices = [spec.target for spec in self.specs if spec.target.accelerator == AUTO]
         self._unusable.update(itertools.product(fatal, choices))
 
     def _choose_forms(self, leaders: Collection[Target]) -> None:
-        """Measures products of two activations in every form that these targets' levels have, and
-        takes the cheapest; the heaviest shapes, each once."""
+        """Measures the heaviest products of two activations in every form that these targets'
+        levels have, each shape once, and chooses the cheapest form."""
         if not self._choosing:
             return
         specs = [
@@ -209,8 +209,8 @@ class UnitSession:
         self._formed |= places
 
     def measure_chains(self, useful: Collection[Target]) -> None:
-        """Chains and runs on targets that a plan may use, and the whole model where NNAPI itself
-        chooses, for that is what one gets without a plan."""
+        """Measures chains and runs on targets that a plan may use, and the whole model on NNAPI's
+        own choice: that is the result without a plan."""
         whole = self._stretches[0]
         own_choice = {target for target in self.behind if target.accelerator == AUTO}
         chains = [
@@ -224,14 +224,14 @@ class UnitSession:
         self.measurer.measure("chains", chains)
 
     def reopen(self, targets: Collection[Target], useful: Collection[Target]) -> None:
-        """Measures ``targets`` after all, which were left at a trial: parts of what runs well there
-        may run better still. ``useful`` are those that a plan may use."""
+        """Measures ``targets`` that had only a trial: parts of a region that runs well there may
+        run better still. ``useful`` are those that a plan may use."""
         self._reopened |= frozenset(targets)
         self.measure_units()
         self.measure_chains({*useful, *targets})
 
     def _expect(self, jobs: Sequence[Job], leaders: Collection[Target]) -> None:
-        """Notes how much is to come, for the time left."""
+        """Sets the numbers of measurements to come, for the time left."""
         chains = self.jobs(chain_regions(self._graph, self._stretches))
         self.measurer.later = expected_later(
             jobs, chains, leaders, self.measurer.have, self._options.refine
@@ -241,7 +241,7 @@ class UnitSession:
         return {self._graph.units[unit].signature for unit in units}
 
     def chosen_rows(self) -> list[Measurement]:
-        """Rows of the targets that were asked for."""
+        """Returns the rows of this session's targets."""
         targets = {spec.target for spec in self.specs}
         return [row for row in self.measurer.rows.values() if row.target in targets]
 
@@ -257,16 +257,17 @@ class UnitSession:
         )
 
     def all_units_run(self, job: Job) -> bool:
-        """Whether each unit of a job's region ran alone on its target, as far as that was tried."""
+        """Returns whether each unit of a job's region ran alone on its target, as far as that was
+        tried."""
         units = self._graph.units
         return not any(
             (units[index].signature, job.spec.target) in self._unusable for index in job.region
         )
 
     def _is_worth_it(self, job: Job) -> bool:
-        """Whether a job's region failed under no other preference of its accelerator, and, where
-        NNAPI chooses, on no accelerator: a driver that died or hung would do so again, and cost
-        two restarts or timeouts each time."""
+        """Returns whether a job's region failed under no other preference of its accelerator and,
+        for NNAPI's own choice, on no accelerator: a driver that died or hung would do so again, at
+        the cost of two restarts or timeouts each time."""
         own = job.spec.target
         others = {spec.target for spec in self.specs if spec.target.engine is Engine.NNAPI} - {own}
         if own.accelerator != AUTO:
@@ -276,13 +277,13 @@ class UnitSession:
         return not any(row.status in FAILURES for row in conclusive)
 
     def region_jobs(self, regions: Iterable[tuple[Iterable[int], Target]]) -> list[Job]:
-        """Regions on targets of the device, each once."""
+        """Returns a job for each region and target, each once."""
         specs = {spec.target: spec for spec in self.specs}
         jobs: dict[Key, Job] = {}
         for units, target in regions:
             job = self._segment_job(tuple(sorted(units)), specs[target])
             jobs.setdefault(job.key, job)
-        # Alternatives of one region stand together here, too.
+        # Alternatives of one region are adjacent here, too.
         return sorted(jobs.values(), key=lambda job: job.region)
 
     def _segment_job(self, region: UnitSet, spec: TargetSpec) -> Job:
@@ -299,7 +300,8 @@ class UnitSession:
             return self._fit(self.chosen_rows(), named)
 
     def fit_alone(self) -> CostModel:
-        """Costs by what is always measured, so that the same command chooses the same again."""
+        """Fits costs to what is always measured, so that the same command makes the same choice
+        again."""
         return self._fit([row for row in self.chosen_rows() if row.key in self._alone])
 
     def _fit(self, rows: Iterable[Measurement], named: Iterable[UnitSet] = ()) -> CostModel:
