@@ -1,7 +1,7 @@
-"""The graph that every stage agrees on: types, units and plans.
+"""Graph that all stages share: types, units and plans.
 
-Here is a tensor's type: shape, element type and order of dimensions in memory. Plain data, without
-torch, so that costs, partition and reports can read a graph.
+This module defines a tensor's type: shape, element type and order of dimensions in memory. It is
+plain data, without torch, so that costs, partition and reports can read a graph.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ DTYPE_BYTES = {
 
 
 DEVICE_DTYPES = {"int64": "int32"}
-"""Element type of PyTorch -> what a device holds in its place. NNAPI knows no 64-bit integers:
-indices and sizes fit 32 bits, and whatever crosses to a device is checked to."""
+"""Element type of PyTorch -> element type on a device. NNAPI has no 64-bit integers; indices and
+sizes fit 32 bits, and values are checked before they cross to a device."""
 
 
 MAX_RANK = 4
-"""The rank of the largest tensors that NNAPI's RESHAPE and TRANSPOSE know."""
+"""Highest rank of tensors that NNAPI's RESHAPE and TRANSPOSE support."""
 
 
 def operand_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of the NNAPI operand that holds a contiguous tensor: ``[1]`` for a scalar; where
-    there are more than MAX_RANK dimensions, the first ones are one. No element moves."""
+    """Returns the shape of the NNAPI operand for a contiguous tensor: ``[1]`` for a scalar; with
+    more than MAX_RANK dimensions, the first ones are merged. No element moves."""
     merged = len(shape) - MAX_RANK + 1
     if merged > 1:
         return (math.prod(shape[:merged]), *shape[merged:])
@@ -45,17 +45,17 @@ def operand_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class DimOrder(enum.Enum):
-    """How the dimensions of a tensor lie in memory, outermost first."""
+    """Order of a tensor's dimensions in memory, outermost first."""
 
     CONTIGUOUS = "contiguous"
-    """As the shape reads; for an image [N, C, H, W]."""
+    """Order of the shape; [N, C, H, W] for an image."""
     CHANNELS_LAST = "channels_last"
     """Rank 4 only: shape [N, C, H, W] lies in memory as [N, H, W, C], NNAPI's own order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """The meaning of a quantised value's integers: ``(integer - zero_point) * scale``."""
+    """Meaning of a quantised value's integers: ``(integer - zero_point) * scale``."""
 
     scale: float
     zero_point: int
@@ -66,8 +66,8 @@ class Quantisation:
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Logical shape (PyTorch's), element type, dim order and, of uint8 and int8 values that stand
-    for real numbers, the quantisation of one value of the graph."""
+    """Type of one value of the graph: logical shape (PyTorch's), element type, dim order and, for
+    uint8 and int8 values that represent real numbers, the quantisation."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -76,8 +76,8 @@ class TensorType:
 
     @property
     def memory_shape(self) -> tuple[int, ...]:
-        """The shape as it lies in memory, which is the shape of the NNAPI operand: rank 1 at
-        least, since NNAPI has no tensors of rank 0, and MAX_RANK at most."""
+        """The shape in memory, which is that of the NNAPI operand: of rank 1 at least, since NNAPI
+        has no tensors of rank 0, and MAX_RANK at most."""
         if self.dim_order is DimOrder.CHANNELS_LAST:
             n, c, h, w = self.shape
             return (n, h, w, c)

@@ -1,6 +1,6 @@
-"""Why a plan is as it is: facts with their numbers, and the one place where they become sentences.
+"""Reasons for a plan: facts with their numbers, and the only place where they become sentences.
 
-Times are ns, or of what is made least in their place; targets are named by their keys.
+Times are in ns, or values of another objective; targets are named by their keys.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MANY = 3
-"""Of more reasons than this, the rest is counted."""
+"""Most reasons that are listed; the others are counted."""
 MS = "ms"
 
 
 class ReasonSource(enum.Enum):
-    """The decision that keeps a unit off a target."""
+    """Decision that keeps a unit off a target."""
 
     REFUSAL = "refusal"
     FAILURE = "failure"
-    """It was tried and crashed, failed or hung, rather than being refused."""
+    """The unit was tried, and crashed, failed or hung, rather than being refused."""
     COST_FUNCTION = "cost function"
-    """Of a user's own costs; nothing refused it."""
+    """A user's cost function excludes the unit; nothing refused it."""
 
 
 class Reason(str):
-    """Why a target does not run a unit, as tables show it, with what it is made of."""
+    """Reason why a target does not run a unit, as tables show it, with its parts."""
 
     detail: str
-    """Without the word that says how it ended, where that is "refused"."""
+    """The reason without the status, where that is "refused"."""
     source: ReasonSource
 
     @classmethod
     def of(cls, status: str, message: str, *, failed: bool) -> Reason:
-        """A trial's status and message."""
+        """Makes a reason from the status and message of a trial."""
         reason = cls(f"{status}: {message}" if message else status)
         reason.detail = message if message and not failed else str(reason)
         reason.source = ReasonSource.FAILURE if failed else ReasonSource.REFUSAL
@@ -43,31 +43,31 @@ class Reason(str):
 
     @classmethod
     def kept_off(cls) -> Reason:
-        """A cost function gives the unit no cost there."""
+        """Makes the reason of a unit that a cost function excludes."""
         reason = cls("kept off by the cost function")
         reason.detail, reason.source = str(reason), ReasonSource.COST_FUNCTION
         return reason
 
 
 def source_of(reason: str) -> ReasonSource:
-    """Return what a reason comes from; one that is a sentence only is a converter's refusal."""
+    """Returns the source of a reason; a plain sentence is a converter's refusal."""
     return reason.source if isinstance(reason, Reason) else ReasonSource.REFUSAL
 
 
 def detail(reason: str) -> str:
-    """A reason without the status that says no more than "refused"."""
+    """Returns a reason without its status, where that is only "refused"."""
     return reason.detail if isinstance(reason, Reason) else reason
 
 
 class CauseKind(enum.Enum):
-    """The reason for a placement, or a part of it."""
+    """Kind of reason for a placement, or for a part of it."""
 
     FASTEST = "fastest"
     ONLY_TARGET = "only target"
     TOO_SMALL = "too small"
     STAYS_ON_CPU = "stays on the CPU"
     ON_HOST = "on the host"
-    # Parts of the above: why other targets do not have it.
+    # Parts of the kinds above: why the segment is not on other targets.
     REFUSED = "refused"
     FAILED = "failed"
     KEPT_OFF = "kept off"
@@ -76,7 +76,7 @@ class CauseKind(enum.Enum):
     NOT_MEASURED = "not measured"
     OUTWEIGHED = "outweighed"
     SLOWER = "slower"
-    # Of baselines: their rules.
+    # Rules of baselines.
     BEST_SINGLE = "best single"
     SUPPORTED = "supported"
     NOT_SUPPORTED = "not supported"
@@ -88,13 +88,13 @@ class CauseKind(enum.Enum):
 
 
 class Fact(ABC):
-    """Something that becomes a sentence, and equals it: files keep no more of it."""
+    """Fact that is shown as a sentence and compares equal to it: files store only the sentence."""
 
     __slots__ = ()
 
     @abstractmethod
     def words(self, unit: str = MS) -> str:
-        """The sentence; ``unit`` is of a million of what was made least."""
+        """Returns the sentence; ``unit`` is the unit of a million of the objective's values."""
 
     def __str__(self) -> str:
         return self.words()
@@ -108,27 +108,27 @@ class Fact(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cause(Fact):
-    """Why a segment stands where it does."""
+    """Reason why a segment is on its target."""
 
     kind: CauseKind
     target: str = ""
-    """The one that it is about: the segment's own, or the one that does not have it."""
+    """Target that the cause is about: the segment's own, or one that it is not on."""
     here_ns: float = 0.0
-    """Of the segment where it stands."""
+    """Latency of the segment on its own target."""
     elsewhere: tuple[tuple[str, float], ...] = ()
-    """Targets and what the segment would take there, fastest first."""
+    """Other targets and the segment's latency in ns on each, fastest first."""
     around_ns: float = 0.0
-    """Invocation and transfer there."""
+    """Invocation and transfer on the other target."""
     units: tuple[int, ...] = ()
-    """That it is about, where these are not all of the segment."""
+    """Units that the cause is about, where these are not all of the segment."""
     places: tuple[str, ...] = ()
     """Accelerators that give ``reasons``."""
     reasons: tuple[str, ...] = ()
-    """As targets, constraints or labels of units have them, one for each unit."""
+    """Reasons of targets or constraints, or labels of units, one for each unit."""
     because: tuple[Cause, ...] = ()
-    """What it comes from, the first first."""
+    """Causes that this one follows from, in the order in which they are shown."""
     unit: str = ""
-    """Of a million of the numbers, where they are no latencies."""
+    """Unit of a million of the numbers, where they are not latencies."""
 
     def words(self, unit: str = MS) -> str:
         return _cause_words(self, self.unit or unit)
@@ -158,7 +158,7 @@ def _cause_words(cause: Cause, unit: str) -> str:
             return f"no engine of the agent runs {reasons}: eager PyTorch on the host, estimated"
         case CauseKind.REFUSED | CauseKind.FAILED:
             if reasons.startswith(f"{places} "):
-                return reasons  # they name it
+                return reasons  # they name the accelerator
             verb = "refuses" if cause.kind is CauseKind.REFUSED else "cannot run it"
             return f"{places} {verb}: {reasons}"
         case CauseKind.KEPT_OFF:
@@ -191,23 +191,24 @@ def _cause_words(cause: Cause, unit: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProvenNote(Fact):
-    """How good the best plan is, and how this one differs from it."""
+    """Note on the proof of the best plan, and on how this plan differs from it."""
 
     is_optimal: bool
     least_ns: float
     bound_ns: float
     gap: float
     asked: str
-    """What the plan must keep to, in the words of those who asked; empty for nothing."""
+    """Constraints on the plan, in the user's words; empty without any."""
     simulated: bool = False
-    """To be said of this plan."""
+    """True where the plan's latencies are simulated."""
     n_best: int = 0
-    """Segments of the best plan, where this one has fewer ..."""
+    """Number of segments of the best plan, where this plan has fewer."""
     n_segments: int = 0
+    """Number of segments of this plan; 0 where it is the best one."""
     more: float = 0.0
-    """... and takes so much more, relative, ..."""
+    """Additional latency of this plan, relative to the best one."""
     tolerance: float = 0.0
-    """... which is no more than noise."""
+    """Relative difference of latencies that is only noise."""
 
     def words(self, unit: str = MS) -> str:
         text = self._proof(unit)
@@ -234,7 +235,7 @@ class ProvenNote(Fact):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompileNote(Fact):
-    """The compile time of the plan's regions, under any objective."""
+    """Note on the compile time of the plan's regions, under any objective."""
 
     ns: float
     limit_ns: float
@@ -244,7 +245,7 @@ class CompileNote(Fact):
 
 
 def amount(ns: float, unit: str = MS) -> str:
-    """A millionth with three significant digits: ``1.23 ms``, ``0.0456 ms``, ``123 ms``."""
+    """Formats a millionth of a number with three digits: ``1.23 ms``, ``0.0456 ms``, ``123 ms``."""
     value = ns / 1e6
     if value == 0:
         return f"0 {unit}"
@@ -253,7 +254,7 @@ def amount(ns: float, unit: str = MS) -> str:
 
 
 def distinct(texts: Iterable[str]) -> str:
-    """Each text once, of many the first."""
+    """Joins the distinct texts; where there are more than :data:`MANY`, counts the rest."""
     unique = list(dict.fromkeys(texts))
     more = f" and {len(unique) - MANY} more" if len(unique) > MANY else ""
     return ", ".join(unique[:MANY]) + more

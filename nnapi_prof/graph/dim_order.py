@@ -1,16 +1,17 @@
-"""Tables of the dim order that each operation asks of its tensors.
+"""Tables of the dim order that each operation requires of its tensors.
 
-Every rank-4 value of floats, quantised integers or truth values may lie CONTIGUOUS or
+Every rank-4 value of floats, quantised integers or truth values may be CONTIGUOUS or
 CHANNELS_LAST. An operation
 
 * WANTS channels last: NNAPI's (and XNNPACK's) kernels for it read [N, H, W, C];
-* FOLLOWS: works on either, but all its rank-4 tensors must lie alike;
-* is a RESHAPE: reads either order where that is the same memory, else contiguous;
-* is a REDUCTION without keepdim: reads channels last where what remains keeps its order;
-* is a permute between the two orders' shapes: moves nothing where the one or the other side lies
-  channels last, see moves_to_last and moves_from_last;
-* is OPAQUE: reads and writes contiguous only. Everything that stands in no table;
-* is a CLONE, put in by assign_dim_order: reads one order and writes the other.
+* FOLLOWS: works on either, but all its rank-4 tensors must have the same order;
+* is a RESHAPE: reads either order where both are the same memory, else contiguous;
+* is a REDUCTION without keepdim: reads channels last where the remaining dimensions keep their
+  order;
+* is a permute between the two orders' shapes: moves nothing where one side is channels last, see
+  moves_to_last and moves_from_last;
+* is OPAQUE: reads and writes contiguous only, as all operations that are in no table;
+* is a CLONE, inserted by assign_dim_order: reads one order and writes the other.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ aten = torch.ops.aten
 
 
 class Layout(enum.Enum):
-    """The dim orders that an operation asks of its tensors."""
+    """Dim orders that an operation requires of its tensors."""
 
     WANTS = "wants channels last"
     FOLLOWS = "follows"
@@ -96,31 +97,31 @@ _FOLLOWS = frozenset(
     }
 )
 LIES_LAST = "lies_last"
-"""A key of ``meta``: a placeholder's images lie channels last, an output's in either order."""
+"""Key of ``node.meta``: a placeholder's images are channels last, an output's in either order."""
 _FORBIDDEN = 2**32
-"""Bytes that stand for what cannot be done."""
+"""Cost, in bytes, of a change of order that is impossible."""
 _RESHAPES = frozenset({aten.view.default, aten.reshape.default})
 _REDUCTIONS = frozenset({aten.mean.dim, aten.sum.dim_IntList, aten.amax.default, aten.amin.default})
 
 
 def can_be_channels_last(value_type: TensorType) -> bool:
-    """Whether a value may lie CHANNELS_LAST at all."""
+    """Returns whether a value may be CHANNELS_LAST at all."""
     return len(value_type.shape) == 4 and (_holds_numbers(value_type) or value_type.dtype == "bool")
 
 
 def _holds_numbers(value_type: TensorType) -> bool:
-    """Whether the elements are real numbers, and no indices or truth values."""
+    """Returns whether the elements are real numbers, rather than indices or truth values."""
     return value_type.dtype in ("float32", "float16") or value_type.quant is not None
 
 
 def orders_agree(value_type: TensorType) -> bool:
-    """Whether both orders of a rank-4 value are the same memory: one channel, or one pixel."""
+    """Returns whether both orders of a rank-4 value are the same memory: one channel or pixel."""
     _, c, h, w = value_type.shape
     return c == 1 or h * w == 1
 
 
 def layout_of(node: fx.Node) -> Layout:
-    """Returns the layout that ``node``, a call, asks for."""
+    """Returns the layout that ``node``, a call, requires."""
     if not isinstance(node.target, OpOverload) or not makes_tensor(node):
         return Layout.OPAQUE
     if node.target in _RESHAPES:
@@ -139,8 +140,8 @@ def layout_of(node: fx.Node) -> Layout:
 
 
 def _inputs_can_follow(node: fx.Node) -> bool:
-    """An index that takes part has one order only, and so has what is made with it; a mask of
-    lower rank has, as nothing reshapes it to rank 4."""
+    """Returns whether all inputs may be in either order. Indices have only one order, and so does
+    a mask of lower rank, as nothing reshapes it to rank 4."""
     moving = [type_of(source) for source in node.all_input_nodes if not is_weight(source)]
     return all(
         _holds_numbers(source_type) or can_be_channels_last(source_type) for source_type in moving
@@ -148,7 +149,7 @@ def _inputs_can_follow(node: fx.Node) -> bool:
 
 
 def reads_either(node: fx.Node, source: TensorType) -> bool:
-    """Whether a RESHAPE or REDUCTION reads a rank-4 ``source`` in either order at no cost."""
+    """Returns whether a RESHAPE or REDUCTION reads a rank-4 ``source`` in either order for free."""
     layout = layout_of(node)
     if layout is Layout.RESHAPE:
         return orders_agree(source)
@@ -161,22 +162,22 @@ def reads_either(node: fx.Node, source: TensorType) -> bool:
 
 
 def moves_from_last(node: fx.Node) -> bool:
-    """Whether ``node`` permutes ``[N, C, H, W]`` to ``[N, H, W, C]``: no element of a channels-last
-    image moves, and of another one all do."""
+    """Returns whether ``node`` permutes ``[N, C, H, W]`` to ``[N, H, W, C]``, which moves no
+    element of a channels-last image, but all of another one."""
     dims = _permuted(node)
     return dims is not None and dims == [axis for axis in (0, 2, 3, 1) if axis in dims]
 
 
 def moves_to_last(node: fx.Node) -> bool:
-    """Whether ``node`` permutes ``[N, H, W, C]`` to ``[N, C, H, W]``: no element moves where its
-    result lies channels last."""
+    """Returns whether ``node`` permutes ``[N, H, W, C]`` to ``[N, C, H, W]``, which moves no
+    element where its result is channels last."""
     dims = _permuted(node, (0, 2, 3, 1))
     return dims is not None and dims == sorted(dims) and not moves_from_last(node)
 
 
 def _permuted(node: fx.Node, axes: tuple[int, ...] = (0, 1, 2, 3)) -> list[int] | None:
-    """The axes of an image that become the ``axes`` of its permutation, those of size 1 left out;
-    None for other nodes."""
+    """Returns the axes of an image that become the ``axes`` of its permutation, without those of
+    size 1; None for other nodes."""
     if node.target is not aten.permute.default or not can_be_channels_last(type_of(node)):
         return None
     args = bound_args(node)
@@ -185,13 +186,14 @@ def _permuted(node: fx.Node, axes: tuple[int, ...] = (0, 1, 2, 3)) -> list[int] 
 
 
 def is_plain_input(node: fx.Node, source: fx.Node) -> bool:
-    """Whether ``source`` is no image to ``node``, which may read images channels last."""
+    """Returns whether ``node``, which may read images channels last, reads ``source`` as something
+    else (the grid of a sampler)."""
     samples = node.target in (aten.grid_sampler.default, aten.grid_sampler_2d.default)
     return samples and bound_args(node)["grid"] is source
 
 
 def wanted_order(node: fx.Node, source: fx.Node) -> DimOrder | None:
-    """The order in which ``node`` reads ``source``, a rank-4 value; None where either will do."""
+    """Returns the order in which ``node`` reads ``source``, a rank-4 value; None for either."""
     if node.op == "output":
         return None if LIES_LAST in node.meta else DimOrder.CONTIGUOUS
     if reads_either(node, type_of(source)) or moves_from_last(node):
@@ -202,19 +204,18 @@ def wanted_order(node: fx.Node, source: fx.Node) -> DimOrder | None:
 
 
 def writes_either(node: fx.Node) -> bool:
-    """Whether ``node`` may call its result CHANNELS_LAST at no cost, whatever it reads."""
+    """Returns whether the result of ``node`` may be CHANNELS_LAST at no cost, for any inputs."""
     result_type = type_of(node)
     free = layout_of(node) is Layout.RESHAPE and can_be_channels_last(result_type)
     return free and orders_agree(result_type)
 
 
 def transposed_bytes(value_type: TensorType) -> int:
-    """Returns the cost of changing the order of a value, in bytes moved: each is read and written.
+    """Returns the cost of changing the order of a value, in bytes read and written.
 
-    The constant stands for what a transposition costs however small it is; it only decides between
-    few large and many small ones. 16 KiB is about what moves in the time of one kernel launch on a
-    CPU (one to two us at some GB/s). Truth values are not transposed by NNAPI: any other way out is
-    cheaper.
+    A constant is the fixed cost of a transposition; it only decides between few large and many
+    small ones. 16 KiB is about as much as moves in the time of one kernel launch on a CPU (one to
+    two us at some GB/s). NNAPI does not transpose truth values, so any alternative is cheaper.
     """
     if value_type.dtype == "bool":
         return 0 if orders_agree(value_type) else _FORBIDDEN

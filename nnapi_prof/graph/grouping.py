@@ -1,4 +1,4 @@
-"""From the annotated fx graph to the UnitGraph that every later stage sees."""
+"""Convert the annotated fx graph to the UnitGraph that every later stage uses."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ aten = torch.ops.aten
 
 
 def unit_graph(graph: fx.Graph) -> UnitGraph:
-    """Cuts units along ``meta["unit"]`` (see fuse_activations), in the graph's order.
+    """Groups nodes into units by ``meta["unit"]`` (see fuse_activations), in the graph's order.
 
-    A node of several values stands with its ``getitem`` readers, which name its outputs.
+    A node of several values is in one unit with its ``getitem`` readers, which name its outputs.
     """
     members: dict[str, list[fx.Node]] = {}
     for node in calls(graph):
         if makes_tensor(node) and not isinstance(node.target, torch._ops.OpOverload):
-            continue  # getitem: comes with what it reads
+            continue  # a getitem belongs to the node that it reads
         members.setdefault(node.meta[UNIT], []).append(node)
     order = {node: position for position, node in enumerate(graph.nodes)}
     groups = sorted(members.values(), key=lambda nodes: order[nodes[-1]])
@@ -104,12 +104,12 @@ _RECURRENT = frozenset({aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, at
 
 
 def macs(node: fx.Node) -> int:
-    """Multiply-accumulates of one node: convolutions, linear layers, matrix products, attention and
-    recurrent layers; else 0."""
+    """Returns the multiply-accumulates of one node: a convolution, linear layer, matrix product,
+    attention or recurrent layer; 0 for others."""
     if node.target is aten.convolution.default:
         args = bound_args(node)
         weight = type_of(args["weight"]).shape
-        # Each weight meets each output pixel; transposed, each input pixel.
+        # Each weight is used for each output pixel; if transposed, for each input pixel.
         at = type_of(args["input"] if args["transposed"] else node).shape
         return at[0] * math.prod(at[2:]) * math.prod(weight)
     if node.target is aten.linear.default:
@@ -123,7 +123,7 @@ def macs(node: fx.Node) -> int:
         return type_of(node).n_elements * inner
     if node.target is aten.scaled_dot_product_attention.default:
         query, key = (type_of(bound_args(node)[name]).shape for name in ("query", "key"))
-        # Each query meets each key, and each value its weight.
+        # A product of each query with each key, and of each weight with each value.
         return math.prod(query[:-1]) * key[-2] * (query[-1] + type_of(node).shape[-1])
     if node.target in _RECURRENT:
         args = bound_args(node)
@@ -158,13 +158,13 @@ KINDS = {
     "matmul": "BATCH_MATMUL",
     "mm": "BATCH_MATMUL",
 }
-"""First word of a unit -> NNAPI's name; other words stand for themselves in capitals."""
+"""First word of a unit -> NNAPI's name; the name of any other word is the word in capitals."""
 
 
 def _work(
     nodes: list[fx.Node], inputs: list[fx.Node], outputs: Any, constants: list[fx.Node]
 ) -> Work:
-    """The unit's work, by its main operation: the convolution, or the first."""
+    """Returns the unit's work, by its main operation: the convolution, or else the first."""
     shown = [node for node in nodes if node.target not in CONVERSIONS] or nodes
     main = next((n for n in shown if n.target is aten.convolution.default), shown[0])
     read = [type_of(node) for node in inputs if makes_tensor(node)]
@@ -208,7 +208,7 @@ def _data_kind(dtype: str, quantised: bool) -> str:
 
 
 def _shape_of_weights(node: fx.Node, shape: Sequence[int]) -> dict[str, float]:
-    """Returns sizes of a matrix multiplication that the result alone does not tell."""
+    """Returns sizes of a matrix product or a window that do not follow from the result."""
     args = bound_args(node) if not isinstance(node.target, ScriptCall) else {}
     if node.target is aten.convolution.default:
         weight = type_of(args["weight"]).shape
@@ -245,7 +245,7 @@ _ACTIVATIONS = {(0.0, 6.0): "relu6", (-1.0, 1.0): "relu1"}
 
 
 def label(nodes: list[fx.Node]) -> str:
-    """A unit for people: operations, attributes, channels, size of the result.
+    """Describes a unit for people: operations, attributes, channels, size of the result.
 
     ``conv2d+relu6 3x3/2 3->32 112x112``, ``quantised linear 1280->1000``, ``add 1x24x56x56``.
     """
@@ -255,7 +255,7 @@ def label(nodes: list[fx.Node]) -> str:
 
 
 def _shown(nodes: list[fx.Node]) -> list[fx.Node]:
-    """The nodes without conversions, where there are others."""
+    """Returns the nodes without conversions, or all where there are only conversions."""
     return [node for node in nodes if node.target not in CONVERSIONS] or nodes
 
 

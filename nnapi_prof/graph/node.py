@@ -1,6 +1,6 @@
-"""Reading and writing fx nodes: arguments by name, tensor types, constants, new nodes.
+"""Read and write fx nodes: arguments by name, tensor types, constants, new nodes.
 
-Everything a pass does to a node goes through here, so that ``node.meta["tensor"]`` is never stale.
+Passes change nodes only through this module, so that ``node.meta["tensor"]`` is never stale.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from nnapi_prof.graph import DimOrder, TensorType
 TENSOR = "tensor"
 """Key in ``node.meta`` of the node's TensorType; absent on nodes that make several values."""
 UNIT = "unit"
-"""Key in ``node.meta``: name of the node that gives the node's unit its result."""
+"""Key in ``node.meta``: name of the node that computes the result of the node's unit."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """``torch.float32`` -> ``float32``."""
+    """Returns ``float32`` for ``torch.float32``."""
     return str(dtype).removeprefix("torch.")
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """``float32`` -> ``torch.float32``."""
+    """Returns ``torch.float32`` for ``float32``."""
     dtype = getattr(torch, name)
     assert isinstance(dtype, torch.dtype)
     return dtype
 
 
 def describe(tensor: Tensor) -> TensorType:
-    """The contiguous TensorType of a tensor, real, fake or meta; its sizes must be concrete."""
+    """Returns the contiguous TensorType of a real, fake or meta tensor with concrete sizes."""
     return TensorType(tuple(int(n) for n in tensor.shape), dtype_name(tensor.dtype))
 
 
 def op_name(target: Any) -> str:
-    """``aten.add.Tensor`` for an overload, else the function's own name."""
+    """Returns ``aten.add.Tensor`` for an overload, else the function's own name."""
     if isinstance(target, OpOverload):
         return str(target)
     return str(getattr(target, "__name__", target))
 
 
 def bind(target: OpOverload, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments of a call to an ATen overload by schema name, defaults filled in."""
+    """Returns all arguments of a call to an ATen overload by schema name, with defaults."""
     bound: dict[str, Any] = {}
     for position, argument in enumerate(target._schema.arguments):
         if position < len(args) and not argument.kwarg_only:
@@ -63,13 +63,13 @@ def bind(target: OpOverload, args: Any, kwargs: Mapping[str, Any]) -> dict[str, 
 
 
 def bound_args(node: fx.Node) -> dict[str, Any]:
-    """:func:`bind` for the call that ``node`` is."""
+    """Returns :func:`bind` of the call in ``node``."""
     assert isinstance(node.target, OpOverload), f"{node.name} calls {node.target}, no ATen overload"
     return bind(node.target, node.args, node.kwargs)
 
 
 def type_of(node: fx.Node) -> TensorType:
-    """The type of the tensor that ``node`` makes."""
+    """Returns the type of the tensor that ``node`` makes."""
     value_type = node.meta[TENSOR]
     assert isinstance(value_type, TensorType)
     return value_type
@@ -81,17 +81,17 @@ def set_order(node: fx.Node, order: DimOrder) -> None:
 
 
 def makes_tensor(node: fx.Node) -> bool:
-    """Whether ``node`` makes exactly one tensor."""
+    """Returns whether ``node`` makes exactly one tensor."""
     return TENSOR in node.meta
 
 
 def is_constant(value: Any) -> bool:
-    """Whether an argument is a node that holds a constant tensor."""
+    """Returns whether an argument is a node that holds a constant tensor."""
     return isinstance(value, fx.Node) and value.op == "get_attr"
 
 
 def constant_value(node: fx.Node) -> Tensor:
-    """The tensor behind a ``get_attr`` node."""
+    """Returns the tensor of a ``get_attr`` node."""
     module = node.graph.owning_module
     assert module is not None and isinstance(node.target, str)
     value = operator.attrgetter(node.target)(module)
@@ -102,7 +102,7 @@ def constant_value(node: fx.Node) -> Tensor:
 def add_constant(graph: fx.Graph, value: Tensor, hint: str) -> fx.Node:
     """Stores ``value`` in the module as a buffer named after ``hint``; returns its get_attr node.
 
-    The node stands at the graph's insertion point.
+    The node is inserted at the graph's insertion point.
     """
     module = graph.owning_module
     assert module is not None
@@ -146,24 +146,24 @@ def insert_call(
 
 
 def results_of(node: fx.Node) -> tuple[fx.Node, ...]:
-    """The nodes that stand for the values of ``node``: itself, or its getitem readers."""
+    """Returns the nodes for the values of ``node``: itself, or its getitem readers."""
     if makes_tensor(node):
         return (node,)
     return tuple(user for user in node.users if user.target is operator.getitem)
 
 
 def same_numbers(a: fx.Node, b: fx.Node) -> bool:
-    """Whether two nodes have equal shape and dtype, so that one may stand for the other."""
+    """Returns whether two nodes have equal shape and dtype, so that one may replace the other."""
     return (type_of(a).shape, type_of(a).dtype) == (type_of(b).shape, type_of(b).dtype)
 
 
 def calls(graph: fx.Graph) -> Iterator[fx.Node]:
-    """The graph's calls, in order; safe against changes while iterating."""
+    """Iterates over the graph's calls, in order; the graph may change meanwhile."""
     return iter([node for node in graph.nodes if node.op == "call_function"])
 
 
 def positive_dim(dim: int, rank: int) -> int:
-    """``dim`` counted from the front; rank 0 counts as 1, as in PyTorch."""
+    """Returns ``dim`` counted from the front; rank 0 counts as 1, as in PyTorch."""
     return dim + max(rank, 1) if dim < 0 else dim
 
 
@@ -171,11 +171,11 @@ def positive_dim(dim: int, rank: int) -> int:
 
 
 class ScriptCall:
-    """TorchScript that takes tensors and returns a tuple of them.
+    """Call to TorchScript that takes tensors and returns a tuple of them.
 
-    What it computes hangs on the values of tensors, or on chance, so that no NNAPI operation can
-    say it; its outputs are read by ``getitem``. ``where`` is the source line. A call that ``draws``
-    random numbers gives the same ones each time here, unless :func:`drawing_in_order` holds.
+    Its result depends on the values of tensors, or on random numbers, so that no NNAPI operation
+    can express it; its outputs are read by ``getitem``. ``where`` is the source line. A call that
+    ``draws`` random numbers draws the same ones each time, except in :func:`drawing_in_order`.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ _IN_ORDER = ContextVar("in_order", default=False)
 
 @contextmanager
 def drawing_in_order() -> Iterator[None]:
-    """A model and its graph, each run in this context, draw the same random numbers."""
+    """Seeds random numbers so that a model and its graph, each run in it, draw the same ones."""
     token = _IN_ORDER.set(True)
     try:
         with _seeded(0):
@@ -219,17 +219,17 @@ def drawing_in_order() -> Iterator[None]:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Draws as after this seed; afterwards PyTorch's own numbers go on as if nothing was drawn."""
+    """Seeds PyTorch's random numbers within the context, and restores their state afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
-# ---- the lines of the user's Python that nodes come from -----------------------------------------
+# ---- lines of the user's Python that nodes come from ---------------------------------------------
 
 
 META = "source"
-"""Key of a node's :class:`Source` in ``node.meta``."""
+"""Key in ``node.meta`` of the node's :class:`Source`."""
 
 _FRAMES = (
     re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)'),  # Python, and scripted modules
@@ -240,7 +240,7 @@ _OF_TORCH = re.compile(r"(^|[\\/])torch[\\/]")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Module path (``features.3.conv``) and line (``net.py:12``); each empty where unknown."""
+    """Source of a node: module path (``features.3.conv``) and line (``net.py:12``), or empty."""
 
     module: str = ""
     line: str = ""
@@ -252,7 +252,7 @@ def user_line(trace: str) -> str:
     ``trace`` is the stack trace of an exported program's node, the outermost frame first, or the
     source range of a TorchScript node. Empty where it names no frame.
     """
-    trace = trace.partition("Serialized ")[0] or trace  # behind it: TorchScript's own text
+    trace = trace.partition("Serialized ")[0] or trace  # TorchScript's own text follows it
     frames: list[str] = []
     for pattern in _FRAMES:
         frames = [f"{m['file']}:{m['line']}" for m in pattern.finditer(trace)]
@@ -265,7 +265,7 @@ def user_line(trace: str) -> str:
 
 
 def export_source(node: fx.Node) -> Source:
-    """Return the source of a node of an exported program, as far as the node remembers."""
+    """Return the source of a node of an exported program, as far as the node has it."""
     stack = node.meta.get("nn_module_stack") or {}
     module = str(list(stack.values())[-1][0]) if stack else ""
     return Source(_module_path(module), user_line(str(node.meta.get("stack_trace") or "")))
@@ -278,14 +278,14 @@ def script_source(scope: str, source_range: str) -> Source:
 
 
 def _module_path(name: str) -> str:
-    """``L['self'].b.conv`` or ``__module.b.conv`` -> ``b.conv``."""
+    """Return ``b.conv`` for ``L['self'].b.conv`` or ``__module.b.conv``."""
     return re.sub(r"^(L\['self'\]|__module|self)\.?", "", name)
 
 
 def source_of(nodes: Iterable[fx.Node]) -> Source:
-    """Return the source of a unit, of the last of its nodes that has one.
+    """Return the source of a unit, which is that of the last of its nodes that has one.
 
-    A node that a pass made has its neighbours' source: its readers', else its inputs'.
+    Where only passes made the nodes, it is that of a neighbour: a reader, else an input.
     """
     members = list(nodes)
     near = [user for node in members for user in node.users]

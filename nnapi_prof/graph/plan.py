@@ -1,6 +1,6 @@
-"""The partitioner's answer as data: targets, segments, plans.
+"""Result of the partitioner as data: targets, segments, plans.
 
-Nothing here knows how a plan is found, so everybody may read one without importing the partitioner.
+This module does not depend on the partitioner, so that reading a plan does not import it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.causes import Cause, Fact
 
 AUTO = "auto"
-"""The accelerator name that leaves the choice to NNAPI's own runtime (Compilation_create)."""
+"""Accelerator name that leaves the choice to NNAPI's own runtime (Compilation_create)."""
 REFERENCE = "nnapi-reference"
-"""The accelerator that every Android has: NNAPI's own kernels, on the CPU's cores."""
+"""Accelerator that every Android has: NNAPI's own kernels, on the CPU's cores."""
 
 
 class Preference(enum.Enum):
@@ -33,49 +33,49 @@ class Preference(enum.Enum):
 
     @property
     def short(self) -> str:
-        """The word used in keys and tables."""
+        """Word for the preference in keys and tables."""
         return {0: "low_power", 1: "fast", 2: "sustained"}[self.value]
 
 
 class Precision(enum.Enum):
-    """The precision that a region computes in."""
+    """Precision that a region computes in."""
 
     FLOAT32 = "float32"
     RELAXED = "relaxed"
-    """Float32 that may be computed as float16: the CPU does where it has arithmetic for that."""
+    """Float32 that may be computed as float16; the CPU does so where it has float16 arithmetic."""
     FLOAT16 = "float16"
-    """NNAPI's models in float16 but for their inputs and outputs; the CPU computes so by whatever
-    kernels it has."""
+    """Float16: NNAPI models keep inputs and outputs in float32; the CPU uses the float16 kernels
+    that it has."""
     INT8 = "int8"
-    """Quantised to 8 bits, inputs and outputs too."""
+    """Quantised to 8 bits, including inputs and outputs."""
 
 
 class Engine(enum.Enum):
-    """The engine that executes a segment."""
+    """Engine that executes a segment."""
 
     CPU = "cpu"
-    """The agent's CPU engine on the device."""
+    """CPU engine of the agent on the device."""
     NNAPI = "nnapi"
     HOST = "host"
-    """Eager PyTorch on the host: only for what neither engine of the agent can run."""
+    """Eager PyTorch on the host, only for units that no engine of the agent can run."""
     EXECUTORCH = "executorch"
-    """A partitioner of ExecuTorch's, with its back end; or ExecuTorch's portable kernels."""
+    """Partitioner of ExecuTorch with its back end, or ExecuTorch's portable kernels."""
     QNN = "qnn"
-    """A Snapdragon's NPU by Qualcomm's compiler: costs are its simulator's, and nothing runs it."""
+    """NPU of a Snapdragon, by Qualcomm's compiler: its simulator gives costs; nothing runs it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetKind:
-    """The properties that all targets of one engine share."""
+    """Properties that all targets of one engine share."""
 
     spelling: str
-    """Of their keys, for people."""
+    """Form of the targets' keys, for people."""
     pattern: re.Pattern[str]
-    """Of their keys."""
+    """Pattern of the targets' keys."""
     code: int | None = None
-    """The engine's number in requests and runtime containers; None where no agent has it."""
+    """Number of the engine in requests and runtime containers; None where no agent has it."""
     conditions: frozenset[str] = frozenset()
-    """Fields of :class:`nnapi_prof.costs.Conditions` that concern it."""
+    """Fields of :class:`nnapi_prof.costs.Conditions` that concern the engine."""
 
 
 _ON_BOTH = frozenset({"precision", "cpus", "sustained_s"})
@@ -92,13 +92,12 @@ TARGET_KINDS: Mapping[Engine, TargetKind] = {
     Engine.EXECUTORCH: TargetKind("executorch:PARTITIONER", re.compile(r"executorch:[^\s/]+")),
     Engine.QNN: TargetKind("qnn:CHIP/PRECISION", re.compile(r"qnn:\w+/(fp16|int8)")),
 }
-"""A kind of target more is an entry more, and a member of :class:`Engine`."""
+"""Engine -> its kind of target; a new kind needs an entry here and a member of :class:`Engine`."""
 TARGET_SPELLINGS = tuple(kind.spelling for kind in TARGET_KINDS.values())
 
 
 def is_target(key: str) -> bool:
-    """Whether ``key`` names a target of some kind, in no precision of its own: what cost tables
-    have."""
+    """Returns whether ``key`` names a target without a precision of its own, as in cost tables."""
     return any(kind.pattern.fullmatch(key) for kind in TARGET_KINDS.values())
 
 
@@ -107,7 +106,7 @@ _SUFFIX = re.compile(rf"@({'|'.join(p.value for p in Precision if p is not Preci
 
 @functools.lru_cache(maxsize=4096)
 def _split_key(key: str) -> tuple[str, Precision]:
-    """A target's key without its suffix, and the precision that this says."""
+    """Returns a target's key without its suffix, and the precision of the suffix."""
     base, mark, word = key.rpartition("@")
     if mark and _SUFFIX.fullmatch(mark + word) and is_target(base):
         return base, Precision(word)
@@ -116,36 +115,36 @@ def _split_key(key: str) -> tuple[str, Precision]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Target:
-    """A place for a segment: ``cpu``, ``host``, ``nnapi:ACCELERATOR/PREFERENCE``, or in files for
-    ExecuTorch ``executorch:PARTITIONER``, by the name that its user gave it. ``cpu`` has as many
-    threads as the conditions say, and ``cpu/1`` one.
+    """Target of a segment: ``cpu``, ``host``, ``nnapi:ACCELERATOR/PREFERENCE``, or in files for
+    ExecuTorch ``executorch:PARTITIONER``, with the user's name of the partitioner. ``cpu`` has as
+    many threads as the conditions state, ``cpu/1`` has one.
 
-    Where precision is chosen region by region, ``@relaxed``, ``@float16`` or ``@int8`` follows;
-    without, the conditions of the plan say it for all.
+    Where precision is chosen region by region, the suffix ``@relaxed``, ``@float16`` or ``@int8``
+    states it; without a suffix, the conditions of the plan do.
     """
 
     key: str
 
     @classmethod
     def nnapi(cls, accelerator: str, preference: Preference) -> Target:
-        """An accelerator of NNAPI's, or :data:`AUTO`, under a preference."""
+        """Returns the target of an NNAPI accelerator, or :data:`AUTO`, under a preference."""
         return cls(f"nnapi:{accelerator}/{preference.short}")
 
     @classmethod
     def parse(cls, key: str) -> Target:
-        """Raises ValueError where no kind of target has such a key."""
+        """Returns the target of a key. Raises ValueError where no kind of target has such a key."""
         if not is_target(_split_key(key)[0]):
             raise ValueError(f"{key!r} is not one of {', '.join(TARGET_SPELLINGS)}")
         return cls(key)
 
     @property
     def chip(self) -> str | None:
-        """``SM8750`` of ``qnn:SM8750/int8``; None of another kind."""
+        """``SM8750`` for ``qnn:SM8750/int8``; None for another kind."""
         return self._chip_and_precision[0]
 
     @property
     def chip_precision(self) -> str | None:
-        """``int8`` of ``qnn:SM8750/int8``; None of another kind."""
+        """``int8`` for ``qnn:SM8750/int8``; None for another kind."""
         return self._chip_and_precision[1]
 
     @property
@@ -156,16 +155,16 @@ class Target:
 
     @property
     def base(self) -> Target:
-        """The same in no precision of its own."""
+        """The same target without a precision of its own."""
         return Target(_split_key(self.key)[0])
 
     @property
     def precision(self) -> Precision:
-        """Its own; FLOAT32 where the conditions of the plan may say another."""
+        """The target's own precision; FLOAT32 where the plan's conditions decide."""
         return _split_key(self.key)[1]
 
     def at(self, precision: Precision) -> Target:
-        """The same in a precision; float32 is what needs no saying."""
+        """Returns the same target in a precision; float32 has no suffix."""
         base = _split_key(self.key)[0]
         return Target(base if precision is Precision.FLOAT32 else f"{base}@{precision.value}")
 
@@ -176,7 +175,7 @@ class Target:
 
     @property
     def has_one_thread(self) -> bool:
-        """Whether it is the CPU with one thread, whatever the conditions say."""
+        """True for the CPU with one thread under all conditions."""
         return _split_key(self.key)[0] == CPU_ALONE.key
 
     @property
@@ -188,16 +187,16 @@ class Target:
 
     @property
     def lane(self) -> str | None:
-        """The processor that it belongs to, under whatever preference: ``cpu``, or the name of an
-        accelerator. None of :data:`AUTO`, which may be any, of ``nnapi-reference``, which takes
-        the CPU's cores from it, and of the host."""
+        """The processor of the target, under any preference: ``cpu``, or the name of an
+        accelerator. None for :data:`AUTO`, which may be any, for ``nnapi-reference``, which runs on
+        the CPU's cores, and for the host."""
         if self.engine is Engine.CPU:
             return CPU.key
         return None if self.accelerator in (AUTO, REFERENCE) else self.accelerator
 
     @property
     def preference(self) -> Preference | None:
-        """The preference it is compiled under, None off NNAPI."""
+        """The preference that models are compiled under; None off NNAPI."""
         if self.engine is not Engine.NNAPI:
             return None
         word = _split_key(self.key)[0].rpartition("/")[2]
@@ -209,18 +208,17 @@ class Target:
 
 CPU = Target("cpu")
 CPU_ALONE = Target("cpu/1")
-"""The CPU with one thread, for segments that are too short to wake others for."""
+"""CPU with one thread, for segments that are too short for waking more threads."""
 HOST = Target("host")
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Units that run as one on one target: one NNAPI model, or one CPU stretch.
+    """Units that run as one on one target: one NNAPI model, or one run on the CPU.
 
-    ``why`` says why the segment stands where it does: a sentence where the plan was read from a
-    file, which has no more. ``measured`` is true when
-    ``predicted_ns`` is the latency of this very region, measured whole; ``estimated`` when it
-    rests on the static model.
+    ``why`` is the reason for the target; it is only a sentence in a plan that was read from a file.
+    ``measured`` is true when ``predicted_ns`` is the latency of exactly this region, measured
+    whole; ``estimated`` when it comes from the static model.
     """
 
     units: tuple[int, ...]
@@ -230,16 +228,16 @@ class Segment:
     measured: bool = False
     estimated: bool = False
     interval_ns: tuple[float, float] | None = None
-    """95 % of what the latency may really be, by the costs that the prediction rests on."""
+    """95 % interval of the real latency, by the costs that the prediction comes from."""
 
     @property
     def cause(self) -> str:
-        """Why it stands where it does, in a sentence."""
+        """The reason for the target, in a sentence."""
         return str(self.why)
 
 
 class Rule(enum.Enum):
-    """A simple rule that needs no partitioner; begins the name of a baseline."""
+    """Rule of a baseline, which needs no partitioner and begins the baseline's name."""
 
     ALL_CPU = "all-cpu"
     BEST_SINGLE = "best-single"
@@ -251,8 +249,8 @@ class Rule(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class BaselineName:
-    """The name of a baseline, in files and tables ``best-single nnapi:NAME/fast``: its rule, and
-    the target that it is about, where there is one."""
+    """Name of a baseline, in files and tables ``best-single nnapi:NAME/fast``: its rule, and its
+    target where it has one."""
 
     rule: Rule
     target: Target | None = None
@@ -262,7 +260,7 @@ class BaselineName:
 
     @classmethod
     def parse(cls, name: str) -> BaselineName | None:
-        """Read the name of a plan as files and tables have it; None where it is no baseline's."""
+        """Parses a plan's name in files and tables; returns None where it is not a baseline's."""
         word, _, key = name.partition(" ")
         if word not in {rule.value for rule in Rule}:
             return None
@@ -270,72 +268,72 @@ class BaselineName:
 
 
 class ProofKind(enum.Enum):
-    """How it is known that no plan is faster."""
+    """Kind of proof that no plan is faster."""
 
     EXACT = "exact"
-    """Every plan was looked at or ruled out by a bound."""
+    """Every plan was examined or ruled out by a bound."""
     BOUND_MET = "bound_met"
-    """The plan costs what a lower bound of every plan says."""
+    """The plan's cost equals a lower bound of all plans."""
     GAP = "gap"
-    """It is not: the bound lies below the plan."""
+    """Not proven: the bound is below the plan's cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The proof about the least latency of all plans within the constraints."""
+    """Proof of the least latency of all plans within the constraints."""
 
     kind: ProofKind
     least_ns: float
-    """Of the best plan found."""
+    """Latency of the best plan found."""
     bound_ns: float
-    """No plan takes less."""
+    """Lower bound of the latency of all plans."""
     found_by: str = field(default="", compare=False)
-    """The step of the search that found the best plan, as its name in the code."""
+    """Name in the code of the step of the search that found the best plan."""
     bounded_by: str = field(default="", compare=False)
-    """The step that proved the bound."""
+    """Name in the code of the step that proved the bound."""
     constrained: bool = False
-    """Something was asked for that rules plans out, or other than the latency is made least."""
+    """True where constraints exclude plans, or the objective is not the latency."""
     objective: str = ""
-    """What is made least, where that is not the latency, and the unit of a million of it: ``energy
-    in mJ``. ``least_ns`` and ``bound_ns`` are of it then."""
+    """Objective other than the latency, with the unit of a million of its values: ``energy in mJ``.
+    ``least_ns`` and ``bound_ns`` are then values of it."""
 
     @property
     def gap(self) -> float:
-        """How far the best plan can be above the optimum, relative to the bound; 0 if proven."""
+        """Largest excess of the best plan over the optimum, relative to the bound; 0 if proven."""
         if self.is_optimal or self.least_ns <= self.bound_ns:
             return 0.0
         return self.least_ns / self.bound_ns - 1 if self.bound_ns > 0 else math.inf
 
     @property
     def is_optimal(self) -> bool:
-        """Whether no plan at all is faster than the best one found."""
+        """True where it is proven that no plan is faster than the best one found."""
         return self.kind is not ProofKind.GAP
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Ordered segments that together run every unit once, with the sum of their predictions and of
-    conversions between them, less what they spare by running at once."""
+    """Ordered segments that together run every unit once. The plan's latency is the sum of their
+    predictions, conversions and copies, less the time saved by running segments at once."""
 
     name: str
-    """``dp`` or the name of a baseline."""
+    """Name of the plan: ``dp``, or that of a baseline."""
     segments: tuple[Segment, ...]
     simulated: bool
     remarks: tuple[Fact | str, ...] = ()
-    """What there is to say of it, beside its proof; of a plan that was read, sentences."""
+    """Remarks on the plan, beside its proof; only sentences in a plan that was read from a file."""
     proof: Proof | None = None
     """None for baselines, and for plans of earlier versions."""
     conversions_ns: float = 0.0
-    """What values take that are converted between floats and 8 bits, beside the segments."""
+    """Time to convert values between floats and 8 bits, in addition to the segments."""
     overlapped_ns: float = 0.0
-    """What it spares of all that by running segments at once."""
+    """Time saved by running segments at once."""
     copies_ns: float = 0.0
-    """What it takes to copy the model's inputs and outputs from and to an app's buffers; 0 where
-    nothing is copied, nobody knows, or the latency is the model's."""
+    """Time to copy the model's inputs and outputs from and to an app's buffers; 0 where nothing is
+    copied, the time is unknown, or the latency is that of the model alone."""
 
     @property
     def baseline(self) -> BaselineName | None:
-        """The rule and the target of a baseline; None of any other plan."""
+        """The rule and the target of a baseline; None for any other plan."""
         return BaselineName.parse(self.name)
 
     @property
@@ -344,12 +342,12 @@ class Plan:
         return tuple(map(str, self.remarks))
 
     def with_note(self, note: Fact | str) -> Plan:
-        """The plan with one more remark."""
+        """Returns the plan with one more remark."""
         return replace(self, remarks=(*self.remarks, note))
 
     @property
     def estimated(self) -> bool:
-        """Whether a segment's latency rests on the static model."""
+        """True where a segment's latency comes from the static model."""
         return any(segment.estimated for segment in self.segments)
 
     @property
@@ -358,7 +356,7 @@ class Plan:
         return segments_ns + self.conversions_ns + self.copies_ns - self.overlapped_ns
 
     def overlapping(self, latency_ns: float) -> Plan:
-        """The plan, whose segments run at once as far as makes its latency this."""
+        """Returns the plan with this latency, which the overlap of segments reduces it to."""
         one_by_one = self.predicted_ns + self.overlapped_ns
         return replace(self, overlapped_ns=max(0.0, one_by_one - latency_ns))
 
@@ -391,7 +389,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """Raises SerializationError where ``text`` is no plan."""
+        """Reads the output of :meth:`to_json`. Raises SerializationError for other texts."""
         try:
             data: dict[str, Any] = json.loads(text)
             segments = tuple(

@@ -1,6 +1,6 @@
-"""Define a program, a model's fx graph with the units cut from it, and run it in eager PyTorch.
+"""Program: a model's fx graph with its units, which can run in eager PyTorch.
 
-Running it gives the values between its units, as they lie on devices.
+Running it gives the values between its units, which can be laid out as on devices.
 """
 
 from __future__ import annotations
@@ -42,26 +42,28 @@ from nnapi_prof.graph.unit import UnitGraph
 
 @dataclass(frozen=True)
 class Program:
-    """The normalised model.
+    """Normalised model.
 
     ``module`` is an fx.GraphModule over ATen overloads whose placeholders are the model's inputs
     and whose constants are ``get_attr`` nodes. Every node that makes a tensor carries
     ``node.meta["tensor"]``, its :class:`~nnapi_prof.graph.TensorType`. Calling ``module``
     with tensors of the logical shapes gives the model's outputs, flattened to a tuple: dim orders
-    change how values lie in memory, never what they are.
+    change the memory layout of values, never the values.
     """
 
     module: fx.GraphModule
     units: UnitGraph
     name: str
     example_inputs: tuple[Tensor, ...]
-    """What the model was traced with: shapes are the stated ones, values arbitrary."""
+    """Inputs that the model was traced with, of the stated shapes and arbitrary values."""
     notes: tuple[str, ...] = ()
-    """What the user should know: guessed input shapes, dropped nodes."""
+    """Notes for the user: guessed input shapes, dropped nodes."""
     quantised: Mapping[int, Quantisation] = field(default_factory=dict)
-    """Of those inputs that are quantised tensors to the model: the program has their integers."""
+    """Input that the model takes as a quantised tensor -> quantisation; the program takes its
+    integers."""
     widened: bool = False
-    """Computes in float32 what the model computes in other floats, or rounds anew in every step."""
+    """True where the program computes parts in float32 that the model computes in other float
+    types, or rounds in every step."""
 
     @cached_property
     def nodes(self) -> Mapping[str, fx.Node]:
@@ -78,7 +80,7 @@ class Program:
         )
 
     def as_given(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The program's inputs as the model itself takes them."""
+        """Converts the program's inputs to those of the model itself."""
         return tuple(
             torch._make_per_tensor_quantized_tensor(value, params.scale, params.zero_point)
             if (params := self.quantised.get(index)) is not None
@@ -88,7 +90,8 @@ class Program:
 
 
 def laid_out(value: torch.Tensor, tensor_type: TensorType) -> torch.Tensor:
-    """A logical tensor as the device holds it: contiguous, in its dim order and element type.
+    """Converts a logical tensor to the device's layout: contiguous, in its dim order and element
+    type.
 
     Raises NnapiProfError where a value does not fit the device's type.
     """
@@ -106,7 +109,7 @@ def laid_out(value: torch.Tensor, tensor_type: TensorType) -> torch.Tensor:
 
 
 def logical(value: torch.Tensor, tensor_type: TensorType) -> torch.Tensor:
-    """The logical tensor of what a device holds; the opposite of :func:`laid_out`."""
+    """Converts a tensor in the device's layout to a logical one, inverting :func:`laid_out`."""
     value = value.to(torch_dtype(tensor_type.dtype))
     if tensor_type.dim_order is DimOrder.CHANNELS_LAST:
         return value.reshape(tensor_type.memory_shape).permute(0, 3, 1, 2)
@@ -114,7 +117,7 @@ def logical(value: torch.Tensor, tensor_type: TensorType) -> torch.Tensor:
 
 
 def as_array(value: torch.Tensor) -> npt.NDArray[np.generic]:
-    """A tensor's numbers in NumPy; bfloat16, which that lacks, as float32."""
+    """Converts a tensor to NumPy, with bfloat16, which NumPy lacks, as float32."""
     value = value.detach()
     array: npt.NDArray[np.generic] = (
         value.float() if value.dtype is torch.bfloat16 else value
@@ -123,18 +126,18 @@ def as_array(value: torch.Tensor) -> npt.NDArray[np.generic]:
 
 
 def to_memory(value: torch.Tensor, tensor_type: TensorType) -> bytes:
-    """The bytes of :func:`laid_out`."""
+    """Returns the bytes of :func:`laid_out`."""
     return laid_out(value, tensor_type).numpy().tobytes()
 
 
 def from_memory(data: bytes, tensor_type: TensorType) -> torch.Tensor:
-    """The logical tensor of some bytes from the device; the opposite of :func:`to_memory`."""
+    """Converts bytes from the device to a logical tensor; the inverse of :func:`to_memory`."""
     dtype = torch_dtype(tensor_type.device_dtype)
     return logical(torch.frombuffer(bytearray(data), dtype=dtype), tensor_type)
 
 
 def constant_outputs(program: Program) -> dict[str, torch.Tensor]:
-    """The outputs of the graph that are constants: no unit makes them, they are known at once."""
+    """Returns the outputs of the graph that are constants, which no unit makes."""
     outputs = set(program.units.outputs)
     return {
         node.name: constant_value(node).detach()
@@ -144,7 +147,7 @@ def constant_outputs(program: Program) -> dict[str, torch.Tensor]:
 
 
 def all_values(program: Program, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Every value between units for these inputs, from the normalised graph in eager PyTorch."""
+    """Returns every value between units for these inputs, by running the graph in eager PyTorch."""
 
     class Collect(fx.Interpreter):
         def run_node(self, n: fx.Node) -> object:
@@ -180,12 +183,12 @@ def run_units(
     return results
 
 
-# ---- the rules that hold between passes ----------------------------------------------------------
+# ---- rules that hold between passes --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class GraphRule:
-    """``holds(node)`` for every node of the kinds named; else ``message`` is the node's fault."""
+    """Rule for every node of ``kinds``; ``message`` is said of a node for which it fails."""
 
     kinds: tuple[str, ...]
     holds: Callable[[fx.Node], bool]
@@ -201,7 +204,7 @@ def _is_functional(node: fx.Node) -> bool:
 
 
 def _is_typed(node: fx.Node) -> bool:
-    """A tensor's type is known; a node of several values is read through getitem only."""
+    """Returns whether a tensor's type is known, or a node of several values is read by getitem."""
     return makes_tensor(node) or all(user.target is operator.getitem for user in node.users)
 
 

@@ -1,9 +1,9 @@
 """Quantisation in the graph: ``quantize`` and ``dequantize`` nodes around float operations.
 
-A quantised value is a uint8 or int8 tensor. It is made by ``quantize_per_tensor`` from a float one
-and read by ``dequantize_per_tensor``; what computes stands between the two in float32, so that the
-graph runs in eager PyTorch. Quantised weights are integer constants behind a
-``dequantize_per_tensor`` or ``dequantize_per_channel``.
+A quantised value is a uint8 or int8 tensor. ``quantize_per_tensor`` makes it from a float tensor,
+and ``dequantize_per_tensor`` reads it; operations are between the two in float32, so that the graph
+runs in eager PyTorch. Quantised weights are integer constants read by a ``dequantize_per_tensor``
+or ``dequantize_per_channel``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEQUANTIZE_CHANNELS = _decomposed.dequantize_per_channel.default
 CONVERSIONS = frozenset({QUANTIZE, DEQUANTIZE, DEQUANTIZE_CHANNELS})
 
 RANGES = {"uint8": (0, 255), "int8": (-128, 127)}
-"""Element types that NNAPI has for quantised values, and the integers they hold."""
+"""NNAPI's element types of quantised values -> smallest and largest integer."""
 
 MOVES = frozenset(
     {
@@ -55,7 +55,7 @@ MOVES = frozenset(
         aten.roll.default,
     }
 )
-"""Operators that put elements in other places and do not look at them."""
+"""Operators that only move elements, whatever their values."""
 
 
 def is_quantize(value: Any) -> bool:
@@ -63,14 +63,14 @@ def is_quantize(value: Any) -> bool:
 
 
 def is_dequantize(value: Any) -> bool:
-    """Whether a node turns a quantised value into floats; weights are :func:`is_weight`."""
+    """Returns whether a node converts a quantised value, other than a weight, to floats."""
     return (
         isinstance(value, fx.Node) and value.target is DEQUANTIZE and not is_constant(value.args[0])
     )
 
 
 def is_weight(value: Any) -> bool:
-    """Whether an argument is a constant, or a quantised constant behind its dequantize node."""
+    """Returns whether an argument is a constant, or the dequantize node of a quantised constant."""
     if not isinstance(value, fx.Node):
         return False
     behind = value.args[0] if value.target in (DEQUANTIZE, DEQUANTIZE_CHANNELS) else value
@@ -78,7 +78,7 @@ def is_weight(value: Any) -> bool:
 
 
 def weight_value(node: fx.Node) -> Tensor:
-    """The tensor that :func:`is_weight` found, in floats where it is quantised."""
+    """Returns the tensor of a node for which :func:`is_weight` holds, dequantized to floats."""
     if is_constant(node):
         return constant_value(node)
     if node.target is DEQUANTIZE_CHANNELS:
@@ -92,8 +92,8 @@ def weight_value(node: fx.Node) -> Tensor:
 
 
 def _channels_value(node: fx.Node) -> Tensor:
-    """Computes the result of an operator that goes channel by channel itself and so takes ten times
-    as long."""
+    """Computes the result of the node in one step. The operator itself loops over channels, which
+    takes ten times as long."""
     args = bound_args(node)
     integers, scales = constant_value(args["input"]), constant_value(args["scales"])
     shape = [1] * integers.ndim
@@ -103,15 +103,15 @@ def _channels_value(node: fx.Node) -> Tensor:
     if zeros is not None and constant_value(zeros).any():
         values -= constant_value(zeros).to(torch.float32).reshape(shape)
     in_single = scales.to(torch.float32)
-    if torch.equal(in_single.to(scales.dtype), scales):  # products of 8 bits: rounded once anyway
+    if torch.equal(in_single.to(scales.dtype), scales):  # the product with 8 bits is rounded once
         return values.mul_(in_single.reshape(shape))
     return (values * scales.reshape(shape)).to(torch.float32)
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """How the integers of a constant are quantised: one scale and zero point, or with ``axis`` one
-    of each for every index along it."""
+    """Quantisation of a constant: one scale and zero point, or with ``axis`` one of each for every
+    index along it."""
 
     scales: tuple[float, ...]
     zero_points: tuple[int, ...]
@@ -120,8 +120,8 @@ class Scheme:
 
 
 def scheme_of(weight: fx.Node) -> Scheme | None:
-    """The scheme of a quantised weight; None for a plain constant and for integers of other types
-    than uint8 and int8."""
+    """Returns the scheme of a quantised weight; None for a plain constant, and for integer types
+    other than uint8 and int8."""
     if weight.target not in (DEQUANTIZE, DEQUANTIZE_CHANNELS):
         return None
     args = bound_args(weight)
@@ -137,8 +137,8 @@ def scheme_of(weight: fx.Node) -> Scheme | None:
 
 
 def stated_quantisation(node: fx.Node) -> Quantisation | None:
-    """The scale and zero point of a quantize or dequantize node; None where it holds integers to a
-    narrower range than its type's, which no type of NNAPI does."""
+    """Returns the scale and zero point of a quantize or dequantize node; None where it limits
+    integers to a narrower range than its type's, which NNAPI does not support."""
     args = bound_args(node)
     limits = (args["quant_min"], args["quant_max"])
     if RANGES.get(str(args["dtype"]).removeprefix("torch.")) != limits:
@@ -147,8 +147,8 @@ def stated_quantisation(node: fx.Node) -> Quantisation | None:
 
 
 def _reads_alike(node: fx.Node) -> Quantisation | None:
-    """The quantisation that all readers of an integer input of the model, and of what it is moved
-    to, agree on."""
+    """Returns the quantisation on which all readers of an integer input of the model agree, also
+    those behind operators that move it; None where they differ."""
     schemes = {
         stated_quantisation(user)
         if is_dequantize(user)
@@ -161,12 +161,12 @@ def _reads_alike(node: fx.Node) -> Quantisation | None:
 
 
 def reads_integers(node: fx.Node) -> bool:
-    """Whether a node may read a quantised value: it moves, converts or casts it."""
+    """Returns whether a node may read a quantised value, as it moves, converts or casts it."""
     return node.target in MOVES or node.target in (DEQUANTIZE, aten._to_copy.default)
 
 
 def annotate_quantisation(graph: fx.Graph) -> int:
-    """Writes into the types of quantised values what their integers stand for.
+    """Writes the quantisation of quantised values into their types.
 
     Given:
         %q [1, 3, 8, 8] = quantize_per_tensor(%x, 0.05, 128, 0, 255, torch.uint8)
@@ -175,8 +175,8 @@ def annotate_quantisation(graph: fx.Graph) -> int:
     Result:
         the same graph; the types of %q and %v carry scale 0.05 and zero point 128
 
-    An input of the model has the quantisation of its readers, where they agree. Returns the number
-    of values annotated.
+    An input of the model gets the quantisation of its readers, where they agree. Returns the number
+    of annotated values.
     """
     annotated = 0
     for node in graph.nodes:
@@ -202,25 +202,25 @@ def set_quantisation(node: fx.Node, quant: Quantisation | None) -> None:
 
 
 def same_quantisation(a: Quantisation, b: Quantisation) -> bool:
-    """Whether two say the same to NNAPI, whose scales are float32."""
+    """Returns whether two quantisations are the same for NNAPI, whose scales are float32."""
     close = abs(a.scale - b.scale) <= 1e-6 * abs(b.scale)
     return close and a.zero_point == b.zero_point
 
 
 @dataclass(frozen=True)
 class QuantisedUnit:
-    """Nodes that are one quantised operation: what computes, and the dequantize and quantize nodes
+    """Nodes of one quantised operation: the float operation, and the dequantize and quantize nodes
     around it."""
 
     core: fx.Node
-    """The float operation; the unit's last dequantize node where nothing stands between."""
+    """Float operation; the unit's dequantize node where there is no operation."""
     activation: fx.Node | None
     pad: fx.Node | None
-    """A constant_pad_nd that a convolution reads."""
+    """The constant_pad_nd that a convolution reads."""
     dequantize: tuple[fx.Node, ...]
-    """Of computed values, in order of reading."""
+    """Dequantize nodes of computed values, in order of reading."""
     weights: tuple[fx.Node, ...]
-    """Of constants."""
+    """Dequantize nodes of constants."""
     quantize: fx.Node
 
     @property
@@ -230,7 +230,7 @@ class QuantisedUnit:
 
 
 def is_fused_activation(node: fx.Node) -> bool:
-    """Whether NNAPI has a fuse code for ``node``: RELU, RELU1 or RELU6."""
+    """Returns whether NNAPI has a fuse code for ``node``: RELU, RELU1 or RELU6."""
     if node.target is aten.relu.default:
         return True
     if node.target is not aten.hardtanh.default:
@@ -240,10 +240,11 @@ def is_fused_activation(node: fx.Node) -> bool:
 
 
 def quantised_unit(quantize: fx.Node) -> QuantisedUnit | None:
-    """The unit that ends with a quantize node: dequantize(s), one operation, an activation.
+    """Returns the unit that ends with a quantize node: dequantize nodes, one operation, an
+    activation.
 
-    None where what the node reads is read by others too, or computed from anything but quantised
-    values and constants.
+    Returns None where other nodes read the float result too, or where it is not computed from
+    quantised values and constants only.
     """
     core = quantize.args[0]
     assert isinstance(core, fx.Node)
@@ -269,7 +270,7 @@ def quantised_unit(quantize: fx.Node) -> QuantisedUnit | None:
 
 
 def _computes(node: fx.Node) -> bool:
-    """Whether a node is a call that gives one float tensor and is none of quantisation's own."""
+    """Returns whether a node is a call that gives one float tensor and is not a conversion."""
     return (
         node.op == "call_function"
         and node.target not in CONVERSIONS
@@ -284,7 +285,7 @@ def _only_read(node: fx.Node) -> bool:
 
 
 def value_type(node: fx.Node) -> TensorType:
-    """The type of the integers that a dequantize node reads."""
+    """Returns the type of the integers that a dequantize node reads."""
     source = node.args[0]
     assert isinstance(source, fx.Node)
     return type_of(source)

@@ -1,12 +1,14 @@
-"""Define units, the smallest groups of nodes that lower, are measured and are placed together.
+"""Units: the smallest groups of nodes that are lowered, measured and placed together.
 
-A :class:`UnitGraph` is the model as every stage after the front end sees it: plain data, no torch.
-Units stand in topological order; an edge is a value that one unit makes and another reads.
-:class:`Work` is what a unit computes and moves, from which the static model tells its time.
+A :class:`UnitGraph` is the model for every stage after the front end: plain data, without torch.
+Units are in topological order; an edge is a value that one unit makes and another reads.
+:class:`Work` is the computation and traffic of a unit, from which the static model estimates its
+time.
 
 Signatures are stable keys of units and regions, which join graph, costs and measurements. Two units
-with equal signatures compute the same function of their inputs up to the values of weights: same
-operations, attributes, shapes, dtypes and dim orders. They contain no names.
+with equal signatures compute the same function of their inputs, except for the values of weights:
+they have the same operations, attributes, shapes, dtypes and dim orders. Signatures contain no
+names.
 """
 
 from __future__ import annotations
@@ -35,35 +37,36 @@ ELEMENT_BYTES = {
     "per_channel": 1,
     "bool8": 1,
 }
-"""Kind of data, by the names of the simulated phones' descriptions -> bytes of an element."""
+"""Kind of data, named as in the descriptions of simulated phones -> bytes of an element."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One operation. Sizes are of NHWC images; what has none counts as one of 1 x 1."""
+    """Computation and traffic of one operation. Sizes are those of NHWC images; a tensor that is
+    not an image counts as one of 1 x 1."""
 
     kind: str
-    """NNAPI's name: ``CONV_2D``."""
+    """NNAPI's name of the operation: ``CONV_2D``."""
     data: str
-    """A key of :data:`ELEMENT_BYTES`."""
+    """Kind of data: a key of :data:`ELEMENT_BYTES`."""
     macs: float
-    """Multiply-accumulates; elements written where there are no weights (pooling too)."""
+    """Multiply-accumulates; without weights (also for pooling), the number of elements written."""
     in_bytes: float
     out_bytes: float
     weight_bytes: float
     pixels: float
     """Height x width of the output, times the batch."""
     width: float
-    """Of the output, in pixels."""
+    """Width of the output, in pixels."""
     in_channels: float
-    """Of one group."""
+    """Input channels of one group."""
     out_channels: float
     kernel: float = 1.0
     """Height x width of the window."""
     stride: float = 1.0
     n_inputs: int = 1
     rank: int = 4
-    """The highest of its tensors."""
+    """Highest rank of its tensors."""
 
     @property
     def moved(self) -> float:
@@ -72,21 +75,21 @@ class Work:
 
     @property
     def gathered(self) -> float:
-        """Bytes of all windows that a convolution reads: what is laid out to compute it as a
-        product of matrices. None where a window is one pixel, and none of a depthwise
-        convolution, which is computed in place."""
+        """Bytes of all windows that a convolution reads, which are gathered to compute it as a
+        matrix product. 0 where a window is one pixel, and for a depthwise convolution, which is
+        computed in place."""
         if self.kernel == 1:
             return 0.0
         if self.kind == "CONV_2D":
             return self.pixels * self.kernel * self.in_channels * ELEMENT_BYTES[self.data]
-        if self.kind == "GROUPED_CONV_2D":  # how many groups there are is not known
+        if self.kind == "GROUPED_CONV_2D":  # the number of groups is not known
             return self.in_bytes * self.kernel / self.stride**2
         return 0.0
 
     @property
     def rate(self) -> str:
-        """The key of its rate of arithmetic: the kind, whether a plain convolution has a window
-        (matrix products run at another rate), and the data unless that is float32."""
+        """The key of its rate of arithmetic: the kind, whether a plain convolution is 1x1 (matrix
+        products run at another rate), and the data unless that is float32."""
         kind = "CONV_2D 1x1" if self.kind == "CONV_2D" and self.kernel == 1 else self.kind
         return kind if self.data == "float32" else f"{kind}/{self.data}"
 
@@ -96,17 +99,17 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One unit. ``inputs`` and ``outputs`` name values; constants are not values.
+    """Unit of a graph. ``inputs`` and ``outputs`` name values; constants are not values.
 
     ``signature`` is the key under which its cost is stored (see ``unit_signature``);
-    ``macs`` counts multiply-accumulates, ``constant_bytes`` the weights that travel with it.
+    ``macs`` counts multiply-accumulates, ``constant_bytes`` the bytes of its weights.
     """
 
     index: int
     name: str
-    """Name of the fx node that gives the unit its result: unique in the graph."""
+    """Name of the fx node that computes the unit's result, unique in the graph."""
     operation: str
-    """For people: ``conv2d+relu6``."""
+    """Operation for people: ``conv2d+relu6``."""
     nodes: tuple[str, ...]
     """Names of the fx nodes, in graph order."""
     inputs: tuple[str, ...]
@@ -115,32 +118,32 @@ class Unit:
     macs: int = 0
     constant_bytes: int = 0
     work: Work | None = None
-    """What it computes and moves; None where the graph was stored without."""
+    """Computation and traffic; None where a stored graph does not have them."""
 
     sizes: str = ""
-    """For people: ``3x3/2 32x112x112``; may be empty."""
+    """Sizes for people: ``3x3/2 32x112x112``; may be empty."""
     quantised: bool = False
-    """The model's own quantisation: nodes convert its values from and to 8 bits."""
+    """True where the model itself is quantised here: nodes convert values from and to 8 bits."""
 
     @property
     def full_operation(self) -> str:
-        """For people: ``quantised conv2d+relu6``."""
+        """Operation for people: ``quantised conv2d+relu6``."""
         return f"quantised {self.operation}" if self.quantised else self.operation
 
     @property
     def kind(self) -> str:
-        """Equal for units that sampling and advice treat alike: quantised ones are one kind."""
+        """Kind of unit for sampling and advice; all quantised units are one kind."""
         return "quantised" if self.quantised else self.operation
 
     @property
     def label(self) -> str:
-        """For people: ``conv2d+relu6 3x3/2 32x112x112``."""
+        """Label for people: ``conv2d+relu6 3x3/2 32x112x112``."""
         return f"{self.full_operation} {self.sizes}" if self.sizes else self.full_operation
 
 
 @dataclass(frozen=True)
 class UnitGraph:
-    """All units of a model, the types of the values between them, and its inputs and outputs."""
+    """Units of a model, the types of the values between them, and its inputs and outputs."""
 
     units: tuple[Unit, ...]
     values: Mapping[str, TensorType] = field(repr=False)
@@ -162,18 +165,18 @@ class UnitGraph:
         return {value: tuple(units) for value, units in indices.items()}
 
     def predecessors(self, index: int) -> tuple[int, ...]:
-        """Indices of the units whose values unit ``index`` reads, ascending."""
+        """Returns the indices of the units whose values unit ``index`` reads, ascending."""
         producers = {self.producer[v] for v in self.units[index].inputs if v in self.producer}
         return tuple(sorted(producers))
 
     def label(self, region: Iterable[int]) -> str:
-        """``conv2d 3x3``, or ``conv2d 3x3 … linear`` for the first and last of several units."""
+        """Returns ``conv2d 3x3``, or ``conv2d 3x3 … linear`` for the first and last of several."""
         inside = tuple(region)
         first, last = self.units[min(inside)].label, self.units[max(inside)].label
         return first if len(inside) == 1 else f"{first} … {last}"
 
     def boundary(self, region: Iterable[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The values that enter and that leave a set of units, each in order of first mention.
+        """Returns the values that enter and those that leave a set of units, in order of mention.
 
         A value leaves if a unit outside reads it or if it is an output of the graph.
         """
@@ -197,12 +200,12 @@ class UnitGraph:
         return sum(self.values[name].n_bytes for name in crossing)
 
 
-# As JSON, for bundles and for anybody who wants to read one
+# JSON, for bundles and their readers
 
 
 def type_to_json(value: TensorType) -> dict[str, Any]:
-    """``{"shape": [...], "dtype": "float32", "dim_order": "contiguous"}``, and of a quantised value
-    ``"scale": 0.5, "zero_point": 128``."""
+    """Returns ``{"shape": [...], "dtype": "float32", "dim_order": "contiguous"}``, for a quantised
+    value with ``"scale": 0.5, "zero_point": 128``."""
     plain = {
         "shape": list(value.shape),
         "dtype": value.dtype,
@@ -219,7 +222,7 @@ def type_from_json(data: dict[str, Any]) -> TensorType:
 
 
 def graph_to_json(graph: UnitGraph) -> dict[str, Any]:
-    """Every field of the graph; :func:`graph_from_json` gives an equal one."""
+    """Returns the graph as JSON, from which :func:`graph_from_json` makes an equal one."""
     return {
         "units": [
             {
@@ -245,13 +248,14 @@ def graph_to_json(graph: UnitGraph) -> dict[str, Any]:
 
 
 def graph_from_json(data: dict[str, Any]) -> UnitGraph:
-    """Raises SerializationError where a field is missing or of another kind."""
+    """Reads the output of :func:`graph_to_json`. Raises SerializationError where a field is missing
+    or of another type."""
     try:
         units = tuple(
             Unit(
                 index=index,
                 name=row["name"],
-                # Earlier bundles have labels alone.
+                # Earlier bundles have only labels.
                 operation=row.get("operation", row["label"]),
                 sizes=row.get("sizes", ""),
                 quantised=row.get("quantised", False),
@@ -271,11 +275,11 @@ def graph_from_json(data: dict[str, Any]) -> UnitGraph:
         raise SerializationError(f"this is not a graph of units: {error!r}") from error
 
 
-# As text, for errors, tests and ``--dump``
+# Text, for errors, tests and ``--dump``
 
 
 def draw(graph: UnitGraph) -> str:
-    """One line a unit: index, label, values read and made with their types.
+    """Returns a line for each unit: index, label, values read and made with their types.
 
     0  conv2d+relu6 3x3/2 3->32 112x112   x: float32[1x3x224x224] -> relu: float32[...]
     """
@@ -296,17 +300,17 @@ def _values(graph: UnitGraph, names: tuple[str, ...]) -> str:
 
 
 VERSION = 1
-"""Part of every signature; raised when the same unit would lower or be described otherwise."""
+"""Version in every signature, raised when the same unit is lowered or described differently."""
 
 
 def digest(description: Any) -> str:
-    """32 hex digits: the first 16 bytes of the SHA-256 of canonical JSON."""
+    """Returns 32 hex digits: the first 16 bytes of the SHA-256 of canonical JSON."""
     text = json.dumps(description, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def describe_type(value_type: TensorType) -> list[Any]:
-    """A TensorType as JSON."""
+    """Describes a TensorType for signatures."""
     plain = [list(value_type.shape), value_type.dtype, value_type.dim_order.value]
     if value_type.quant is None:
         return plain
@@ -318,10 +322,10 @@ def unit_signature(
     inputs: Iterable[TensorType],
     outputs: Iterable[TensorType],
 ) -> str:
-    """Signature of one unit.
+    """Returns the signature of one unit.
 
-    ``nodes`` describe its operations in order, each ``{"op": name, "args": {name: value}}`` where a
-    tensor argument is ``{"input": i}``, ``{"node": i}`` or ``{"constant": type}``.
+    ``nodes`` describe its operations in order, each as ``{"op": name, "args": {name: value}}``,
+    where a tensor argument is ``{"input": i}``, ``{"node": i}`` or ``{"constant": type}``.
     """
     return digest(
         {
@@ -334,16 +338,16 @@ def unit_signature(
 
 
 def region_signature(graph: UnitGraph, units: Iterable[int]) -> str:
-    """Signature of a set of units with the wiring between them; of one unit, the unit's own.
+    """Returns the signature of a set of units with the wiring between them; of one unit, its own.
 
-    Independent of names and of the order in which independent units stand. Phases:
-    1. Colour each unit by its signature, then again and again by the colours of the units and
-       values around it, port by port, until no more units differ.
+    It does not depend on names or on the order of independent units. Phases:
+    1. Colour each unit by its signature, then repeatedly by the colours of the units and values
+       around it, port by port, until no more units differ.
     2. While two units share a colour, single out the first of them and colour again.
-    3. Write down the wiring with units in the order of their colours. What is written determines
-       the region, so that different regions never share a signature; equal regions share theirs,
-       as units that stay alike through phase 1 are interchangeable in every region but highly
-       regular ones (where at worst the same region is measured twice).
+    3. Write down the wiring with units in the order of their colours. This text determines the
+       region, so that different regions never share a signature. Equal regions share theirs, as
+       units that stay alike through phase 1 are interchangeable in all but highly regular regions
+       (where at worst the same region is measured twice).
     """
     members = sorted(set(units))
     if len(members) == 1:
@@ -361,7 +365,7 @@ def region_signature(graph: UnitGraph, units: Iterable[int]) -> str:
 def _refine(
     graph: UnitGraph, members: list[int], colours: dict[int, str], leaving: set[str]
 ) -> dict[int, str]:
-    """Colours units by their surroundings until the number of colours stands."""
+    """Colours units by their surroundings until the number of colours no longer grows."""
     count = 0
     inside = set(members)
     while len(set(colours.values())) > count:
