@@ -1,8 +1,8 @@
-"""Float models in 8 bits: what calibration says of their values, and the programs made of that.
+"""Float models in 8 bits: calibration of their values, and quantised programs.
 
-Here is its result, a :class:`Recipe`: the scale of each value and weight, and the units that they
-fit. A recipe is data. With the float program it was made for it gives a quantised program, the same
-one whenever and wherever that is done, so that a bundle keeps the float model and its recipe.
+The result of calibration is a :class:`Recipe`: the scale of each value and weight, and the units
+that can use them. A recipe is data. Applied to its float program it always gives the same quantised
+program, so that a bundle stores the float model and its recipe.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from nnapi_prof.graph.quantisation import RANGES, Scheme
 
 VERSION = 1
 MAX_CHANNELS = 1 << 20
-"""Scales that a stored scheme may have: more than any layer has channels."""
+"""Most scales of a stored scheme, which is more than any layer has channels."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a float program is quantised. Names are those of the nodes of its graph."""
+    """Recipe to quantise a float program. Names are those of the nodes of its graph."""
 
     values: Mapping[str, Quantisation]
-    """Values between units, the inputs and the outputs: those that some unit here touches."""
+    """Values that the units read or write -> quantisation."""
     weights: Mapping[str, Scheme]
-    """Constants that are integers in an 8-bit unit; of a bias the scale follows from these."""
+    """Constants that are integers in an 8-bit unit -> scheme; that of a bias follows from these."""
     units: frozenset[int]
-    """Units that can be had in 8 bits."""
+    """Units that can be in 8 bits."""
     refusals: Mapping[int, str]
-    """Why each of the other units cannot."""
+    """Other unit -> reason why it cannot be in 8 bits."""
     dtype: str
     """Element type of quantised values: ``int8`` from feature level 30 on, ``uint8`` below."""
     corrections: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Node of a layer -> what is added to its bias in 8 bits, one number for each output channel:
-    what its rounded weights take from its results in the mean."""
+    """Node of a layer -> correction added to its bias in 8 bits, one number for each output
+    channel: the mean loss of its results due to rounded weights."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; :meth:`from_json` gives an equal recipe."""
+        """Returns plain data, from which :meth:`from_json` makes an equal recipe."""
         return {
             "version": VERSION,
             "dtype": self.dtype,
@@ -53,7 +53,7 @@ class Recipe:
 
     @classmethod
     def from_json(cls, data: Any) -> Recipe:
-        """A recipe from plain data of unknown origin. Raises SerializationError."""
+        """Reads a recipe from plain data of unknown origin. Raises SerializationError."""
         try:
             return _recipe(data)
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:

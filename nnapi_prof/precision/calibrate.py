@@ -1,16 +1,16 @@
 """Calibrate a recipe from samples: observe ranges, fit them to NNAPI's rules, and correct biases.
 
-torchao observes and chooses ranges; :func:`widen` changes what NNAPI forbids, after all samples
-were seen. A step of a result may stand for less than one step of its inputs makes of it. Its last
-bits say nothing then, and NNAPI forbids that in places: such ranges are widened, which loses next
-to nothing. So are those of weights that are nearly nothing, whose bias would not fit 32 bits.
+torchao observes and chooses ranges; after all samples were seen, :func:`widen` changes those that
+NNAPI forbids. The step of a result may be smaller than the effect of one step of its inputs. Then
+its last bits carry no information, which NNAPI forbids in some operations: such ranges are widened,
+at almost no loss. So are those of weights so close to zero that the bias would not fit 32 bits.
 
 A layer's bias is corrected by the mean error of its rounded weights. A weight's rounding is the
-same for every sample. Where a layer's inputs are positive in the mean, as behind a ReLU, all of its
-results move one way, and so do those of the layers behind it: an error that more samples do not
-average out. In the mean over the calibration data and over places it is the difference of the
-weights applied to the mean input, as a layer is linear (Nagel et al., "Data-Free Quantization
-Through Weight Equalization and Bias Correction", ICCV 2019, section 4.2).
+same for every sample. Where a layer's inputs have a positive mean, as after a ReLU, all of its
+results shift in one direction, and so do those of later layers: an error that more samples do not
+average out. As a layer is linear, its mean over calibration data and places is the difference of
+the weights applied to the mean input (Nagel et al., "Data-Free Quantization Through Weight
+Equalization and Bias Correction", ICCV 2019, section 4.2).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from nnapi_prof.precision.program import (
 
 
 class Means(fx.Interpreter):
-    """Runs a module, and adds up the values of some of its nodes."""
+    """Interpreter that runs a module and adds up the values of some of its nodes."""
 
     def __init__(self, module: fx.GraphModule, names: Collection[str]) -> None:
         super().__init__(module)
@@ -70,7 +70,7 @@ class Means(fx.Interpreter):
         return result
 
     def of(self, name: str) -> Tensor:
-        """The mean of a value over the samples."""
+        """Returns the mean of a value over the samples."""
         return self._sums[name] / self._runs
 
 
@@ -80,7 +80,7 @@ def corrections(
     weights: Mapping[str, Scheme],
     means: Means,
 ) -> dict[str, tuple[float, ...]]:
-    """Layer -> what its bias gains in 8 bits, for each output channel."""
+    """Returns layer -> correction of its bias in 8 bits, for each output channel."""
     found: dict[str, tuple[float, ...]] = {}
     for demand in demands:
         core = program.nodes[demand.core]
@@ -121,7 +121,7 @@ def _lost(core: fx.Node, weights: Mapping[str, Scheme]) -> Tensor:
 def _call(
     node: fx.Node, values: Mapping[str, Tensor], changes: Mapping[str, Any] | None = None
 ) -> Tensor:
-    """A node's operator on other values, and with other arguments."""
+    """Calls a node's operator on other values, and with other arguments."""
 
     def value(source: fx.Node) -> Tensor:
         return values[source.name] if source.name in values else constant_value(source).detach()
@@ -141,14 +141,13 @@ def calibrate(
     per_channel: bool | None = None,
     observer: str = "histogram",
 ) -> Recipe:
-    """How ``program`` is quantised for accelerators of feature level ``level`` and up.
+    """Makes the recipe to quantise ``program`` for accelerators of feature level ``level`` and up.
 
-    ``level`` is as devices report it (27, 28, ...). Each of ``samples`` has the program's inputs,
-    of its shapes and element types; the ranges of values are those seen for them. ``observer`` is
-    how a range is chosen: ``histogram`` takes what rounds with the least squared error, ``minmax``
-    the extremes, in half the time. Weights have a scale for each channel where the level has them,
-    unless ``per_channel`` is False. Raises InputSpecError where there is no sample or one does not
-    fit.
+    ``level`` is that of devices (27, 28, ...). Each of ``samples`` has the program's inputs, with
+    its shapes and element types; they determine the ranges of values. ``observer`` chooses ranges:
+    ``histogram`` minimises the squared error of rounding, ``minmax`` takes the extremes, in half
+    the time. Weights have a scale for each channel where the level supports it, unless
+    ``per_channel`` is False. Raises InputSpecError where there is no sample or one does not fit.
     """
     formats = Formats.at(level, per_channel)
     demands, refusals = demands_of(program, formats)
@@ -188,7 +187,7 @@ def _check_sample(program: Program, sample: Sequence[Tensor]) -> None:
 
 
 def _only(program: Program, recipe: Recipe, refusals: dict[int, str]) -> Recipe:
-    """The recipe without what only refused units need."""
+    """Returns the recipe without refused units and what only these need."""
     units = recipe.units - set(refusals)
     members = [program.units.units[unit] for unit in units]
     values = {name for unit in members for name in (*unit.inputs, *unit.outputs)}
@@ -204,11 +203,11 @@ def _only(program: Program, recipe: Recipe, refusals: dict[int, str]) -> Recipe:
     )
 
 
-# What torchao says
+# Results of torchao
 
 
 def _read_qparams(converted: fx.GraphModule) -> tuple[dict[str, Quantisation], dict[str, Scheme]]:
-    """Scales and zero points of values, and schemes of weights, from a converted module."""
+    """Returns the quantisations of values, and schemes of weights, from a converted module."""
     values: dict[str, Quantisation] = {}
     weights: dict[str, Scheme] = {}
     for node in converted.graph.nodes:
@@ -218,7 +217,7 @@ def _read_qparams(converted: fx.GraphModule) -> tuple[dict[str, Quantisation], d
         assert isinstance(source, fx.Node)
         dtype = str(args["dtype"]).removeprefix("torch.")
         if dtype not in RANGES:
-            continue  # a bias, whose steps follow from the others
+            continue  # a bias, whose scale follows from the others
         if node.target is QUANTIZE_CHANNELS:
             scales = tuple(constant_value(args["scales"]).double().tolist())
             zeros = tuple(constant_value(args["zero_points"]).long().tolist())
@@ -236,22 +235,22 @@ def _read_qparams(converted: fx.GraphModule) -> tuple[dict[str, Quantisation], d
 aten = torch.ops.aten
 
 ABOVE = 1.0 + 2.0**-10
-"""How far above its bound a scale is put: more than float32 rounds away."""
+"""Factor by which a scale exceeds its bound: more than rounding to float32 removes."""
 LARGEST_RATIO = 128.0
-"""Of a layer's products to steps of its result: CPU kernels rescale by less than 256."""
+"""Largest scale of a layer's products relative to its result's: CPU kernels allow less than 256."""
 SMALLEST_RATIO = 2.0**-30
-"""The same at the least; theirs is 2^-31."""
+"""Smallest scale of a layer's products relative to its result's: CPU kernels allow 2^-31."""
 LARGEST_BIAS = 2.0**30
-"""In steps; NNAPI's are integers of 32 bits."""
+"""Largest bias in steps; NNAPI's biases are 32-bit integers."""
 
 
 def widen(
     program: Program, demands: Mapping[int, Demand], formats: Formats, observed: fx.GraphModule
 ) -> None:
-    """Has the observers of a module say scales that satisfy the rules of all units, where any do.
+    """Widens the ranges of a module's observers until scales satisfy the rules of all units.
 
-    What is widened for one unit is an input of the next: results are gone through until none
-    changes. Scales that NNAPI fixes stay.
+    A widened result is an input of the next unit, so results are processed until none changes.
+    Scales that NNAPI fixes stay.
     """
     ranges = _Ranges(program, demands, formats, observed)
     for _ in demands:
@@ -278,7 +277,7 @@ class _Ranges:
         self._observers = observers_of(observed)
 
     def widen_result(self, demand: Demand) -> bool:
-        """Whether the range of a unit's result was too narrow."""
+        """Widens the range of a unit's result if it is too narrow; returns whether it was."""
         if demand.shared or self._sharing.fixed(demand.output) is not None:
             return False
         bound, observer = self._bound(demand), self._observers[demand.output][0]
@@ -312,7 +311,7 @@ class _Ranges:
         return max(error, scale * factor / 255)
 
     def _scale_of(self, factor: object) -> float:
-        """The scale that a factor has for the converter."""
+        """Returns the scale that the converter uses for a factor."""
         if isinstance(factor, fx.Node) and factor.name in self._observers:
             return self._scale(factor.name)
         return abs(_first_number(factor)) / 255 or 1.0
@@ -325,7 +324,7 @@ class _Ranges:
         return scales
 
     def widen_weight(self, demand: Demand) -> None:
-        """Raises scales of a layer's weight so far that its bias fits, and CPU kernels take it."""
+        """Raises scales of a layer's weight until its bias fits and CPU kernels support it."""
         from nnapi_prof.precision.quantizer import FrozenQParamsObserver
 
         core = self._program.nodes[demand.core]
@@ -348,5 +347,5 @@ class _Ranges:
 
 
 def _first_number(factor: Any) -> float:
-    """A number, or the first of a constant."""
+    """Returns a number itself, or the first number of a constant."""
     return float(constant_value(factor).flatten()[0] if is_constant(factor) else factor)

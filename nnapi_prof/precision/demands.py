@@ -1,9 +1,8 @@
-"""Checks NNAPI's demands on the scales of a unit in 8 bits, and finds units that cannot be in 8
-bits.
+"""Find NNAPI's demands on the scales of units in 8 bits, and units that cannot be in 8 bits.
 
-A unit is lowered in floats; the operations it becomes say what NNAPI's 8-bit ones of the same names
-demand (:mod:`nnapi_prof.convert.quantize_rules`). Whether all of its rules hold is asked of the
-converter itself, with scales that break none by chance.
+A unit is lowered in floats; the demands are those of NNAPI's 8-bit operations of the same names
+(:mod:`nnapi_prof.convert.quantize_rules`). Whether all rules hold is decided by the converter
+itself, with scales that break none by chance.
 """
 
 from __future__ import annotations
@@ -46,16 +45,17 @@ CHANNELS_LEVEL = 29
 
 @dataclass(frozen=True)
 class Formats:
-    """How values and weights are held in 8 bits at a feature level."""
+    """Formats of values and weights in 8 bits at a feature level."""
 
     level: int
     """Feature level of the devices, as they report it (27, 28, ...)."""
     per_channel: bool
-    """Whether weights have a scale for each output channel."""
+    """True where weights have a scale for each output channel."""
 
     @classmethod
     def at(cls, level: int, per_channel: bool | None = None) -> Formats:
-        """Those of a level; ``per_channel=False`` for devices and runtimes that take one scale."""
+        """Returns the formats of a level; ``per_channel=False`` for devices and runtimes that
+        support only one scale."""
         able = level >= CHANNELS_LEVEL
         return cls(level, able if per_channel is None else per_channel and able)
 
@@ -66,7 +66,7 @@ class Formats:
 
 
 class WeightKind(enum.Enum):
-    """The role of a constant in the operator that reads it."""
+    """Role of a constant in the operator that reads it."""
 
     CHANNELS = "weight, a scale for each channel"
     TENSOR = "weight, one scale"
@@ -76,25 +76,25 @@ class WeightKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Demand:
-    """A unit that may be had in 8 bits, and what that takes."""
+    """Demands of a unit that can be in 8 bits."""
 
     unit: int
     core: str
-    """The node that computes."""
+    """Node that computes, without pad and activation."""
     inputs: tuple[str, ...]
     output: str
     shared: bool
-    """Whether the output has the scale and zero point of all inputs."""
+    """True where the output must have the scale and zero point of all inputs."""
     fixed: Quantisation | None
-    """The only scale and zero point of the output that NNAPI has."""
+    """Scale and zero point of the output that NNAPI requires, if any."""
     constants: Mapping[str, WeightKind] = field(default_factory=dict)
     axis: int = 0
-    """Of the weight: the one of output channels."""
+    """Axis of the weight for output channels."""
 
 
 def demands_of(program: Program, formats: Formats) -> tuple[dict[int, Demand], dict[int, str]]:
-    """The units that can be had in 8 bits at this level with the right scales, and why the others
-    cannot."""
+    """Returns the demands of units that can be in 8 bits at this level with the right scales, and
+    the reasons why the others cannot."""
     demands: dict[int, Demand] = {}
     refusals: dict[int, str] = {}
     roles: dict[str, tuple[WeightKind, int]] = {}
@@ -116,8 +116,8 @@ def demands_of(program: Program, formats: Formats) -> tuple[dict[int, Demand], d
 
 
 def refused(quantised: QuantisedProgram, level: int) -> dict[int, str]:
-    """Units of the float program that are quantised but would be computed in floats, and the rule
-    that the 8-bit operation would break."""
+    """Returns the units of the float program that are quantised but would be computed in floats,
+    with the rule that the 8-bit operation would break."""
     rules: dict[int, str] = {}
     for unit, index in quantised.unit_of.items():
         try:
@@ -134,7 +134,7 @@ def refused(quantised: QuantisedProgram, level: int) -> dict[int, str]:
 
 
 class _UnmetDemand(Exception):
-    """A unit cannot be had in 8 bits; the message is why."""
+    """Error for a unit that cannot be in 8 bits; the message is the reason."""
 
 
 def _demand(program: Program, unit: Unit, formats: Formats) -> Demand:
@@ -170,7 +170,7 @@ def _demand(program: Program, unit: Unit, formats: Formats) -> Demand:
 
 
 def _core(nodes: list[fx.Node]) -> fx.Node:
-    """The one operation of a unit, beside a pad before it and an activation behind."""
+    """Returns the only operation of a unit, besides a pad before it and an activation after it."""
     for node in nodes:
         if node.target in CONVERSIONS or not makes_tensor(node):
             raise _UnmetDemand(f"it is {label(nodes)} already" if makes_tensor(node) else _SEVERAL)
@@ -192,7 +192,7 @@ _SEVERAL = "it gives several values, one is what a quantised unit gives"
 
 
 def _scales(region: Region, formats: Formats) -> tuple[bool, Quantisation | None]:
-    """Whether the result shares the scale of what is read, else the fixed one it must have."""
+    """Returns whether the result must have the scale of the inputs, and the fixed one, if any."""
     codes = [OperationCode[name] for name in region.operations]
     fixed, shared = None, True
     for code in codes:
@@ -225,7 +225,7 @@ def _constants(core: fx.Node, weighted: bool, formats: Formats) -> Iterable[tupl
 
 
 def _is_uniform(constant: fx.Node) -> bool:
-    """Whether all elements are one number, which the converter writes without a scheme."""
+    """Returns whether all elements are one number, which the converter writes without a scheme."""
     value = constant_value(constant)
     return value.numel() > 0 and bool((value == value.flatten()[0]).all())
 
@@ -234,13 +234,13 @@ def _is_uniform(constant: fx.Node) -> bool:
 
 
 class ScaleGroups:
-    """Values of equal scale and zero point, as groups."""
+    """Groups of values that must have equal scale and zero point."""
 
     def __init__(self, demands: Iterable[Demand]) -> None:
         self._parents: dict[str, str] = {}
         self._fixed: dict[str, Quantisation] = {}
         self.refusals: dict[int, str] = {}
-        """Units whose values cannot share a scale, and why; they join none."""
+        """Unit whose values cannot share a scale -> the reason; its values are not grouped."""
         for demand in demands:
             if demand.fixed is not None:
                 self._fixed[self.group(demand.output)] = demand.fixed
@@ -257,19 +257,19 @@ class ScaleGroups:
                 self._parents[self.group(other)] = first
 
     def group(self, value: str) -> str:
-        """The name of the group that a value is in: one of its values."""
+        """Returns the name of a value's group, which is one of its values."""
         parent = self._parents.setdefault(value, value)
         if parent != value:
             parent = self._parents[value] = self.group(parent)
         return parent
 
     def fixed(self, value: str) -> Quantisation | None:
-        """The scale and zero point that NNAPI fixes for a value's group."""
+        """Returns the scale and zero point that NNAPI fixes for a value's group, if any."""
         return self._fixed.get(self.group(value))
 
 
 def _trial_recipe(program: Program, demands: Mapping[int, Demand], formats: Formats) -> Recipe:
-    """A recipe by which only rules that no scale could satisfy are broken."""
+    """Returns a recipe that breaks only rules that no scale could satisfy."""
     sharing = ScaleGroups(demands.values())
     low, high = RANGES[formats.dtype]
     usual = Quantisation(1 / 16, (low + high + 1) // 2)

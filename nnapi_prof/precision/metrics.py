@@ -1,24 +1,25 @@
-"""How far a plan's outputs are from those of float32: errors, and what other data would show.
+"""Metrics of the distance of a plan's outputs from those of float32, with intervals for other data.
 
-An error is a number, and smaller is better; 0.02 is 2 %. It is formed from many samples at once, so
-that a sample with large outputs counts for more than one with small ones:
+An error is a number, and smaller is better; 0.02 is 2 %. It is computed from many samples at once,
+so that a sample with large outputs counts for more than one with small ones:
 
 ``relative``
     Root of the mean square difference, relative to that of the reference outputs less their mean
     over the calibration data. Its logarithm is the ratio of signal to noise (:func:`sqnr_db`).
 ``top1``
-    Share of samples (of places, where an output has several) whose largest value is another one.
+    Share of samples (of places, where an output has several) whose largest value is at another
+    index.
 ``module:function``
-    ``function(outputs, targets)`` of the user's, less the same of the reference: what the plan adds
-    to it, which may be negative. :class:`~.user_files.UserMetric` says what it gets.
+    ``function(outputs, targets)`` of the user, less its value for the reference: the increase due
+    to the plan, which may be negative. :class:`~.user_files.UserMetric` documents its arguments.
 
-An interval is for the same error on other data: as many samples of the same kind as these, drawn
-anew, fall into it 19 times of 20. It comes from drawing both sets from the samples (bootstrap), and
-is wider by Student's factor where there are few; of a single sample nothing follows. A user's
-function that is not a mean over samples needs dozens of them.
+An interval is for the same error on other data: the error of as many new samples of the same kind
+is in it 19 times of 20. It comes from drawing both sets from the samples (bootstrap), and is wider
+by Student's factor where there are few; a single sample gives no interval. A user's function that
+is not a mean over samples needs dozens of them.
 
-A mean is one number for each place in an output, so that what no input changes counts for nothing.
-Of several outputs the one with the largest error counts.
+A mean has one number for each place in an output, so that constant parts do not count. Of several
+outputs the one with the largest error counts.
 """
 
 from __future__ import annotations
@@ -40,42 +41,43 @@ from nnapi_prof.errors import UsageError
 Floats = NDArray[np.float64]
 
 CONSTANT = 1e-5
-"""An output that varies by less than this of its size, over the calibration data, is judged against
-its size: about what float32 rounds in deep models."""
+"""Variation of an output over the calibration data, relative to its size, below which errors are
+relative to the size instead: about the rounding of float32 in deep models."""
 
 
 @dataclass(frozen=True)
 class ErrorEstimate:
-    """An error over some samples, and where it would lie over others."""
+    """Error over some samples, and its interval over others."""
 
     error: float
     low: float
     high: float
-    """The ends of the interval: of 20 other sets of as many samples, the errors of 19."""
+    """Ends (``low``, ``high``) of the interval of the errors of 19 in 20 other sets of as many
+    samples."""
     n_samples: int
     by_output: tuple[float, ...] = ()
-    """The error of each output; empty where a user's function judges all together."""
+    """Error of each output; empty where a user's function judges all together."""
 
 
 def sqnr_db(error: float) -> float:
-    """A relative error as the ratio of signal to quantisation noise: 0.01 is 40 dB."""
+    """Converts a relative error to the ratio of signal to quantisation noise: 0.01 is 40 dB."""
     return -20 * math.log10(error) if error > 0 else math.inf
 
 
 @dataclass(frozen=True)
 class FloatOutputs:
-    """Outputs of float32, and their means over the calibration data."""
+    """Outputs in float32, and their means over the calibration data."""
 
     outputs: tuple[Floats, ...]
     """One array for each output of the model, [samples, ...]."""
     means: tuple[Floats, ...]
     """One number for each place in an output; zeros for outputs that hardly vary."""
     steady: tuple[int, ...] = ()
-    """Those outputs: their errors are relative to their size."""
+    """Outputs that hardly vary, whose errors are relative to their size."""
 
     @classmethod
     def calibrated(cls, outputs: Sequence[Floats]) -> FloatOutputs:
-        """The reference over the calibration data itself."""
+        """Makes the reference over the calibration data itself."""
         means, steady = [], []
         for index, output in enumerate(outputs):
             values = np.where(np.isfinite(output), output, 0.0)
@@ -88,7 +90,7 @@ class FloatOutputs:
         return cls(tuple(outputs), tuple(means), tuple(steady))
 
     def over(self, outputs: Sequence[Floats]) -> FloatOutputs:
-        """The reference over other data, less the same means."""
+        """Makes the reference over other data, with the same means."""
         return FloatOutputs(tuple(outputs), self.means, self.steady)
 
     @property
@@ -97,8 +99,8 @@ class FloatOutputs:
 
 
 def stacked(samples: Sequence[Sequence[Tensor]]) -> tuple[Floats, ...]:
-    """The outputs of each sample as one array for each output, [samples, ...]; a complex number is
-    two."""
+    """Stacks the outputs of samples into one array for each output, [samples, ...]; a complex
+    number becomes two."""
 
     def real(value: Tensor) -> Floats:
         plain = torch.view_as_real(value) if value.is_complex() else value
@@ -109,11 +111,11 @@ def stacked(samples: Sequence[Sequence[Tensor]]) -> tuple[Floats, ...]:
 
 
 class Metric(Protocol):
-    """An error of outputs."""
+    """Metric of the error of outputs."""
 
     @property
     def name(self) -> str:
-        """The name in the user's spelling."""
+        """The name as users write it."""
         ...
 
     @property
@@ -125,7 +127,7 @@ class Metric(Protocol):
         reference: FloatOutputs,
         targets: Sequence[Any] | None = None,
     ) -> ErrorEstimate:
-        """The error of ``outputs`` ([samples, ...] each), and its interval.
+        """Returns the error of ``outputs`` ([samples, ...] each), and its interval.
 
         ``targets`` has one for each sample. Raises UsageError where the metric does not fit them.
         """
@@ -133,7 +135,7 @@ class Metric(Protocol):
 
 
 class MetricKind(enum.Enum):
-    """The metrics that need no targets."""
+    """Metrics that need no targets."""
 
     RELATIVE = "relative"
     TOP1 = "top1"
@@ -141,7 +143,7 @@ class MetricKind(enum.Enum):
 
 @dataclass(frozen=True)
 class BuiltInMetric:
-    """A metric of outputs against the reference. See the module."""
+    """Metric that compares outputs with the reference; see the module."""
 
     kind: MetricKind = MetricKind.RELATIVE
 
@@ -166,8 +168,7 @@ class BuiltInMetric:
         return ErrorEstimate(error, low, high, n, tuple(errors))
 
     def _rows(self, outputs: Sequence[Floats], reference: FloatOutputs) -> list[Floats]:
-        """Returns for each output the parts of the error, [samples, 2]: the difference, and what it
-        is relative to."""
+        """Returns, for each output, the difference and the size it is relative to. [samples, 2]"""
         if self.kind is MetricKind.TOP1:
             rows = [_disagreement(*pair) for pair in zip(outputs, reference.outputs, strict=True)]
             if not any(row is not None for row in rows):
@@ -186,7 +187,7 @@ class BuiltInMetric:
             return 0.0, 0.0
         random = np.random.default_rng(0)
         if self.kind is MetricKind.TOP1:
-            # Jeffreys' prior: half a sample of each kind more. None of 100 is not none of all.
+            # Jeffreys' prior adds half a sample of each kind: 0 of 100 does not mean never.
             rows = [np.concatenate([row, [[0.5, 0.5], [0.0, 0.5]]]) for row in rows]
             weights = np.concatenate([np.ones(n), [0.5, 0.5]]) / (n + 1)
             first, other = means_drawn(rows, weights, n, random)
@@ -204,11 +205,11 @@ class BuiltInMetric:
         return error * math.exp(ends[0]), error * math.exp(min(ends[1], 700.0))
 
 
-# What errors are formed from
+# Parts of errors
 
 
 def _formed(kind: MetricKind, total: Floats) -> Floats:
-    """The error of [..., 2] sums over samples."""
+    """Returns the error from [..., 2] sums over samples."""
     apart, size = total[..., 0], total[..., 1]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(apart == 0, 0.0, apart / size)
@@ -216,7 +217,7 @@ def _formed(kind: MetricKind, total: Floats) -> Floats:
 
 
 def _squares(output: Floats, reference: Floats, mean: Floats) -> Floats:
-    """[samples, 2]: squared difference and squared size of each sample."""
+    """Returns the squared difference and squared size of each sample. [samples, 2]"""
     n = len(reference)
     if output.shape != reference.shape:
         return np.tile([math.inf, 1.0], (n, 1))
@@ -229,10 +230,11 @@ def _squares(output: Floats, reference: Floats, mean: Floats) -> Floats:
 
 
 def _disagreement(output: Floats, reference: Floats) -> Floats | None:
-    """[samples, 2]: the share of each sample's places whose largest value is another one, and 1.
+    """Returns, for each sample, the share of places whose largest value is at another index, and 1.
+    [samples, 2]
 
-    Classes are the second dimension of images [N, C, H, W], else the last. None where there is but
-    one.
+    Classes are the second dimension of images [N, C, H, W], else the last. Returns None where there
+    is only one.
     """
     n = len(reference)
     axis = 2 if reference.ndim == 5 else reference.ndim - 1
@@ -244,22 +246,22 @@ def _disagreement(output: Floats, reference: Floats) -> Floats | None:
     return np.stack([others.reshape(n, -1).mean(1), np.ones(n)], axis=1)
 
 
-# Where an error over other samples would lie
+# Intervals of an error over other samples
 
 COVERAGE = 0.95
 DRAWN_COVERAGE = 0.975
-"""Of drawn sets: samples show too little of their own tail, and 93 of 100 errors of other data were
-where 95 of 100 drawn ones are (tests/precision/test_metrics.py has such data)."""
+"""Coverage of drawn sets. Samples show too little of their own tail: an interval of 95 of 100 drawn
+errors had 93 of 100 errors of other data (tests/precision/test_metrics.py has such data)."""
 DRAWS = 1000
-"""Of both sets of samples. The ends of an interval are quantiles of these: 12 lie beyond each."""
+"""Number of draws of either set of samples; 12 of them are beyond each end of an interval."""
 _CHUNK = 1 << 22
-"""Numbers of a block of draws."""
+"""Most numbers in a block of draws."""
 
 
 def drawn_counts(
     n: int, weights: Floats, size: int, draws: int, random: np.random.Generator
 ) -> Iterator[Floats]:
-    """How often each of ``n`` samples is in each of ``draws`` sets of ``size``, in blocks
+    """Yields how often each of ``n`` samples is in each of ``draws`` sets of ``size``, in blocks
     [draws, n]."""
     block = max(1, _CHUNK // n)
     for start in range(0, draws, block):
@@ -268,15 +270,15 @@ def drawn_counts(
 
 
 def with_beyond(row: Floats) -> Floats:
-    """[samples, 2] and one more: a new sample differs by more than all ``n`` at hand once in n + 1
-    times. It is taken to differ by twice as much as they do."""
+    """Appends a sample to [samples, 2]. A new sample differs by more than all ``n`` others once in
+    n + 1 times; it is assumed to differ by twice their maximum."""
     return np.concatenate([row, [[2 * row[:, 0].max(), row[:, 1].mean()]]])
 
 
 def means_drawn(
     rows: Sequence[Floats], weights: Floats, size: int, random: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """The largest mean of several outputs, in as many draws of one set as of another."""
+    """Returns the largest mean of several outputs in :data:`DRAWS` draws of each of two sets."""
     values = [np.asarray(row[:, 0] / np.where(row[:, 1] > 0, row[:, 1], 1.0)) for row in rows]
     means = [
         np.max([counts @ value / size for value in values], axis=0)
@@ -287,8 +289,8 @@ def means_drawn(
 
 
 def interval_ends(apart: Floats, n: int) -> tuple[float, float]:
-    """Returns the interval of an error over other samples, from the distances of drawn ones; wider
-    where ``n`` is small, as drawing from few samples shows too little spread."""
+    """Returns the interval of an error over other samples, from the distances of drawn ones. It is
+    wider where ``n`` is small, as drawing from few samples shows too little spread."""
     if apart.size == 0:
         return 0.0, 0.0
     tail, drawn_tail = (1 - COVERAGE) / 2, (1 - DRAWN_COVERAGE) / 2

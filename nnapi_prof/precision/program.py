@@ -1,8 +1,8 @@
-"""A float program with some of its units in 8 bits.
+"""Quantise a float program: the same program with some of its units in 8 bits.
 
-The float graph is in normal form. So is what :func:`quantise` writes into a copy of it: quantize
-and dequantize nodes at the borders of units, as :mod:`nnapi_prof.graph.quantisation` describes
-them. No pass looks at it again: signed values stay signed, and every unit is what it was.
+The float graph is in normal form, and so is the copy that :func:`quantise` makes, with quantize and
+dequantize nodes at the borders of units, as :mod:`nnapi_prof.graph.quantisation` describes them. No
+pass runs on it again: signed values stay signed, and units stay the same.
 """
 
 from __future__ import annotations
@@ -43,38 +43,38 @@ aten = torch.ops.aten
 
 QUANTIZE_CHANNELS = torch.ops.quantized_decomposed.quantize_per_channel.default
 WEIGHTED = frozenset({aten.convolution.default, aten.linear.default})
-"""Operators of (data, weight, bias, ...)."""
+"""Operators with arguments (data, weight, bias, ...)."""
 WEIGHT_RANGES = {"uint8": (0, 255), "int8": (-127, 127)}
-"""The integers that weights of layers are rounded to; 0 of the first is not used, either."""
+"""Ranges of integers that weights of layers are rounded to; 0 of uint8 is not used, either."""
 
 
 @dataclass(frozen=True)
 class QuantisedProgram:
-    """A program with quantised units, and where the units and values of the float one are in it."""
+    """Program with quantised units, and its mapping from the float program."""
 
     program: Program
-    """Its inputs and outputs have the types of the float program's."""
+    """The quantised program, whose inputs and outputs have the types of the float program's."""
     unit_of: Mapping[int, int]
     """Unit of the float program that is in 8 bits -> the unit here."""
     float_unit_of: Mapping[int, int]
-    """Unit of the float program that stayed as it was -> the unit here, of the same signature."""
+    """Unit of the float program that is unchanged -> the unit here, of the same signature."""
     conversions: Mapping[int, tuple[str, bool]]
-    """Unit here that converts -> the value of the float program, and True where it makes integers
-    of floats, False where it makes floats of integers."""
+    """Unit here that converts -> the value of the float program, and True for floats to integers,
+    False for integers to floats."""
     integers: Mapping[str, str]
-    """Value of the float program that is had in 8 bits -> the value here; one that is had in
-    floats, too, keeps its name or is the result of a conversion."""
+    """Value of the float program that exists in 8 bits -> its integers here. If it exists in
+    floats, too, these keep its name or are the result of a conversion."""
 
 
 def quantise(
     program: Program, recipe: Recipe, units: Collection[int] | None = None
 ) -> QuantisedProgram:
-    """``program`` with these of its units in 8 bits; None: all that the recipe has.
+    """Quantises ``units`` of ``program``; None for all units of the recipe.
 
     Every value is converted at most once each way. The same program, recipe and units give equal
-    graphs with equal names; weights are shared with ``program``, and integers made of them with all
-    other programs that this makes of it. Raises ConversionError where the recipe was made for
-    another program, or where it has not all of ``units``.
+    graphs with equal names. Weights are shared with ``program``, and their integers with all other
+    programs that this makes from it. Raises ConversionError where the recipe was made for another
+    program, or lacks some of ``units``.
     """
     chosen = recipe.units if units is None else frozenset(units)
     _check_recipe(program, recipe, chosen)
@@ -82,7 +82,7 @@ def quantise(
 
 
 def copied(module: fx.GraphModule) -> fx.GraphModule:
-    """A module with the same nodes, under the same names, that shares the constants."""
+    """Copies a module's nodes, with their names; the copy shares the constants."""
     graph = fx.Graph()
     nodes: dict[fx.Node, fx.Node] = {}
     result = graph.graph_copy(module.graph, nodes)
@@ -92,13 +92,13 @@ def copied(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def is_move(node: fx.Node) -> bool:
-    """Whether a node's unit in 8 bits is the same operator on the integers: it moves elements of
-    values, and joins none of others."""
+    """Returns whether a node's unit in 8 bits is the same operator on integers, as it moves
+    elements of one value."""
     return node.target in MOVES and node.target is not aten.cat.default
 
 
 class _Builder:
-    """One run of :func:`quantise`: a copy of the graph, changed unit by unit."""
+    """Builder for :func:`quantise`, which changes a copy of the graph unit by unit."""
 
     def __init__(self, program: Program, recipe: Recipe, units: frozenset[int]) -> None:
         self._program = program
@@ -111,13 +111,13 @@ class _Builder:
         self._integers: dict[str, fx.Node] = {}
         """Value of the float program -> the node of its integers."""
         self._conversions: dict[str, tuple[str, bool]] = {}
-        """Node that converts -> what it converts."""
+        """Node that converts -> value, and True for floats to integers."""
 
     def build(self) -> QuantisedProgram:
         units = self._program.units.units
         for index in self._units:
             self._quantise_unit(units[index])
-        for index in reversed(self._units):  # a move's float node goes before what it reads
+        for index in reversed(self._units):  # a move's float node is erased before what it reads
             self._restore_floats(units[index].outputs[0])
         self._graph.lint()
         self._module.recompile()
@@ -157,11 +157,11 @@ class _Builder:
             node.meta[UNIT] = quantize.name
 
     def _integers_of(self, name: str) -> fx.Node:
-        """The node of a value's integers; a conversion where no quantised unit makes them."""
+        """Returns the node of a value's integers, a conversion if no quantised unit makes them."""
         if name not in self._integers:
             value = self._nodes[name]
             place = value
-            if value.op == "placeholder":  # behind them all
+            if value.op == "placeholder":  # after all placeholders
                 place = self._graph.find_nodes(op="placeholder")[-1]
             with self._graph.inserting_after(place):
                 node = self._convert(QUANTIZE, value, name, f"{name}_int8")
@@ -170,7 +170,7 @@ class _Builder:
         return self._integers[name]
 
     def _moved(self, move: fx.Node, sources: Mapping[str, fx.Node]) -> fx.Node:
-        """The same operator on integers, behind the one on floats."""
+        """Inserts the same operator on integers, after the one on floats."""
 
         def integers(node: fx.Node) -> fx.Node:
             return sources.get(node.name, node)
@@ -187,7 +187,7 @@ class _Builder:
         return node
 
     def _read_integers(self, node: fx.Node, sources: Mapping[str, fx.Node]) -> list[fx.Node]:
-        """Puts a unit's own dequantize nodes between one of its nodes and the integers it reads."""
+        """Inserts a unit's dequantize nodes between one of its nodes and the integers it reads."""
         own = []
         for source in node.all_input_nodes:
             if source.name in sources:
@@ -200,7 +200,7 @@ class _Builder:
         return own
 
     def _restore_floats(self, name: str) -> None:
-        """Gives the other readers of a quantised unit's result a conversion of it."""
+        """Lets the other readers of a quantised unit's result read its conversion to floats."""
         value, integers = self._nodes[name], self._integers[name]
         own = integers.meta[UNIT]
         readers = [user for user in value.users if user.meta.get(UNIT) != own]
@@ -210,13 +210,13 @@ class _Builder:
             self._conversions[floats.name] = (name, False)
             for reader in readers:
                 reader.replace_input_with(value, floats)
-        if not value.users:  # of a move, which stands for itself on integers
+        if not value.users:  # a move, whose copy on integers replaces it
             self._graph.erase_node(value)
 
     def _convert(
         self, target: torch._ops.OpOverload, source: fx.Node, value: str, name: str
     ) -> fx.Node:
-        """A quantize or dequantize node of a value, a unit of its own until it joins another."""
+        """Creates a quantize or dequantize node of a value, at first as a unit of its own."""
         quant = self._recipe.values[value]
         dtype = self._recipe.dtype
         numbers = (quant.scale, quant.zero_point, *RANGES[dtype], torch_dtype(dtype))
@@ -229,8 +229,8 @@ class _Builder:
     # Constants
 
     def _quantise_constants(self, node: fx.Node, data: str) -> list[fx.Node]:
-        """Gives a node integers behind dequantize nodes for its constants that have a scheme, and
-        a bias that is rounded as NNAPI's is; returns the dequantize nodes."""
+        """Replaces a node's constants that have a scheme by dequantized integers, and its bias by
+        one rounded as NNAPI's is; returns the dequantize nodes."""
         weighted = node.target in WEIGHTED
         if weighted:
             self._round_bias(node, data)
@@ -245,7 +245,7 @@ class _Builder:
         return own
 
     def _round_bias(self, node: fx.Node, data: str) -> None:
-        """Gives a layer the bias that it has in 8 bits: corrected, and rounded as NNAPI's is."""
+        """Replaces a layer's bias by that in 8 bits, corrected and rounded as NNAPI's is."""
         args = bound_args(node)
         bias, correction = args["bias"], self._recipe.corrections.get(node.name)
         if bias is None and correction is None:
@@ -285,16 +285,16 @@ class _Builder:
         return node
 
 
-# Numbers. PyTorch's own operators round them.
+# Numbers, rounded by PyTorch's own operators.
 
 
 def channels(scheme: Scheme) -> tuple[Tensor, Tensor]:
-    """Scales and zero points of a scheme as the operators take them."""
+    """Returns the scales and zero points of a scheme as tensors for the operators."""
     return torch.tensor(scheme.scales), torch.tensor(scheme.zero_points, dtype=torch.int64)
 
 
 def round_weight(constant: fx.Node, scheme: Scheme, low: int, high: int) -> Tensor:
-    """The integers of a float constant."""
+    """Rounds a float constant to integers."""
     limits = (low, high, torch_dtype(scheme.dtype))
     value = constant_value(constant).detach()
     if scheme.axis is None:
@@ -306,7 +306,7 @@ def round_weight(constant: fx.Node, scheme: Scheme, low: int, high: int) -> Tens
 
 
 def round_bias(bias: Tensor, step: float, scheme: Scheme) -> Tensor:
-    """A bias as whole steps of the input's scale, ``step``, times the weight's, in floats."""
+    """Rounds a bias to multiples of the input's scale, ``step``, times the weight's, in floats."""
     scales = torch.tensor(scheme.scales) * step
     steps = (bias / scales).round()
     return steps.clamp(-(2.0**31), 2.0**31) * scales
@@ -316,7 +316,7 @@ _INTEGERS: WeakKeyDictionary[fx.GraphModule, dict[Any, Tensor]] = WeakKeyDiction
 
 
 def _remember(program: Program, key: Any, make: Callable[[], Tensor]) -> Tensor:
-    """Calls ``make`` once, and remembers the result as long as the float program's module lives."""
+    """Calls ``make`` once, and caches the result as long as the float program's module lives."""
     integers = _INTEGERS.setdefault(program.module, {})
     if key not in integers:
         integers[key] = make()
@@ -324,7 +324,7 @@ def _remember(program: Program, key: Any, make: Callable[[], Tensor]) -> Tensor:
 
 
 def _check_recipe(program: Program, recipe: Recipe, units: frozenset[int]) -> None:
-    """Raises ConversionError where a recipe does not say what ``units`` of the program need."""
+    """Raises ConversionError where a recipe lacks what ``units`` of the program need."""
     if missing := units - recipe.units:
         index = min(missing)
         why = recipe.refusals.get(index, "it is not in the recipe")
@@ -355,14 +355,14 @@ def _check_recipe(program: Program, recipe: Recipe, units: frozenset[int]) -> No
 
 
 def _channels(node: fx.Node) -> int:
-    """Output channels of a layer; 0 of anything else."""
+    """Returns the number of output channels of a layer; 0 for anything else."""
     if node.target not in WEIGHTED:
         return 0
     return type_of(node).shape[1 if node.target is aten.convolution.default else -1]
 
 
 def _can_quantise(constant: fx.Node, recipe: Recipe, reader: fx.Node) -> bool:
-    """Whether what a recipe says of a constant can be done with it."""
+    """Returns whether a recipe's scheme for a constant fits it."""
     scheme, shape = recipe.weights.get(constant.name), type_of(constant).shape
     if scheme is None:
         is_weight = reader.target in WEIGHTED and reader.args[1] is constant

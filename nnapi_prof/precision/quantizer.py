@@ -1,6 +1,7 @@
-"""torchao's PT2E flow on a program's graph: which values and weights are observed, and by what.
+"""Prepare a program's graph for torchao's PT2E flow: observers of values and weights.
 
-Importing this module imports torchao, which takes seconds: it is imported where it is used.
+Importing this module imports torchao, which takes seconds, so other modules import it where they
+use it.
 """
 
 from __future__ import annotations
@@ -35,16 +36,14 @@ from nnapi_prof.graph.quantisation import RANGES
 from nnapi_prof.precision.demands import Demand, Formats, ScaleGroups, WeightKind
 from nnapi_prof.precision.program import WEIGHT_RANGES, copied
 
-# torchao's observers, with what NNAPI and its kernels need beside.
-#
-# Importing this module imports torchao, which takes seconds: it is imported where it is used.
+# torchao's observers, with additions for NNAPI and its kernels.
 
 SMALLEST_SCALE = 2.0**-40
-"""Of ranges of nothing. The product of two is a normal number of float32 yet."""
+"""Scale of an empty range: the product of two is still a normal number of float32."""
 
 
 class FrozenQParamsObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
-    """An observer whose scales may be replaced once all samples were seen."""
+    """Observer whose scales may be replaced once all samples were seen."""
 
     _choice: tuple[Tensor, Tensor] | None = None
 
@@ -52,18 +51,18 @@ class FrozenQParamsObserver(UniformQuantizationObserverBase):  # type: ignore[mi
         super().__init__(*args, eps=SMALLEST_SCALE, **kwargs)
 
     def settle(self, scales: Tensor, zero_points: Tensor) -> None:
-        """Says what :meth:`calculate_qparams` gives from now on: float32 and int64, of rank 1."""
+        """Fixes the result of :meth:`calculate_qparams`, as float32 and int64 of rank 1."""
         self._choice = scales.float(), zero_points.long()
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """Scales and zero points; what was seen is looked at once."""
+        """Returns scales and zero points, which are computed only once."""
         if self._choice is None:
             self._choice = super().calculate_qparams()
         return self._choice
 
 
 class _Finite(FrozenQParamsObserver):
-    """Looks at finite values alone: a pad before a maximum writes -inf."""
+    """Observer of finite values only, as a pad before a maximum writes -inf."""
 
     def forward(self, x_orig: Tensor) -> Tensor:
         finite = torch.isfinite(x_orig)
@@ -72,15 +71,15 @@ class _Finite(FrozenQParamsObserver):
 
 
 class FiniteMinMaxObserver(_Finite, MinMaxObserver):  # type: ignore[misc]
-    """The range from the least to the largest value."""
+    """Observer that takes the range from the smallest to the largest value."""
 
 
 class LeastError(_Finite, HistogramObserver):  # type: ignore[misc]
-    """The range within which values are rounded with the least squared error."""
+    """Observer that takes the range with the least squared error of rounding."""
 
 
 class WeightObserver(FrozenQParamsObserver, MinMaxObserver):  # type: ignore[misc]
-    """One symmetric range for a weight, with as many integers below the zero point as above."""
+    """Observer of a weight with one symmetric range: as many integers below zero as above."""
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
         if self._choice is None:
@@ -91,16 +90,16 @@ class WeightObserver(FrozenQParamsObserver, MinMaxObserver):  # type: ignore[mis
 
 
 class PerChannelWeights(FrozenQParamsObserver, PerChannelMinMaxObserver):  # type: ignore[misc]
-    """A symmetric range for each output channel of a weight. torchao tells by the name that it
-    takes an axis."""
+    """Observer of a weight with a symmetric range for each output channel. torchao knows by the
+    name that it takes an axis."""
 
 
 CHOICES = {"minmax": FiniteMinMaxObserver, "histogram": LeastError}
-"""Ways to choose the range of values."""
+"""Option -> observer that chooses the range of values."""
 
 
 def observers_of(observed: fx.GraphModule) -> dict[str, list[Any]]:
-    """Value or constant -> its observers. A value has one, which those of its group have, too; a
+    """Returns value or constant -> its observers. All values of a group share one observer; a
     constant has one for each node that reads it."""
     observers: dict[str, list[Any]] = {}
     for node in observed.graph.nodes:
@@ -112,12 +111,12 @@ def observers_of(observed: fx.GraphModule) -> dict[str, list[Any]]:
 
 
 class NnapiQuantizer(Quantizer):  # type: ignore[misc]
-    """Annotates units of a program for torchao, as NNAPI computes them in 8 bits.
+    """Quantizer that annotates units of a program for torchao, as NNAPI computes them in 8 bits.
 
-    Values are asymmetric and have one scale; those of a group share theirs (pools, moves, joins
-    below API 29), and some groups have the scale that NNAPI fixes. Weights of layers are symmetric,
-    with a scale for each output channel or one; a bias is 32-bit integers in steps of the input's
-    scale times the weight's; other constants are quantised as values are.
+    Values are asymmetric and have one scale; those of a group share theirs (pools, moves,
+    concatenations below API 29), and some groups have a scale that NNAPI fixes. Weights of layers
+    are symmetric, with one scale or one for each output channel. A bias has 32-bit integers in
+    steps of the input's scale times the weight's. Other constants are quantised like values.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class NnapiQuantizer(Quantizer):  # type: ignore[misc]
         self._observer = CHOICES[observer]
         self._sharing = ScaleGroups(demands.values())
         self._roots: dict[str, Any] = {}
-        """Group of values -> the edge or node whose observer it has."""
+        """Group of values -> the edge or node whose observer it shares."""
 
     def annotate(self, model: fx.GraphModule) -> fx.GraphModule:
         nodes = {node.name: node for node in model.graph.nodes}
@@ -156,7 +155,7 @@ class NnapiQuantizer(Quantizer):  # type: ignore[misc]
         return model
 
     def validate(self, model: fx.GraphModule) -> None:
-        """Nothing: what is annotated was asked of the converter before."""
+        """Does nothing, since the converter has checked the annotated units before."""
 
     def _shared(self, value: str, place: Any) -> Any:
         group = self._sharing.group(value)
@@ -225,18 +224,18 @@ class NnapiQuantizer(Quantizer):  # type: ignore[misc]
 
 
 def _bias_qparams(observers: list[Any]) -> tuple[Tensor, Tensor]:
-    """Scale and zero point of a bias from the observers of the input and the weight."""
+    """Returns scale and zero point of a bias from the observers of the input and the weight."""
     (data, _), (weight, _) = (observer.calculate_qparams() for observer in observers)
     scales = data * weight
     return scales, torch.zeros_like(scales, dtype=torch.int64)
 
 
 def observed_copy(program: Program, quantizer: NnapiQuantizer) -> fx.GraphModule:
-    """A copy of the program's module with observers, by torchao."""
+    """Returns a copy of the program's module with torchao's observers."""
     module = copied(program.module)
     with FakeTensorMode():
         for node in module.graph.nodes:
-            if makes_tensor(node):  # torchao asks for it before it observes a result
+            if makes_tensor(node):  # torchao reads "val" before it observes a result
                 type_ = type_of(node)
                 node.meta["val"] = torch.empty(type_.shape, dtype=torch_dtype(type_.dtype))
     observed = prepare_pt2e(module, quantizer)

@@ -1,4 +1,4 @@
-"""Samples of a model's inputs: what it is calibrated with, and what is held out to judge it."""
+"""Samples of a model's inputs, for calibration and, held out from it, for evaluation."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.precision.user_files import KINDS, is_function, read_samples, user_function
 
 LIMIT = 128
-"""Samples that are used unless told otherwise."""
+"""Default for the largest number of samples."""
 HELD_OUT = 0.25
-"""The share of them that is held out."""
+"""Share of samples that is held out."""
 N_RANDOM = 32
-"""Samples that are made up where there are none."""
+"""Number of random samples where there are none."""
 TARGETS = ("target", "targets", "label", "labels")
-"""Names of arrays that are not inputs but what the model should say."""
+"""Names of arrays that are targets rather than inputs."""
 
 Source = str | os.PathLike[str] | Iterable[Any] | Callable[[], Iterable[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One run's inputs, of the program's shapes and element types, and what should come out."""
+    """Inputs of one run, with the program's shapes and element types, and their target."""
 
     inputs: tuple[Tensor, ...]
     target: Tensor | None = None
-    """Labels, if the data has any; its first dimension is the batch's."""
+    """Labels, if the data has any; the first dimension is that of the batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """All samples, in two parts; :func:`load_samples` makes them."""
+    """Samples in two parts, made by :func:`load_samples`."""
 
     calibration: tuple[Sample, ...]
     held_out: tuple[Sample, ...]
     notes: tuple[str, ...] = ()
-    """What the user should know of them."""
+    """Notes on the samples, for the user."""
     made_up: bool = False
-    """Whether they are random numbers: what they say of accuracy means little."""
+    """True for random numbers, which say little about accuracy."""
 
 
 def load_samples(
@@ -66,16 +66,16 @@ def load_samples(
     held_out: float = HELD_OUT,
     seed: int = 0,
 ) -> Samples:
-    """Samples of the inputs of ``program``, in two parts that ``seed`` chooses.
+    """Loads samples of the inputs of ``program``, in two parts that ``seed`` chooses.
 
     ``source`` is an iterable, such as a DataLoader, the path of a ``.pt`` or ``.npz`` file, or a
-    function or its name, ``module:function``, that returns an iterable. What it gives one by one is
-    a sample or a batch: a tensor, a tuple of the model's inputs, that with a target behind, or a
+    function or its name, ``module:function``, that returns an iterable. Each element is a sample or
+    a batch: a tensor, a tuple of the model's inputs, such a tuple with a target at its end, or a
     mapping by the names of inputs. Batches larger than the model's are split.
 
-    Without a source, examples that ``model``, the model's file, has are used, and else random
-    inputs; ``notes`` say so. Raises InputSpecError where samples do not fit the program or there
-    are none, UsageError where a function cannot be found.
+    Without a source, the examples in ``model``, the model's file, are used, or else random inputs;
+    ``notes`` say so. Raises InputSpecError where samples do not fit the program or there are none,
+    UsageError where a function cannot be found.
     """
     notes: list[str] = []
     made_up = False
@@ -133,7 +133,7 @@ def _elements(program: Program, source: Source) -> Iterable[Any]:
 
 
 def _is_one(elements: object, program: Program) -> bool:
-    """Whether a tuple is all inputs of one sample, and not several samples."""
+    """Returns whether a tuple has all inputs of one sample, rather than several samples."""
     n = len(program.example_inputs)
     alone = isinstance(elements, tuple) and len(elements) in (n, n + 1) and n > 1
     return alone and all(isinstance(value, Tensor | np.ndarray) for value in elements)  # type: ignore[attr-defined]
@@ -143,8 +143,8 @@ def _is_one(elements: object, program: Program) -> bool:
 
 
 def stored_samples(program: Program, model: Path | None) -> Iterator[Sample]:
-    """The examples in a model's file that fit the program: bundled inputs of TorchScript, or what
-    an ExportedProgram was exported with."""
+    """Yields the examples in a model's file that fit the program: bundled inputs of TorchScript, or
+    the inputs that an ExportedProgram was exported with."""
     if model is None:
         return
     stored: list[Sequence[Any]]
@@ -161,7 +161,8 @@ def stored_samples(program: Program, model: Path | None) -> Iterator[Sample]:
 
 
 def random_samples(program: Program, n: int, seed: int) -> list[Sample]:
-    """Normal floats; integers and truth values are those of the program's example."""
+    """Returns samples with normal floats; integers and truth values are those of the program's
+    example."""
     generator = torch.Generator().manual_seed(seed)
     return [
         Sample(
@@ -176,7 +177,7 @@ def random_samples(program: Program, n: int, seed: int) -> list[Sample]:
     ]
 
 
-# Samples and batches as the program takes them
+# Samples and batches in the program's form
 
 
 def _fitted(program: Program, elements: Iterable[Any]) -> Iterator[Sample]:
@@ -189,7 +190,7 @@ def _fitted(program: Program, elements: Iterable[Any]) -> Iterator[Sample]:
 
 
 def _inputs_and_target(element: Any, names: Sequence[str]) -> tuple[list[Tensor], Tensor | None]:
-    """Inputs and target of a sample or batch."""
+    """Returns inputs and target of a sample or batch."""
     if isinstance(element, Mapping):
         return _named_parts(element, names)
     if not isinstance(element, list | tuple):
@@ -239,8 +240,8 @@ def _tensor_of_value(value: Any) -> Tensor:
 def _split_batch(
     inputs: list[Tensor], target: Tensor | None, types: Sequence[TensorType], name: str
 ) -> Iterator[Sample]:
-    """A sample as it is, without the dimension of a batch of one, or a batch cut into the program's
-    own."""
+    """Yields samples of the program's shapes from a sample, a sample without the dimension of a
+    batch of one, or a batch, which is split."""
     shapes = [tuple(value.shape) for value in inputs]
     wanted = [type_.shape for type_ in types]
     if shapes == wanted:
@@ -252,7 +253,7 @@ def _split_batch(
         return
     sizes = {shape[:1] for shape in shapes}
     if len(sizes) == 1 and all(s[1:] == w for s, w in zip(shapes, wanted, strict=True)):
-        for index in range(shapes[0][0]):  # whole samples in a row
+        for index in range(shapes[0][0]):  # whole samples, stacked
             values = [value[index] for value in inputs]
             own = target[index] if target is not None and target.ndim else target
             yield Sample(_cast_inputs(values, types, name), own)
@@ -280,8 +281,8 @@ def _split_batch(
 def _cast_inputs(
     values: Sequence[Tensor], types: Sequence[TensorType], name: str
 ) -> tuple[Tensor, ...]:
-    """Copies of the values in the program's element types, where that changes what none of them
-    says: an array may be a file's, and a batch its owner's."""
+    """Copies values, which may belong to a file or a batch, to the program's element types. Raises
+    InputSpecError where that would change a value."""
     converted = []
     for value, type_ in zip(values, types, strict=True):
         dtype = torch_dtype(type_.dtype)

@@ -1,8 +1,8 @@
-"""The error that each unit alone causes in a model's outputs, in each precision.
+"""Measure the error that each unit alone causes in a model's outputs, in each precision.
 
-Errors of single units are taken as noise that adds up in power: the square of a relative error. The
-sum is an approximation, so a plan is run whole, and the powers of its units are scaled to meet what
-that shows (:func:`corrected`).
+Errors of single units are treated as noise whose power, the square of a relative error, adds up.
+The sum is an approximation, so a plan is also run whole, and the powers of its units are scaled to
+match its error (:func:`corrected`).
 """
 
 from __future__ import annotations
@@ -30,31 +30,32 @@ from nnapi_prof.precision.simulation import NARROW_DOUBT, Assignment, PrecisionS
 from nnapi_prof.progress import CountCallback
 
 N_SAMPLES = 32
-"""Of the calibration data. On trained nets the powers of nine units of ten are within 30 % of those
-from 200 samples, and the roots of their sums within 3 % (benchmarks/bench_precision.py)."""
+"""Number of calibration samples used. On trained nets the powers of nine units of ten are within
+30 % of those from 200 samples, and the roots of their sums within 3 %
+(benchmarks/bench_precision.py)."""
 ENOUGH = 2
-"""Samples that a limit of time leaves at least."""
+"""Fewest samples that are run, whatever the time limit."""
 HALVES = (Precision.RELAXED, Precision.FLOAT16)
-"""Both are computed alike on a CPU that has float16."""
+"""Precisions that are computed alike on a CPU that has float16."""
 
 
 @dataclass(frozen=True)
 class UnitNoise:
-    """Noise powers: squares of relative errors (:mod:`nnapi_prof.precision.metrics`)."""
+    """Noise powers of units: squares of relative errors (:mod:`nnapi_prof.precision.metrics`)."""
 
     precisions: tuple[Precision, ...]
     power: Floats
     """[units, precisions, outputs]; infinite where a unit cannot be in a precision."""
     refusals: Mapping[tuple[int, Precision], str]
-    """Why not, in a sentence."""
+    """(unit, precision) -> reason why the unit cannot be in it, as a sentence."""
     n_samples: int
     narrow: Floats | None = None
-    """The same for a CPU whose sums are in float16; None where no CPU has such."""
+    """Powers on a CPU whose sums are in float16; None without such a CPU."""
     in_float32: frozenset[int] = frozenset()
-    """Units that the CPU keeps in float32, whatever its floats are in."""
+    """Units that the CPU computes in float32 in every float precision."""
 
     def of(self, unit: int, precision: Precision, *, on_cpu: bool = False) -> Floats:
-        """[outputs]; 0 in float32."""
+        """Returns the powers of a unit; 0 in float32. [outputs]"""
         if precision is Precision.FLOAT32 or (
             on_cpu and unit in self.in_float32 and precision in HALVES
         ):
@@ -63,7 +64,7 @@ class UnitNoise:
         return np.asarray(power[unit, self.precisions.index(precision)])
 
     def predicted(self, assignment: Assignment, narrow: Collection[int] = ()) -> Floats:
-        """[outputs]: the sum over units; ``narrow`` are those on the CPU of :attr:`narrow`."""
+        """Returns the sum over units; ``narrow`` are those on such a CPU. [outputs]"""
         total = np.zeros(self.power.shape[2])
         for unit, precision in assignment.items():
             total += self.of(unit, precision, on_cpu=unit in narrow)
@@ -82,17 +83,18 @@ def unit_noise(
     in_float32: frozenset[int] = frozenset(),
     progress: CountCallback | None = None,
 ) -> UnitNoise:
-    """The noise of each unit of the program alone, in each of ``precisions``; with ``narrow`` also
-    on a CPU whose sums are in float16. ``in_float32`` are the units that the CPU has in float32.
+    """Measures the noise of each unit of the program alone, in each of ``precisions``; with
+    ``narrow`` also on a CPU whose sums are in float16. ``in_float32`` are the units that the CPU
+    computes in float32.
 
-    ``reference`` has the float32 outputs of all ``samples``, in their order; ``n_samples`` of them,
-    evenly spaced, are run, and fewer (but two) where that takes longer than ``limit_s`` seconds.
-    Raises InputSpecError where there is no sample.
+    ``reference`` has the float32 outputs of all ``samples``, in their order. ``n_samples`` of them,
+    evenly spaced, are run, or fewer (at least two) where that takes longer than ``limit_s``
+    seconds. Raises InputSpecError where there is no sample.
     """
     if not samples:
         raise InputSpecError("no samples to measure errors with", "give one at least")
     chosen = np.unique(np.linspace(0, len(samples) - 1, max(1, n_samples)).round().astype(int))
-    # Coarse to fine, so that those before a limit of time are spread over all, too.
+    # Coarse to fine, so that the samples before a time limit are spread over all, too.
     chosen = chosen[np.argsort([_reversed_bits(i) for i in range(len(chosen))], kind="stable")]
     graph = simulation.program.units
     n_units, n_outputs = len(graph.units), len(graph.outputs)
@@ -157,7 +159,7 @@ def _square(values: Floats) -> float:
 
 
 def _squared_difference(mine: Floats, theirs: Floats) -> float:
-    """The squared difference; infinite where only one of two is finite."""
+    """Returns the squared difference; infinite where only one of two numbers is finite."""
     with np.errstate(invalid="ignore"):
         same = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
         apart = np.where(same, 0.0, mine - theirs)
@@ -170,11 +172,11 @@ def corrected(
     measured: Sequence[float],
     narrow: Collection[int] = (),
 ) -> UnitNoise:
-    """The noise with that of the units of a plan scaled so that they add up to what it showed.
+    """Returns the noise, with that of a plan's units scaled so that it adds up to the plan's error.
 
-    ``measured`` are the relative errors of the whole plan, one for each output; ``narrow`` as of
-    :meth:`UnitNoise.predicted`. Units where the plan leaves them in float32 keep theirs, as do all
-    where nothing finite was measured.
+    ``measured`` are the relative errors of the whole plan, one for each output; ``narrow`` is that
+    of :meth:`UnitNoise.predicted`. Units in float32 keep their noise, as do all units where no
+    finite error was measured.
     """
     predicted, actual = noise.predicted(assignment, narrow), np.square(measured)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -189,31 +191,30 @@ def corrected(
     return replace(noise, power=power, narrow=None if noise.narrow is None else on_cpu)
 
 
-# The error of whole plans, on the data that they were calibrated with and on data held out.
+# Errors of whole plans, on calibration data and on held-out data.
 
 
 @dataclass(frozen=True)
 class PlanError:
-    """The accuracy cost of a plan's precisions."""
+    """Accuracy cost of a plan's precisions."""
 
     calibrated: ErrorEstimate
-    """On the data that scales and errors of units come from."""
+    """Error on the data that scales and errors of units come from."""
     held_out: ErrorEstimate | None
-    """On other data; None where there is none."""
+    """Error on other data; None without such data."""
     relative: tuple[float, ...]
-    """The relative error of each output on the calibration data, whatever the metric: what
-    :func:`nnapi_prof.precision.sensitivity.corrected` takes."""
+    """Relative error of each output on the calibration data, under any metric, for
+    :func:`nnapi_prof.precision.sensitivity.corrected`."""
 
     @property
     def honest(self) -> ErrorEstimate:
-        """The estimate that decides whether a budget holds: on held-out data, where there is
-        some."""
+        """The estimate that decides whether a budget holds: on held-out data, if any."""
         return self.held_out or self.calibrated
 
 
 @dataclass(frozen=True)
 class Data:
-    """Samples, each the program's inputs, and what the outputs should be, where that is known."""
+    """Samples, each with the program's inputs, and their targets where these are known."""
 
     samples: Sequence[Sequence[Tensor]]
     targets: Sequence[Any] | None = None
@@ -223,7 +224,7 @@ class Data:
 
 
 class AccuracyEvaluator:
-    """Runs plans of one program whole, and says how far their outputs are from float32's.
+    """Evaluator that runs whole plans of one program and compares their outputs with float32's.
 
     Float32 runs once over the data. Raises InputSpecError where there is no calibration data.
     """
@@ -248,8 +249,8 @@ class AccuracyEvaluator:
         return stacked([self.simulation.reference(sample) for sample in data.samples])
 
     def error(self, assignment: Assignment, narrow: Collection[int] = ()) -> PlanError:
-        """The error of a plan; ``narrow`` as of :meth:`PrecisionSimulation.outputs`. Raises
-        ConversionError where a unit cannot be in its precision."""
+        """Returns the error of a plan; ``narrow`` is that of :meth:`PrecisionSimulation.outputs`.
+        Raises ConversionError where a unit cannot be in its precision."""
         mine = self.outputs(assignment, self.calibration, narrow)
         calibrated = self._estimate(mine, self.reference, self.calibration.targets, narrow)
         relative = BuiltInMetric().estimate(mine, self.reference).by_output
@@ -266,7 +267,8 @@ class AccuracyEvaluator:
         targets: Sequence[Any] | None,
         narrow: Collection[int],
     ) -> ErrorEstimate:
-        """By the metric; its interval is wider where sums in float16 are those of a model."""
+        """Returns the metric's estimate, with a wider interval where sums in float16 are only
+        modelled."""
         estimate = self.metric.estimate(outputs, reference, targets)
         if not narrow:
             return estimate
@@ -280,5 +282,5 @@ class AccuracyEvaluator:
     def outputs(
         self, assignment: Assignment, data: Data, narrow: Collection[int] = ()
     ) -> tuple[Floats, ...]:
-        """The plan's outputs, [samples, ...] each."""
+        """Returns the plan's outputs, [samples, ...] each."""
         return stacked([self.simulation.outputs(assignment, s, narrow) for s in data.samples])

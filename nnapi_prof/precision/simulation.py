@@ -1,18 +1,18 @@
-"""Simulate plans on this host, with NNAPI's own arithmetic: what precisions make of the outputs.
+"""Simulate plans on this host, with NNAPI's own arithmetic, to find the effect of precisions.
 
-Units in float32 are eager PyTorch's. Those in 8 bits, float16 or relaxed run as NNAPI models, one
-each, on whatever compiles regions here; float16, which rounds after every operation, stands for
-relaxed. Between units of one precision nothing is lost: in 8 bits integers pass, and a float16 is
-the same as a float32. So a unit on its own computes what it does inside any larger region.
+Units in float32 run in eager PyTorch. Those in 8 bits, float16 or relaxed run as one NNAPI model
+each, on a compiler of regions on the host; float16, which rounds after every operation, stands for
+relaxed. Nothing is lost between units of one precision: in 8 bits integers are passed, and a
+float16 number is also a float32 number. So a unit alone computes the same as in any larger region.
 
-Sums that are rounded to float16 at every step, as Arm's kernels add them up, have an error of their
-own. A sum of K products p_i that is rounded after each is off by a random walk: step k moves it by
-a part of the partial sum s_k, uniform within half a unit in the last place. Over the mantissas of
-floats that has a variance of :data:`STEP` s_k^2, and the mean of s_k^2 over the steps is about
-sum(p_i^2) / 6 + (b^2 + b y + y^2) / 3 where products come in no order: a walk between two ends, the
-bias b and the result y. So the result is off by a normal error of variance K STEP times
-that. Adding a zero rounds nothing, so K is the number of products that are not 0: the same
-operation on what is not 0, as sum(p_i^2) is the same operation on squares.
+Sums that are rounded to float16 at every step, as in Arm's kernels, have an additional error. A sum
+of K products p_i that is rounded after each is off by a random walk: step k moves it by a part of
+the partial sum s_k, uniform within half a unit in the last place. Over the mantissas of floats that
+has a variance of :data:`STEP` s_k^2. Where products are in random order, the mean of s_k^2 over the
+steps is about sum(p_i^2) / 6 + (b^2 + b y + y^2) / 3: a walk between two ends, the bias b and the
+result y. So the result has a normal error of variance K STEP times that. Adding a zero rounds
+nothing, so K is the number of nonzero products: the result of the same operation on indicators of
+nonzero elements, as sum(p_i^2) is that on squares.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ from nnapi_prof.precision.program import QuantisedProgram, quantise
 aten = torch.ops.aten
 
 STEP = 2.0**-20 / 12 * (3 / (8 * math.log(2)))
-"""A unit in the last place is 2^-10 of the power of two below a number; squared and relative to the
-number, its mean over mantissas from 1 to 2 is 3 / (8 ln 2) of that."""
+"""Variance of rounding to float16, relative to a number's square. A unit in the last place is 2^-10
+of the power of two below the number; relative to the number, the mean of its square over mantissas
+from 1 to 2 is 3 / (8 ln 2) of 2^-20."""
 
 
 BIASES: Mapping[Any, int | None] = {
@@ -52,10 +53,10 @@ BIASES: Mapping[Any, int | None] = {
     aten.bmm.default: None,
     aten.matmul.default: None,
 }
-"""Operators that add up products -> the argument that is added to them. Means, pools and softmax
-add up in float32 there, too."""
+"""Operators that add up products -> position of the argument that is added to them. Means, pools
+and softmax add up in float32 on such a CPU, too."""
 NARROW_DOUBT = 1.25
-"""Sums are off by at most so many times what the model says, and at least by one by so many of it
+"""Largest factor, either way, between the error of sums in float16 and that of the model here
 (tests/precision/test_narrow_sums.py)."""
 
 CPU_HALVES = frozenset(
@@ -71,10 +72,10 @@ CPU_HALVES = frozenset(
         OperationCode.TRANSPOSE_CONV_2D,
     }
 )
-"""What XNNPACK computes in float16 where the CPU may, as xnnpack_half.c of the runtime says;
-tests/agent/test_half.py compares the two."""
+"""Operations that XNNPACK computes in float16 where the CPU may, as in xnnpack_half.c of the
+runtime; tests/agent/test_half.py compares the two."""
 NATIVE_HALVES = CPU_HALVES | {OperationCode.DEPTHWISE_CONV_2D}
-"""The same where the processor has arithmetic for float16."""
+"""Operations in float16 where the processor has arithmetic for it."""
 MOVES = frozenset(
     {
         *(OperationCode.CONCATENATION, OperationCode.DEPTH_TO_SPACE, OperationCode.EXPAND_DIMS),
@@ -83,19 +84,19 @@ MOVES = frozenset(
         *(OperationCode.STRIDED_SLICE, OperationCode.TRANSPOSE),
     }
 )
-"""What it moves in the precision of what stands beside it."""
+"""Operations that only move data, and do so in the precision of their neighbours."""
 
 
 def kept_in_float32(program: Program, units: Iterable[int], native: bool) -> frozenset[int]:
-    """Return those of ``units`` that a CPU computes in float32 while it has others in float16,
-    ``native``ly or by converting: none of their operations is one of XNNPACK's in float16."""
+    """Return those of ``units`` that a CPU computes in float32 while it computes others in float16,
+    ``native``ly or by converting: XNNPACK has none of their operations in float16."""
     halves = NATIVE_HALVES if native else CPU_HALVES
     in_float32 = set()
     for unit in units:
         try:
             model = convert_region(program, [unit], HOST_LEVEL).model
         except (UnsupportedOp, ConversionError):
-            continue  # taken for one in float16, which is the larger error
+            continue  # assumed to be in float16, which has the larger error
         codes = {operation.code for operation in model.operations}
         if codes.isdisjoint(halves) and not codes <= MOVES:
             in_float32.add(unit)
@@ -103,15 +104,15 @@ def kept_in_float32(program: Program, units: Iterable[int], native: bool) -> fro
 
 
 def to_half(value: object) -> object:
-    """A tensor of floats, each rounded to float16; anything else as it is."""
+    """Returns a tensor of floats rounded to float16; anything else unchanged."""
     if isinstance(value, Tensor) and value.is_floating_point():
         return value.half().to(value.dtype)
     return value
 
 
 def error_spread(target: Any, args: tuple[Any, ...], result: Any) -> Tensor | None:
-    """The standard deviation of each number's error, of an operator called with ``args``; None
-    where nothing is added up in float16."""
+    """Returns the standard deviation of the error of each number in the ``result`` of an operator
+    called with ``args``; None where nothing is added up in float16."""
     if target not in BIASES:
         return None
     squared = [arg.square() if isinstance(arg, Tensor) else arg for arg in args]
@@ -129,28 +130,29 @@ def error_spread(target: Any, args: tuple[Any, ...], result: Any) -> Tensor | No
 
 
 HOST_LEVEL = 30
-"""What the host's library has, as devices report it: float16 is lowered for this."""
+"""Feature level of the host's library, as devices report it; float16 is lowered for it."""
 
 Assignment = Mapping[int, Precision]
 """Unit -> its precision; float32 where a unit is absent."""
 
 
 class CompiledRegion(Protocol):
-    """A region that runs here."""
+    """Region that can run on this host."""
 
     def run(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Logical tensors in the order of the region's inputs -> its outputs."""
+        """Runs the region on logical tensors in the order of its inputs; returns its outputs."""
         ...
 
 
 class Nnapi(Protocol):
-    """A compiler of regions on this host: :class:`nnapi_prof.device.host_nnapi.HostNnapi`."""
+    """Compiler of regions on this host: :class:`nnapi_prof.device.host_nnapi.HostNnapi`."""
 
     def compile(self, region: Region) -> CompiledRegion: ...
 
 
 class _Interpreter(fx.Interpreter):
-    """Views of values that lie otherwise than in eager PyTorch, as NNAPI's may, are copies."""
+    """Interpreter that copies instead of making views, since NNAPI's values may be laid out
+    differently from eager PyTorch's."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         plain = aten.reshape.default if target is aten.view.default else target
@@ -158,8 +160,8 @@ class _Interpreter(fx.Interpreter):
 
 
 class _NarrowInterpreter(_Interpreter):
-    """Float16 with sums that are rounded at every step: one draw of their errors, the same in each
-    process."""
+    """Interpreter in float16 with sums rounded at every step: it adds one draw of their errors,
+    which is the same in each process."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
@@ -175,8 +177,8 @@ class _NarrowInterpreter(_Interpreter):
 
 
 class EagerUnits:
-    """Units of a program in eager PyTorch, from values that are at hand; ``narrow``: in float16 as
-    :mod:`nnapi_prof.precision.simulation` has it."""
+    """Runs units of a program in eager PyTorch from given values; with ``narrow``, in float16 with
+    sums rounded at every step."""
 
     def __init__(self, program: Program, narrow: bool = False) -> None:
         self._interpreter = (_NarrowInterpreter if narrow else _Interpreter)(program.module)
@@ -191,7 +193,7 @@ class EagerUnits:
         self._program = program
 
     def run(self, units: Sequence[int], values: dict[str, Tensor]) -> None:
-        """Computes units, in this order, from ``values``, which gain their outputs."""
+        """Computes units, in this order, from ``values``, and adds their outputs to it."""
         interpreter, graph = self._interpreter, self._program.units
         interpreter.env = dict(self._constants)
         with torch.inference_mode():
@@ -206,10 +208,10 @@ class EagerUnits:
 
 
 class PrecisionSimulation:
-    """A float program, its units in any precision.
+    """Simulation of a float program with its units in any precision.
 
-    ``level`` is what 8-bit units are lowered for, as devices report it: at an older one, some
-    compute in float32 between integers. Without a recipe there is no int8.
+    ``level`` is the feature level that 8-bit units are lowered for, as devices report it; at older
+    ones, some compute in float32 between integers. Without a recipe there is no int8.
     """
 
     def __init__(
@@ -235,12 +237,12 @@ class PrecisionSimulation:
 
     @cached_property
     def _float_names(self) -> Mapping[str, str]:
-        """Value in 8 bits -> the value of the float program that it stands for."""
+        """Value in 8 bits -> its value in the float program."""
         return {integers: name for name, integers in self._quantised.integers.items()}
 
     @cached_property
     def dependents(self) -> tuple[tuple[int, ...], ...]:
-        """Units that depend on each unit's outputs, in order; without itself."""
+        """For each unit, the other units that depend on its outputs, in order."""
         graph = self.program.units
         rows: list[tuple[int, ...]] = []
         for unit in graph.units:
@@ -252,22 +254,22 @@ class PrecisionSimulation:
         return tuple(rows)
 
     def refusal(self, unit: int, precision: Precision) -> str | None:
-        """Why a unit cannot be in a precision, in a sentence; None where it can."""
+        """Returns why a unit cannot be in a precision, in a sentence; None where it can."""
         self._prepare(unit, precision)
         return self._refusals.get((unit, precision))
 
     def values(self, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Every value between units in float32."""
+        """Returns every value between units in float32."""
         return all_values(self.program, inputs)
 
     def reference(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The outputs in float32."""
+        """Returns the outputs in float32."""
         return self._outputs(self.values(inputs))
 
     def alone(
         self, unit: int, precision: Precision, values: Mapping[str, Tensor]
     ) -> tuple[Tensor, ...]:
-        """The program's outputs where this unit alone is in a precision; ``values`` are those of
+        """Returns the program's outputs with only this unit in a precision; ``values`` are those of
         :meth:`values`."""
         current = dict(values)
         self._run(unit, precision, current, {})
@@ -280,7 +282,7 @@ class PrecisionSimulation:
 
     @cached_property
     def summing(self) -> frozenset[int]:
-        """Units that add up products, so that float16 sums matter to them."""
+        """Units that add up products, so that sums in float16 affect them."""
         nodes = self.program.nodes
         return frozenset(
             unit.index
@@ -289,7 +291,7 @@ class PrecisionSimulation:
         )
 
     def alone_narrow(self, unit: int, values: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return what :meth:`alone` does, in float16 with sums that are rounded at every step."""
+        """Returns the outputs like :meth:`alone`, in float16 with sums rounded at every step."""
         current = dict(values)
         self._narrow.run([unit], current)
         self._eager.run(self.dependents[unit], current)
@@ -301,8 +303,8 @@ class PrecisionSimulation:
         inputs: Sequence[Tensor],
         narrow: Collection[int] = (),
     ) -> tuple[Tensor, ...]:
-        """The program's outputs with each unit in its precision; ``narrow`` are units in float16
-        whose sums are rounded at every step."""
+        """Returns the program's outputs with each unit in its precision; ``narrow`` are units in
+        float16 whose sums are rounded at every step."""
         graph = self.program.units
         values: dict[str, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
         integers: dict[str, Tensor] = {}
@@ -334,8 +336,8 @@ class PrecisionSimulation:
         values: dict[str, Tensor],
         integers: dict[str, Tensor],
     ) -> None:
-        """Runs a unit from float values; ``values`` gain its outputs as floats, ``integers`` what
-        there is in 8 bits."""
+        """Runs a unit from float values; adds its outputs as floats to ``values``, and those in 8
+        bits to ``integers``."""
         self._prepare(unit, precision)
         if (unit, precision) in self._refusals:
             raise ConversionError(
@@ -359,7 +361,7 @@ class PrecisionSimulation:
     def _integers(
         self, name: str, values: Mapping[str, Tensor], integers: dict[str, Tensor]
     ) -> Tensor:
-        """The value that a unit in 8 bits reads under this name."""
+        """Returns the value that a unit in 8 bits reads under this name."""
         float_name = self._float_names.get(name, name)
         if float_name == name:  # indices and the like, which stay as they are
             return values[name]
@@ -373,7 +375,7 @@ class PrecisionSimulation:
         return quant.scale, quant.zero_point, *RANGES[dtype], torch_dtype(dtype)
 
     def _prepare(self, unit: int, precision: Precision) -> None:
-        """Compiles a unit, or remembers why it cannot be had."""
+        """Compiles a unit, or stores the reason why that fails."""
         key = (unit, precision)
         if key in self._compiled or key in self._refusals:
             return
@@ -384,7 +386,7 @@ class PrecisionSimulation:
             self._refusals[key] = str(error)
 
     def _region(self, unit: int, precision: Precision) -> Region:
-        """Raises UnsupportedOp, ConversionError."""
+        """Lowers a unit in a precision. Raises UnsupportedOp, ConversionError."""
         if precision is not Precision.INT8:
             return to_float16(convert_region(self.program, [unit], HOST_LEVEL))
         if self.recipe is None:

@@ -1,7 +1,7 @@
-"""Read what users supply: samples in files of tensors or arrays, functions, and metrics by name.
+"""Read data of users: samples in files of tensors or arrays, functions, and metrics by name.
 
-Files are untrusted: what they hold is bounded, and nothing in them is executed. A metric is one of
-:mod:`nnapi_prof.precision.metrics`, or a function of the user's.
+Files are untrusted: their content is limited in size and never executed. A metric is one of
+:mod:`nnapi_prof.precision.metrics`, or a function of the user.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from nnapi_prof.precision.metrics import (
 )
 
 MAX_BYTES = 4 << 30
-"""Of the tensors that one file gives."""
+"""Most bytes of the tensors in one file."""
 KINDS = "a .pt or .npz file, or module:function"
 
 _AGAIN = "save them again, with torch.save or numpy.savez"
 
 
 def read_samples(path: Path) -> list[Any]:
-    """Return what a ``.pt`` or ``.npz`` file holds: samples or batches, not yet looked at. Raises
-    InputSpecError naming the file and what is wrong with it."""
+    """Return the samples or batches in a ``.pt`` or ``.npz`` file, not yet checked. Raises
+    InputSpecError naming the file and its fault."""
     if not path.exists():
         raise InputSpecError(f"{path} does not exist: {KINDS} is what samples are read from")
     readers = {".pt": _saved, ".pth": _saved, ".npz": _named_arrays}
@@ -72,7 +72,7 @@ def read_samples(path: Path) -> list[Any]:
 
 
 def _saved(path: Path) -> list[Any]:
-    """Reads a file of torch.save: a list's elements, or its one object."""
+    """Reads a file of torch.save: the elements of a list, or a single object."""
     with path.open("rb") as file:
         if file.read(2) != b"PK":
             raise ValueError("it is not an archive as torch.save writes it")
@@ -117,8 +117,8 @@ def _named_arrays(path: Path) -> list[Any]:
 
 
 def _check_header(file: BinaryIO, n_bytes: int) -> None:
-    """Raises ValueError where an array says that it has more elements than bytes, or others than
-    numbers."""
+    """Raises ValueError where an array's header states more elements than the file has bytes for,
+    or elements that are not numbers."""
     version = np.lib.format.read_magic(file)
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -134,12 +134,12 @@ def _check_header(file: BinaryIO, n_bytes: int) -> None:
 
 
 def is_function(text: str) -> bool:
-    """Whether a text is ``module:function``."""
+    """Returns whether a text is ``module:function``."""
     return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text) is not None
 
 
 def user_function(text: str) -> Callable[..., Any]:
-    """The function that ``module:function`` names, from the folder of work or what is installed.
+    """Returns the function ``module:function`` from the working directory or installed packages.
 
     Raises UsageError where there is none.
     """
@@ -163,11 +163,11 @@ def user_function(text: str) -> Callable[..., Any]:
 
 
 USER_DRAWS = 200
-"""The same where a user's function is called for each."""
+"""Number of draws for a user's function, which is called for each; see :data:`.metrics.DRAWS`."""
 
 
 def metric_of(name: str) -> Metric:
-    """The metric that ``--metric`` names. Raises UsageError."""
+    """Returns the metric that ``--metric`` names. Raises UsageError."""
     if is_function(name):
         return UserMetric(name, user_function(name))
     kinds = {kind.value: kind for kind in MetricKind}
@@ -181,12 +181,12 @@ def metric_of(name: str) -> Metric:
 
 @dataclass(frozen=True)
 class UserMetric:
-    """``function(outputs, targets)``: a number, smaller is better (the share of wrong classes, a
-    loss), of all samples at once.
+    """Metric ``function(outputs, targets)`` of a user, which returns a number for all samples at
+    once; smaller is better (the share of wrong classes, a loss).
 
-    ``outputs`` is the model's output as one tensor, a tuple of them where there are several; their
-    samples are joined along the first dimension. So are the targets, where they are numbers, or
-    tensors or arrays of one shape; else they come as a list.
+    ``outputs`` is the model's output as one tensor, or a tuple where there are several; samples are
+    joined along the first dimension. So are the targets, where they are numbers, or tensors or
+    arrays of one shape; else they are a list.
     """
 
     name: str
@@ -237,8 +237,8 @@ class UserMetric:
         random = np.random.default_rng(0)
         alone = self._alone(added, n)
         if alone is not None and math.isclose(float(alone.mean()), error, abs_tol=1e-9):
-            # A mean over samples. Where hardly any changes, those that did not change are no proof
-            # that none would: half a sample more, one step up and one down.
+            # A mean over samples. Where hardly any sample changes, others still might, so this
+            # adds half a sample: a quarter one step up and a quarter one step down.
             step = float(np.abs(alone).max()) or 1.0
             rows = [np.stack([np.append(alone, [step, -step]), np.ones(n + 2)], axis=1)]
             weights = np.append(np.ones(n), [0.25, 0.25]) / (n + 0.5)
@@ -253,7 +253,7 @@ class UserMetric:
         return error + ends[0], error + ends[1]
 
     def _alone(self, added: Callable[[NDArray[np.int64]], float], n: int) -> Floats | None:
-        """Returns the function's value for each sample alone; None where it refuses one."""
+        """Returns the function's value for each sample alone; None where it rejects one."""
         try:
             return np.array([added(np.array([i])) for i in range(n)])
         except UsageError:
@@ -272,14 +272,14 @@ class UserMetric:
 
 
 def _join_samples(values: Tensor, samples: Tensor) -> Tensor:
-    """Joins some of [all samples, first, ...] as [samples x first, ...]."""
+    """Selects samples of [all samples, first, ...] and joins them as [samples x first, ...]."""
     chosen = values[samples]
     return chosen.flatten(0, 1) if chosen.dim() > 1 else chosen
 
 
 def _stack_targets(targets: Sequence[Any]) -> Tensor | None:
-    """Targets as one tensor [samples, ...]; None where they are neither tensors of one shape nor
-    numbers."""
+    """Stacks targets into one tensor [samples, ...]; None where they are neither tensors of one
+    shape nor numbers."""
     if not all(isinstance(t, Tensor | np.ndarray | np.generic | int | float) for t in targets):
         return None
     tensors = [torch.as_tensor(t) for t in targets]
