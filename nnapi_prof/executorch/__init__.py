@@ -1,4 +1,4 @@
-"""ExecuTorch: plans of ours as ``.pte`` files, and the delegate that runs them.
+"""Write our plans as ``.pte`` files of ExecuTorch, and load the delegate that runs them.
 
     from nnapi_prof import executorch as np_et
 
@@ -6,9 +6,9 @@
     to_edge_transform_and_lower(program, partitioner=[np_et.NnapiPartitioner(costs), ...])
     np_et.load("sim:npu-phone")                     # before executorch.runtime.Runtime.get()
 
-Needs the extra: ``pip install 'nnapi-prof[executorch]'``. Importing this package loads nothing of
-ExecuTorch's; the first name that is used does, and raises UsageError where it is missing or of
-another version than :data:`nnapi_prof.executorch.host.VERSION`.
+Needs the extra: ``pip install 'nnapi-prof[executorch]'``. Importing this package does not import
+ExecuTorch. The first use of a name does, and raises UsageError where ExecuTorch is missing or its
+version is not :data:`nnapi_prof.executorch.host.VERSION`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = sorted(_WHERE)
 
 
 def __getattr__(name: str) -> object:
-    """A public name, loaded now."""
+    """Imports a public name on first use."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from nnapi_prof.executorch.host import require

@@ -1,4 +1,4 @@
-"""Imports ExecuTorch's ahead-of-time modules without the chatter of their own imports."""
+"""Imports ExecuTorch's ahead-of-time modules without the output of their own imports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nnapi_prof.frontend.torch_logging import quiet_torch
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Swallows what ExecuTorch warns and logs, which also sets up logging for the whole process."""
+    """Suppresses ExecuTorch's warnings and logs, and undoes its setup of the process's logging."""
     handlers, level = logging.root.handlers[:], logging.root.level
     try:
         with quiet_torch():
@@ -24,7 +24,7 @@ def silence() -> Iterator[None]:
 
 require()
 with silence():
-    import executorch.kernels.quantized  # noqa: F401  (what quantised programs end in)
+    import executorch.kernels.quantized  # noqa: F401  (kernels of quantised programs)
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import (
         EdgeCompileConfig,

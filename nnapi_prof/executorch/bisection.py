@@ -1,4 +1,4 @@
-"""Regions through the delegate, for :func:`nnapi_prof.bisect`: ``np_et.bisect(model, device)``."""
+"""Run regions by the delegate for :func:`nnapi_prof.bisect`: ``np_et.bisect(model, device)``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bisect(
     """Find the first unit whose results differ where ExecuTorch's delegate runs it on this host.
 
     Arguments are those of :func:`nnapi_prof.bisect`. A culprit's ``ways`` say whether the fault
-    also shows without the delegate. Raises UsageError where the device is not of this host.
+    also shows without the delegate. Raises UsageError where the device is not on this host.
     """
     with contextlib.ExitStack() as stack:
         stopwatches: dict[str, Stopwatch] = {}
@@ -68,10 +68,10 @@ class DelegateProbe(RegionProbe):
         return [Way(self.conditions.mode, delegate=True, runs=self.way.runs), *super().ways()]
 
     def execute_in(self, cases: Sequence[tuple[UnitRun, Way]], repeats: int) -> list[Runs]:
-        """Run the cases of the delegate by it, the others by the agent.
+        """Run the delegate's cases by the delegate, and the others by the agent.
 
         Where a call fails, the agent says which regions the driver refuses, and the others run
-        again, each in a program of its own if need be. Raises DeviceError where the device fails.
+        again, each in a separate program if necessary. Raises DeviceError where the device fails.
         """
         plain = [case for case in cases if not case[1].delegate]
         answers = dict(zip(plain, super().execute_in(plain, repeats), strict=True))
@@ -110,7 +110,7 @@ class DelegateProbe(RegionProbe):
         try:
             calls = [self._call(region) for region in regions]
             path = self._write(calls)
-        except Exception as error:  # what PyTorch and ExecuTorch raise of what they do not lower
+        except Exception as error:  # any error of PyTorch or ExecuTorch in lowering
             failure = Execution(Status.FAILED, f"it cannot be lowered: {error_line(error)}")
             return [[(0, failure)] for _ in regions]
         for sample, repeat in itertools.product(range(len(self.references)), range(repeats)):

@@ -130,7 +130,7 @@ def of_choice(choice: FileChoice, path: Path) -> Document:
 
 def write_plan(context: click.Context, written: OutputFiles, path: Path) -> None:
     """Writes a bundle's plan as a ``.pte``, or the file of a rule that was measured to be faster,
-    and says which back ends run what."""
+    and prints the calls of each back end."""
     from nnapi_prof.executorch.host import require
 
     require()
@@ -168,8 +168,7 @@ def write_plan(context: click.Context, written: OutputFiles, path: Path) -> None
 def _against_rules(
     context: click.Context, planned: ModelPlan
 ) -> tuple[FileChoice | None, str | None]:
-    """The choice among the files of a plan and its baselines; None, and why, where there is
-    none."""
+    """Returns the choice among files of a plan and its baselines; None and why if there is none."""
     from nnapi_prof.executorch.rivals import fastest, made_on
 
     if planned.bundle.plan_set is not None:
@@ -192,11 +191,12 @@ def _against_rules(
     return choice, None
 
 
-# A model by the fastest measured plan among partitioners.
+# The fastest measured plan of a model among partitioners.
 
 
 _MEASURING = ("device_spec", "threads", "seconds", "seed")
-"""Parameters that go with ``--partitioners`` alone."""
+"""Parameters of ``--partitioners``; all but ``seconds`` also apply to a comparison of plan
+files."""
 
 
 convert_options = option_group(
@@ -226,12 +226,12 @@ convert_options = option_group(
         " against simpler rules.",
     ),
 )
-"""``--partitioners`` and what goes with it."""
+"""``--partitioners`` and the options that go with it."""
 
 
 def convert(context: click.Context, path: Path, output: Path | None) -> bool:
     """Measures partitioners on a model where ``--partitioners`` names some, and writes the fastest
-    file; returns whether it did. Raises UsageError for options that go with something else."""
+    file; returns whether it did. Raises UsageError for options that do not apply."""
     names, writes = context.params["partitioners"], "executorch" in context.params["formats"]
     if names is not None:
         _choose_file(context, names, path, output)
@@ -248,8 +248,8 @@ def convert(context: click.Context, path: Path, output: Path | None) -> bool:
 
 
 def _refuse_measuring(context: click.Context, compares: bool) -> None:
-    """Raises UsageError where what goes with ``--partitioners`` was stated without, and no plan's
-    file is compared with others, either."""
+    """Raises UsageError where options of ``--partitioners`` were stated without it, unless they
+    apply to comparing a plan's file with others."""
     for name in _MEASURING:
         if _is_stated(context, name) and not (compares and name != "seconds"):
             raise UsageError(f"--{_spelled(name)} is for --partitioners", "leave it out")
@@ -329,7 +329,7 @@ def _is_stated(context: click.Context, name: str) -> bool:
 
 
 def _spelled(name: str) -> str:
-    """A parameter's option."""
+    """Returns the name of a parameter's option, without dashes."""
     return {"device_spec": "device", "inputs": "input", "formats": "format"}.get(
         name, name.replace("_", "-")
     )
@@ -339,7 +339,7 @@ def _spelled(name: str) -> str:
 
 
 _OPTIONS = ("device_spec", "against", "runs", "seed", "tolerance", "bundle")
-"""Of ``nnapi-prof run``, those that a ``.pte`` takes."""
+"""Parameters of ``nnapi-prof run`` that apply to a ``.pte``."""
 
 
 def run(context: click.Context, path: Path) -> None:

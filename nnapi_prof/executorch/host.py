@@ -1,6 +1,6 @@
 """Build the delegate for this host against the wheel of ExecuTorch, and load it into this process.
 
-ExecuTorch's C++ interface is another in each version: the delegate works with :data:`VERSION` only.
+ExecuTorch's C++ interface changes with each version: the delegate works with :data:`VERSION` only.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from nnapi_prof.progress import Notify
 from nnapi_prof.toolchain import cache_dir, find_cxx_compiler, locked, python_tool, run_tool
 
 VERSION = "1.5.1"
-"""That of the extra in pyproject.toml."""
+"""Version of ExecuTorch in the extra of pyproject.toml."""
 TORCH = "2.13"
-"""Whose libraries its wheel is linked with."""
+"""Version of PyTorch that ExecuTorch's wheel is linked with."""
 INSTALL = "pip install 'nnapi-prof[executorch]'"
 
 
@@ -52,17 +52,17 @@ def require() -> None:
 LIBRARY = "libnnapi_prof_executorch.so"
 DELEGATE_SOURCES = ("executorch/CMakeLists.txt", "executorch/*.cpp", "executorch/*.h")
 _loaded: dict[str, ctypes.CDLL] = {}
-"""By device: one at most, for the host's NNAPI is what it is from its first use on."""
+"""Libraries by device: at most one, as a process cannot change its NNAPI after the first use."""
 
 
 def build_delegate(
     cache: Path | None = None, progress: Notify | None = None, *, fast: bool = True
 ) -> Path:
-    """The delegate's library for this host, built unless the cache has it (seconds; with ``fast``
-    XNNPACK is built first for its CPU engine, which takes minutes, once).
+    """Returns the delegate's library for this host, built unless the cache has it. That takes
+    seconds; with ``fast``, XNNPACK is built first for its CPU engine, which takes minutes once.
 
-    Raises UsageError without this ExecuTorch, BuildError where there is no C++ compiler, or with
-    the compiler's words.
+    Raises UsageError without this version of ExecuTorch, BuildError without a C++ compiler or with
+    the compiler's error.
     """
     require()
     base = cache or cache_dir()
@@ -110,26 +110,26 @@ def _build(work: Path, options: tuple[str, ...], prefix: Path | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """A guard of a process against its NNAPI."""
+    """Protection of a process against faults of its NNAPI."""
 
     fallback: bool = True
-    """A segment that NNAPI lacks, refuses, fails or is late with runs on the CPU, and a line of
-    ExecuTorch's log says so; without, loading or running fails."""
+    """Runs a segment on the CPU where NNAPI lacks its accelerator, refuses it, fails or is too
+    slow, and logs that in ExecuTorch's log; otherwise loading or running fails."""
     trial: bool = False
-    """Each segment is compiled and run once by the agent first, a process that may crash. With a
-    cache folder that costs once."""
+    """Compiles and runs each segment once in the agent first, a process that may crash. With a
+    cache folder this happens only once."""
     compile_limit_ms: float = 0
-    """The longest that NNAPI may compile a segment; 0: as long as it takes."""
+    """Time limit in ms for compiling a segment; 0: no limit."""
     run_limit_ms: float = 0
-    """The same of a run of a segment."""
+    """Time limit in ms for a run of a segment; 0: no limit."""
 
 
 USUAL = Caution()
 
 
 def build(device: str, progress: Notify | None = None) -> tuple[Path | None, Path]:
-    """Builds, unless they are there, the libraries that :func:`load` loads: the one in NNAPI's
-    place, None where the host has its own, and the delegate's. Raises UsageError, BuildError."""
+    """Builds the libraries that :func:`load` loads, unless they exist: the one in place of NNAPI,
+    None where the host has its own, and the delegate's. Raises UsageError, BuildError."""
     if device != LOCAL and not device.startswith(SIMULATED):
         raise UsageError(
             f"the delegate runs on this host, and {device} is not one of its devices",
@@ -164,19 +164,19 @@ class DelegatedUnit:
 
     name: str
     segment: int
-    """From call to call."""
+    """Number of its segment, counted across the calls."""
     engine: str
     """``nnapi`` or ``cpu``"""
     accelerator: str | None
     share: float | None
-    """Of the predicted latency of its call, from 0 to 1; None where the file does not say."""
+    """Share of its call's predicted latency, from 0 to 1; None where the file does not say."""
     why: str
-    """The reason for which it fell back to the CPU; empty where it did not."""
+    """Reason that it fell back to the CPU; empty where it did not."""
 
 
 def describe_units() -> tuple[DelegatedUnit, ...]:
-    """Return each unit in the delegated calls of the program that was loaded last, as it ran last.
-    Empty before any."""
+    """Return the units in delegated calls of the program loaded last, as of its last run; or
+    none."""
     units: list[DelegatedUnit] = []
     for library in _loaded.values():
         function = library.nnapi_prof_executorch_units
@@ -198,9 +198,9 @@ def describe_units() -> tuple[DelegatedUnit, ...]:
 
 
 def describe() -> str:
-    """Return what runs where in the program that was loaded last, a line for each delegated call:
-    the segments on each device, their shares of the predicted latency, and what fell back and why,
-    as it ran last. Empty before any."""
+    """Return a line for each delegated call of the last loaded program, as of its last run: the
+    segments on each device, their shares of the predicted latency, and what fell back and why.
+    Empty before any."""
     for library in _loaded.values():
         function = library.nnapi_prof_executorch_describe
         function.argtypes, function.restype = (ctypes.c_char_p, ctypes.c_size_t), ctypes.c_size_t
@@ -213,8 +213,8 @@ def describe() -> str:
 def import_runtime() -> None:
     """Loads ExecuTorch's runtime and its kernels into this process.
 
-    ``executorch.runtime`` wants one class of ``executorch.exir``, the package that lowers models,
-    whose imports take four seconds: a package that is found, but was not run, stands for it.
+    ``executorch.runtime`` needs one class of ``executorch.exir``, the package that lowers models,
+    whose imports take four seconds. A module of that package that is not executed stands in for it.
     """
     package = "executorch.exir"
     spec = None if package in sys.modules else find_spec(package)
@@ -238,14 +238,14 @@ def load(
     cpu_mask: int = 0,
     progress: Notify | None = None,
 ) -> Path:
-    """Makes ExecuTorch in this process know ``NnapiBackend``; call it before
+    """Registers ``NnapiBackend`` with ExecuTorch in this process; call it before
     ``executorch.runtime.Runtime.get()``. Returns the library that was loaded.
 
-    ``device`` says what its NNAPI is: ``local``, this host's accelerators, or a simulated phone,
-    ``sim:npu-phone``. A process has one. ``caution`` is that of programs loaded from then on; in
-    ``cache_folder`` drivers keep what they compiled for the next time. ``threads`` and the CPUs of
-    ``cpu_mask`` are the CPU engine's, 0: as the file says. The delegate is built at first use.
-    Raises UsageError, BuildError, DeviceNotFound.
+    ``device`` selects the process's only NNAPI: ``local``, this host's accelerators, or a simulated
+    phone such as ``sim:npu-phone``. ``caution`` applies to programs loaded from then on. Drivers
+    cache compiled segments in ``cache_folder``. ``threads`` and the CPUs of ``cpu_mask`` are for
+    the CPU engine, 0: as the file says. The delegate is built at first use. Raises UsageError,
+    BuildError, DeviceNotFound.
     """
     if _loaded and device not in _loaded:
         raise UsageError(

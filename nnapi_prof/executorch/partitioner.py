@@ -1,6 +1,6 @@
-"""ExecuTorch's partitioner: what our plan has on NNAPI goes to our delegate.
+"""A partitioner of ExecuTorch that gives the NNAPI segments of our plan to our delegate.
 
-Others are found by name: those of a caller's, and those that ExecuTorch's wheel or a module has.
+Other partitioners are found by name, in ExecuTorch's wheel or in any module.
 """
 
 from __future__ import annotations
@@ -65,22 +65,22 @@ if TYPE_CHECKING:
 
 
 PREFIX = "nnapi_prof/"
-"""Of the names of weights in a file; their SHA-256 follows."""
+"""Prefix of the names of weights in a file; their SHA-256 follows."""
 
 
 class NnapiBackend(BackendDetails):  # type: ignore[misc]
-    """Writes what the delegate of device_agent/executorch reads.
+    """Writes the data that the delegate of device_agent/executorch reads.
 
     A partition is one delegated call, which :class:`.partitioner.NnapiPartitioner` puts into the
-    program. Weights are named data by their hash: equal ones of all calls, methods and back ends
-    that name them so are once in the file.
+    program. Weights are data named by their hash: the file holds equal ones of all calls, methods
+    and back ends that use these names only once.
     """
 
     @staticmethod
     def preprocess(
         edge_program: ExportedProgram, compile_specs: list[CompileSpec]
     ) -> PreprocessResult:
-        """Raises UsageError where the program is not one delegated call."""
+        """Lowers a program of one delegated call. Raises UsageError for any other."""
         graph = edge_program.graph
         calls = [node for node in graph.nodes if is_call(node)]
         if len(calls) != 1:
@@ -103,23 +103,23 @@ class NnapiBackend(BackendDetails):  # type: ignore[misc]
 
 
 def is_call(node: fx.Node) -> bool:
-    """Whether a node of an edge program, or of one before, is a delegated call."""
+    """Returns whether a node of an edge program, or of its source, is a delegated call."""
     target = node.target
     if not isinstance(target, OpOverload):
         target = getattr(target, "_op", target)
     return node.op == "call_function" and str(target) == "nnapi_prof.call.default"
 
 
-# All that NNAPI can say goes to one accelerator: what a partitioner does that asks no costs.
+# All that NNAPI supports goes to one accelerator: a partitioner that needs no costs.
 
 
 NAME = "supported"
-"""Of the plan."""
+"""Name of the plan that gives an accelerator all that NNAPI supports."""
 
 
 def supported_bundle(model: Model, target: Target, level: int) -> Bundle:
-    """A bundle whose plan gives a target all units that can be said at a feature level, in regions
-    as large as they can be, and the CPU the rest. Raises UnsupportedOp."""
+    """Returns a bundle whose plan gives a target all units that a feature level supports, in
+    regions as large as possible, and the CPU the rest. Raises UnsupportedOp."""
     program = model.program
     plan = supported_plan(program, target, level)
     device = DescribedDevice({target.base.key: level, CPU.key: level}, "", "", False)
@@ -128,8 +128,8 @@ def supported_bundle(model: Model, target: Target, level: int) -> Bundle:
 
 
 def supported_plan(program: Program, target: Target, level: int) -> Plan:
-    """Plans all supported units on the target. Leaves changes of dim order next to the model's
-    inputs and outputs to the caller."""
+    """Plans all supported units on the target, except changes of dim order next to the model's
+    inputs and outputs."""
     graph = program.units
     n = len(graph.units)
     border = {*graph.inputs, *graph.outputs}
@@ -165,17 +165,17 @@ Priority = Literal["low", "medium", "high"]
 
 
 class NnapiPartitioner(Partitioner):  # type: ignore[misc]
-    """For ``to_edge_transform_and_lower(program, partitioner=[NnapiPartitioner(costs), ...])``.
+    """A partitioner: ``to_edge_transform_and_lower(program,
+    partitioner=[NnapiPartitioner(costs)])``.
 
-    ``source`` says what runs where: :class:`~nnapi_prof.Costs` of the program's model, measured
-    (``nnapi_prof.profile``) or estimated (``nnapi_prof.estimate``, the static model), of which a
-    plan is made, or a plan of it (``nnapi_prof.partition``, ``read_plan``), or an accelerator,
-    ``"nnapi:NAME/fast"``, which gets all of any program that NNAPI can say. ``options`` are
-    :func:`nnapi_prof.partition`'s; ``level`` is the phone's feature level, where it was not
-    asked; ``priority`` is NNAPI's for its segments, ``low``, ``medium`` or ``high``. The
-    program is rewritten before it is decomposed, so this partitioner stands first; those that
-    follow get what the plan leaves to the CPU. ``plan`` has the plan afterwards; where an
-    accelerator was named there is none.
+    ``source`` decides what runs where. It is a plan (``nnapi_prof.partition``, ``read_plan``); or
+    :class:`~nnapi_prof.Costs` of the program's model to make one from, measured
+    (``nnapi_prof.profile``) or estimated (``nnapi_prof.estimate``, the static model); or an
+    accelerator, ``"nnapi:NAME/fast"``, which gets all that NNAPI supports. ``options`` are those of
+    :func:`nnapi_prof.partition`; ``level`` is the phone's feature level where it is not known;
+    ``priority`` is NNAPI's for its segments, ``low``, ``medium`` or ``high``. The program is
+    rewritten before it is decomposed, so this partitioner must come first; later ones get what the
+    plan leaves to the CPU. ``plan`` holds the plan afterwards; None where an accelerator was named.
 
     Raises UsageError where ``source`` or ``priority`` is none of these.
     """
@@ -198,19 +198,19 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
         self._options = options
         self.plan: ModelPlan | None = None
         self.calls: tuple[DelegatedCall, ...] = ()
-        """Held here: backends find them as long as this lives."""
+        """Delegated calls; the back end finds them as long as this object lives."""
 
     @classmethod
     def of_calls(
         cls, plan: ModelPlan, calls: tuple[DelegatedCall, ...], priority: Priority | None = None
     ) -> NnapiPartitioner:
-        """For a program that has these calls already."""
+        """Makes a partitioner for a program that already has these calls."""
         partitioner = cls(plan, priority=priority)
         partitioner.plan, partitioner.calls = plan, calls
         return partitioner
 
     def targets(self) -> tuple[tuple[Target, int], ...]:
-        """The targets on NNAPI that it knows of, each with its feature level."""
+        """Returns the known targets on NNAPI, each with its feature level."""
         source = self._source
         if isinstance(source, Target):
             return ((source, self._level),)
@@ -230,12 +230,12 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
         )
 
     def on(self, target: Target, level: int) -> NnapiPartitioner:
-        """One that gives an accelerator all that NNAPI can say, with this one's priority."""
+        """Makes one of the same priority that gives an accelerator all that NNAPI supports."""
         return NnapiPartitioner(target, level=level, priority=self._priority)
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
-        """The program with the plan's delegated calls. Raises NnapiProfError where there can be
-        no plan, it is of another program, or sizes are left open."""
+        """Returns the program with the plan's delegated calls. Raises NnapiProfError where no plan
+        can be made, the plan is of another program, or sizes are left open."""
         if any(map(is_call, exported_program.graph.nodes)):
             return exported_program
         check_exported(exported_program, "the program")
@@ -261,7 +261,7 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
         return bundle_for(self.plan, self._level)
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
-        """Tags each delegated call, and what reads its outputs' tuple."""
+        """Tags each delegated call, and the readers of its tuple of outputs."""
         specs = {}
         for number, node in enumerate(filter(is_call, exported_program.graph.nodes)):
             tag = f"nnapi_{number}"
@@ -272,7 +272,7 @@ class NnapiPartitioner(Partitioner):  # type: ignore[misc]
 
 
 def accelerator(source: str | Target) -> Target:
-    """A target on NNAPI by its key. Raises UsageError where it is none."""
+    """Returns a target on NNAPI by its key. Raises UsageError where it is not one."""
     try:
         target = Target.parse(str(source))
     except ValueError as error:
@@ -285,7 +285,7 @@ def accelerator(source: str | Target) -> Target:
 
 
 def _in_form_of(program: ExportedProgram, module: torch.nn.Module) -> ExportedProgram:
-    """A module of flat tensors, exported with the arguments and results of a program."""
+    """Exports a module of flat tensors with the arguments and results of a program."""
     form = program.call_spec.out_spec
 
     class ExportedCall(torch.nn.Module):
@@ -304,7 +304,7 @@ def _in_form_of(program: ExportedProgram, module: torch.nn.Module) -> ExportedPr
 
 
 PORTABLE = "portable"
-"""ExecuTorch's own kernels, which need no partitioner."""
+"""Name for ExecuTorch's own kernels, which need no partitioner."""
 NNAPI = "nnapi"
 LIST_ORDER = "list-order"
 _NAME = re.compile(r"[\w.-]+")
@@ -313,7 +313,7 @@ _WHEEL = {
     "vulkan": "executorch.backends.vulkan.partitioner.vulkan_partitioner:VulkanPartitioner",
     "xnnpack": "executorch.backends.xnnpack.partition.xnnpack_partitioner:XnnpackPartitioner",
 }
-"""Of executorch's wheel, those for phones that need no arguments."""
+"""Partitioners for phones in ExecuTorch's wheel that need no arguments."""
 
 
 @dataclass(frozen=True)
@@ -328,7 +328,8 @@ class Candidate:
         return target_of(self.name)
 
     def fresh(self) -> list[Partitioner]:
-        """For one program. A NnapiPartitioner holds what its program calls: each has its own."""
+        """Returns its partitioner for one program. A NnapiPartitioner holds the calls of its
+        program, so each program gets its own."""
         if self.partitioner is None:
             return []
         ours = isinstance(self.partitioner, NnapiPartitioner)
@@ -336,12 +337,12 @@ class Candidate:
 
 
 def target_of(name: str) -> Target:
-    """``executorch:NAME``."""
+    """Returns the target ``executorch:NAME``."""
     return Target(f"{Engine.EXECUTORCH.value}:{name}")
 
 
 def checked(partitioners: Mapping[str, Partitioner]) -> None:
-    """Raises UsageError where there are none, one is no partitioner, or a name cannot be one."""
+    """Raises UsageError where there are none, one is not a partitioner, or a name is not valid."""
     if not partitioners:
         raise UsageError("there is nothing to choose among", "name one partitioner at least")
     for name, partitioner in partitioners.items():
@@ -364,7 +365,7 @@ def checked(partitioners: Mapping[str, Partitioner]) -> None:
 
 def region_candidates(partitioners: Mapping[str, Partitioner]) -> tuple[Candidate, ...]:
     """Lists the candidates for a region: each partitioner as it is; for one that knows several
-    accelerators of NNAPI's, each of these, NAME-ACCELERATOR; the portable kernels last."""
+    NNAPI accelerators, NAME-ACCELERATOR for each; the portable kernels last."""
     candidates: list[Candidate] = []
     for name, partitioner in partitioners.items():
         if isinstance(partitioner, NnapiPartitioner):
@@ -389,12 +390,12 @@ def _one_each(targets: Sequence[tuple[Target, int]]) -> list[tuple[Target, int]]
 
 
 def named(names: Sequence[str], device: str, listener: Listener = SILENT) -> dict[str, Partitioner]:
-    """Partitioners by their names: ``nnapi``, one for each of the device's accelerators; what the
-    wheel has (``xnnpack``, ``vulkan``, ...); ``MODULE:CLASS`` of anybody's, made without arguments
-    and called by its class.
+    """Returns partitioners by name: ``nnapi``, one for each of the device's accelerators; those of
+    the wheel, ``xnnpack`` and ``vulkan``; any ``MODULE:CLASS``, created without arguments and named
+    like its class.
 
     Raises UsageError where there is none of that name, or it is not installed, and DeviceError
-    where the device cannot be asked.
+    where the device cannot be reached.
     """
     partitioners: dict[str, Partitioner] = {}
     for name in names:
@@ -432,8 +433,8 @@ def _accelerators(device: str, listener: Listener) -> dict[str, Partitioner]:
 
 
 def _candidate_name(name: str, target: Target) -> str:
-    """``nnapi-ACCELERATOR``; the accelerator alone where it is called so already. What a name
-    cannot have becomes a dash."""
+    """Returns ``NAME-ACCELERATOR``, or the accelerator alone if it begins with NAME. Characters
+    that names cannot have become dashes."""
     accelerator = _NO_NAME.sub("-", target.accelerator or "")
     return accelerator if accelerator.startswith(name) else f"{name}-{accelerator}"
 
@@ -443,6 +444,6 @@ def _imported(name: str, place: str) -> Partitioner:
     try:
         with silence():
             return getattr(importlib.import_module(module), word)()
-    except Exception as error:  # whatever a module of anybody's raises
+    except Exception as error:  # any error of a foreign module
         words = f"{type(error).__name__}: {error}"
         raise UsageError(f"the partitioner {name} cannot be loaded: {words}") from error

@@ -1,4 +1,4 @@
-"""A plan put into a program: its segments on NNAPI become delegated calls, the rest stays ATen."""
+"""Put a plan into a program: its segments on NNAPI become delegated calls, the rest stays ATen."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from nnapi_prof.graph.unit import Unit
 
 # A delegated call: one operator in an exported program that stands for segments of a plan.
 #
-# ``nnapi_prof::call(inputs, key)`` has no kernel. It is there from the moment a plan is put into a
-# program until :class:`~nnapi_prof.executorch.partitioner.NnapiBackend` turns it into bytes, and
-# ``key`` names the :class:`DelegatedCall` of this process that says what it computes.
+# ``nnapi_prof::call(inputs, key)`` has no kernel. It exists from the moment a plan is put into a
+# program until :class:`~nnapi_prof.executorch.partitioner.NnapiBackend` turns it into bytes.
+# ``key`` names the :class:`DelegatedCall` of this process that defines what it computes.
 
 
 MAGIC, VERSION = b"NPET", 1
 _HEAD = struct.Struct("<4s5IQ")
 _WEIGHT = struct.Struct("<QQ64s")
-"""Both as device_agent/executorch/backend.cpp has them."""
+"""Both match device_agent/executorch/backend.cpp."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +73,13 @@ class DelegatedCall:
 
     @cached_property
     def key(self) -> str:
-        """Names the call: equal ones compute the same."""
+        """Name of the call: calls with equal names compute the same."""
         places = self.processed(range(len(self.inputs)), range(len(self.outputs)))
         return hashlib.sha256(places).hexdigest()
 
     def processed(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-        """Returns the bytes that the delegate reads (backend.cpp), for a call with the arguments in
-        this order: each place's index in ``self.inputs``, and of each output its index in
-        ``self.outputs``."""
+        """Returns the bytes that the delegate reads (backend.cpp), for a call with its arguments
+        and results in the order of these indices into ``self.inputs`` and ``self.outputs``."""
         bundle, weights = self._parts
         graph = self.bundle.graph
         entering = [name for name in dict.fromkeys(graph.inputs) if name in self.inputs]
@@ -107,17 +106,17 @@ class DelegatedCall:
 
 
 _CALLS: weakref.WeakValueDictionary[str, DelegatedCall] = weakref.WeakValueDictionary()
-"""By key, as long as somebody holds them: a partitioner does."""
+"""Calls by key, as long as something holds them, such as a partitioner."""
 
 
 def remember(call: DelegatedCall) -> str:
-    """The key by which :func:`find` has the call from now on."""
+    """Stores a call for :func:`find`; returns its key."""
     _CALLS[call.key] = call
     return call.key
 
 
 def find(key: str) -> DelegatedCall:
-    """The call of a key. KeyError where it is another process's."""
+    """Returns the call of a key. Raises KeyError where it is another process's."""
     return _CALLS[key]
 
 
@@ -140,7 +139,7 @@ def _shapes(inputs: Sequence[Tensor], key: str) -> list[Tensor]:
 
 
 def lies_last(type_: TensorType) -> bool:
-    """Whether a value lies channels last on the device."""
+    """Returns whether a value is channels last on the device."""
     return type_.dim_order is DimOrder.CHANNELS_LAST
 
 
@@ -148,11 +147,11 @@ aten = torch.ops.aten
 
 
 LEVEL = 30
-"""Feature level that a plan is lowered for where its phone was not there: Android 11's."""
+"""Feature level that a plan is lowered for without a phone: Android 11's."""
 
 
 def bundle_for(planned: ModelPlan, level: int = LEVEL) -> Bundle:
-    """A plan with its regions converted: for its device, or at ``level`` where there was none."""
+    """Returns a plan with converted regions: for its device, or at ``level`` without one."""
     if planned.converted is not None or (planned.costs and planned.costs.agent_info):
         return planned.bundle
     targets = {s.target for plan in planned.plans for s in plan.segments}
@@ -166,7 +165,7 @@ def bundle_for(planned: ModelPlan, level: int = LEVEL) -> Bundle:
 
 
 def check_sizes(model: Model) -> None:
-    """Raises UsageError where a model leaves sizes open, which a plan's calls have not."""
+    """Raises UsageError where a model leaves sizes open, which delegated calls do not support."""
     refusal = open_sizes(model.name, model.inputs)
     if refusal is not None:
         raise UsageError(refusal)
@@ -175,7 +174,7 @@ def check_sizes(model: Model) -> None:
 
 
 def check_exported(program: ExportedProgram, name: str) -> None:
-    """The same of a program that was exported."""
+    """Raises UsageError where an exported program leaves sizes open."""
     ranges = [
         f"{symbol}: {bounds.lower} to {bounds.upper}"
         for symbol, bounds in program.range_constraints.items()
@@ -201,11 +200,11 @@ def check_units(program: Program, bundle: Bundle) -> None:
 def placed_module(
     program: Program, bundle: Bundle, whole: bool = False
 ) -> tuple[fx.GraphModule, tuple[DelegatedCall, ...]]:
-    """The program with a delegated call in the place of each segment that the bundle's plan has on
-    NNAPI, and the calls. With ``whole`` the bundle is one call, all its plans with it.
+    """Returns the program with a delegated call in place of each NNAPI segment of the bundle's
+    plan, and the calls. With ``whole``, the bundle is one call, with all its plans.
 
-    The module takes and returns what ``program.module`` does. Changes of dim order, which are no
-    change of values, are gone. Raises UsageError where the rest has no form for ExecuTorch.
+    The module takes and returns the same as ``program.module``. Changes of dim order, which do not
+    change values, are removed. Raises UsageError where ExecuTorch does not support the rest.
     """
     check_units(program, bundle)
     placing = _Placing(program)
@@ -231,9 +230,9 @@ def placed_module(
 def region_module(
     program: Program, units: Iterable[int]
 ) -> tuple[fx.GraphModule, tuple[str, ...], tuple[str, ...]]:
-    """Some units as a module of their own, and the values that it takes and returns, in order.
+    """Returns some units as a module, and the values that it takes and returns, in order.
 
-    Raises UsageError where they have no form for ExecuTorch.
+    Raises UsageError where ExecuTorch does not support them.
     """
     region = tuple(units)
     inputs, outputs = program.units.boundary(region)
@@ -258,7 +257,7 @@ def calls_module(calls: Iterable[DelegatedCall]) -> fx.GraphModule:
 
 
 def computes_nothing(program: Program, unit: Unit) -> bool:
-    """Whether a unit changes dim orders alone, which ExecuTorch's values have not."""
+    """Returns whether a unit only changes dim orders, which ExecuTorch's values do not have."""
     return all(_is_layout(program.nodes[name]) for name in unit.nodes)
 
 
@@ -267,7 +266,7 @@ def _is_layout(node: fx.Node) -> bool:
 
 
 def plain_module(program: Program) -> fx.GraphModule:
-    """The program without a call, and without changes of dim order, which XNNPACK makes itself."""
+    """Returns the program without calls or changes of dim order, which XNNPACK makes itself."""
     placing = _Placing(program)
     placing.units(range(len(program.units.units)))
     return placing.finish()[0]
@@ -278,7 +277,7 @@ def _on_nnapi(plan: Plan) -> list[Segment]:
 
 
 def _readers(program: Program, plan: Plan, calls: Iterable[DelegatedCall]) -> set[str]:
-    """Values that something else than a delegated call reads."""
+    """Returns the values that anything but a delegated call reads."""
     graph = program.units
     return set(graph.outputs).union(
         *(
@@ -291,7 +290,7 @@ def _readers(program: Program, plan: Plan, calls: Iterable[DelegatedCall]) -> se
 
 
 def segment_call(bundle: Bundle, segment: Segment) -> DelegatedCall:
-    """One segment as a bundle of its own."""
+    """Returns the call of one segment, with its own bundle."""
     region = bundle.region(segment.units, segment.target)
     plan = Plan("segment", (segment,), bundle.simulated)
     own = replace(
@@ -312,10 +311,10 @@ def _whole_call(bundle: Bundle) -> DelegatedCall:
 
 
 class _Placing:
-    """The new graph as it grows, segment by segment."""
+    """Builds the new graph, segment by segment."""
 
     def __init__(self, program: Program, inputs: Iterable[str] | None = None) -> None:
-        """``inputs`` are values that it takes; None: the program's own."""
+        """Begins a graph that takes the values ``inputs``; None: the program's own."""
         self._program = program
         self._module = fx.GraphModule(torch.nn.Module(), fx.Graph())
         self._calls: list[DelegatedCall] = []
@@ -324,7 +323,7 @@ class _Placing:
         self._nodes = {name: self._module.graph.placeholder(name) for name in inputs}
 
     def units(self, units: Iterable[int]) -> None:
-        """Units as they are."""
+        """Copies units as they are."""
         for unit in sorted(units):
             for name in self._program.units.units[unit].nodes:
                 self._copy(self._program.nodes[name])
@@ -341,7 +340,7 @@ class _Placing:
     def finish(
         self, output: fx.node.Argument = None
     ) -> tuple[fx.GraphModule, tuple[DelegatedCall, ...]]:
-        """``output`` is made of the program's nodes; None: its own."""
+        """Ends the graph with ``output``, made of the program's nodes; None: its own output."""
         if output is None:
             output = self._program.module.graph.output_node().args[0]
         values = fx.node.map_arg(output, lambda node: self._node(node.name))
@@ -377,4 +376,4 @@ class _Placing:
 
 
 _RESHAPED: dict[Any, Any] = {aten.view.default: aten.reshape.default}
-"""Strides are other than eager's where a value comes from a call."""
+"""Replaced operators: the strides of a call's results may differ from eager PyTorch's."""

@@ -1,6 +1,6 @@
-"""Lower a model to a whole ``.pte`` by our plan, or put together programs that were lowered alone.
+"""Lower a model to a whole ``.pte`` by our plan, or join programs that were lowered separately.
 
-Programs that were lowered one by one are put together as one: what was measured is in the file.
+Separately lowered programs are joined unchanged, so that the file holds what was measured.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Lowered:
 
     plan: ModelPlan
     calls: tuple[DelegatedCall, ...] = field(repr=False)
-    """What NNAPI's delegate runs, in order."""
+    """Calls that our delegate runs, in order."""
     manager: ExecutorchProgramManager = field(repr=False)
-    """ExecuTorch's own."""
+    """ExecuTorch's lowered program."""
 
     @property
     def buffer(self) -> bytes:
@@ -71,7 +71,7 @@ class Lowered:
         return bytes(self.manager.buffer)
 
     def backends(self) -> dict[str, int]:
-        """Name of each back end -> calls of it in ``forward``."""
+        """Returns the number of calls in ``forward`` by name of the back end."""
         counts: dict[str, int] = {}
         program = self.manager.exported_program()
         for name in program.graph_module._modules:
@@ -97,18 +97,18 @@ def lower(
     priority: Priority | None = None,
     **options: Any,
 ) -> Lowered:
-    """A model for ExecuTorch: NNAPI's segments of its plan go to our delegate, the CPU's to
-    XNNPACK's, what neither runs to ExecuTorch's portable kernels.
+    """Lowers a model for ExecuTorch: NNAPI segments of its plan go to our delegate, CPU segments to
+    XNNPACK's, and the rest to ExecuTorch's portable kernels.
 
-    ``model`` is a plan (of :func:`nnapi_prof.partition`, or a bundle's folder), or a model, of
-    which ``costs`` make one with ``options`` as :func:`nnapi_prof.partition` takes them; where they
-    are estimated, ``level`` is the phone's feature level. With ``whole`` the plan is one delegated
-    call, its segments on the CPU run by our own engine, and the file has all plans of a mixture.
-    ``priority`` is NNAPI's for its segments. A plan that has nothing on NNAPI gives what ExecuTorch
-    gives with XNNPACK alone.
+    ``model`` is a plan (of :func:`nnapi_prof.partition`, or a bundle's folder), or a model to plan
+    from ``costs`` with ``options``, as :func:`nnapi_prof.partition` does. Where costs are
+    estimated, ``level`` is the phone's feature level. With ``whole``, the plan is one delegated
+    call, our own engine runs its CPU segments, and the file has all plans of a mixture.
+    ``priority`` is NNAPI's for its segments. A plan without NNAPI segments gives the file of
+    ExecuTorch with XNNPACK alone.
 
-    Raises NnapiProfError where there is no such plan, UsageError where ExecuTorch cannot have it or
-    lacks a kernel of it.
+    Raises NnapiProfError where there is no such plan, UsageError where ExecuTorch cannot lower it
+    or lacks a kernel for it.
     """
     planned = _planned(model, costs, options)
     program = planned.model.program
@@ -129,7 +129,7 @@ def lower(
             manager = to_pte(exported, planned, calls, priority)
         except NnapiProfError:
             raise
-        except Exception as error:  # ExecuTorch's passes and verifiers raise what they like
+        except Exception as error:  # ExecuTorch's passes and verifiers raise any error
             raise UsageError(
                 f"ExecuTorch cannot lower {planned.plan.name} of {planned.model.name}:"
                 f" {error_line(error)}; take another way into the app"
@@ -145,8 +145,8 @@ def lower(
 
 
 def missing_kernels(manager: ExecutorchProgramManager) -> list[str]:
-    """Operators of a program, outside of delegates, that ExecuTorch has not on this host: its
-    portable and quantised kernels are those of every phone."""
+    """Returns operators of a program, outside of delegates, that ExecuTorch lacks on this host,
+    which has the portable and quantised kernels of every phone."""
     registered = set(portable_lib._get_operator_names())
     names = (
         f"{operator.name}.{operator.overload}" if operator.overload else operator.name
@@ -162,7 +162,7 @@ def to_pte(
     calls: tuple[DelegatedCall, ...],
     priority: Priority | None = None,
 ) -> ExecutorchProgramManager:
-    """A program with these delegated calls, XNNPACK's delegate for the rest."""
+    """Lowers a program with these delegated calls, and XNNPACK's delegate for the rest."""
     ours = [NnapiPartitioner.of_calls(planned, calls, priority)] if calls else []
     edge = to_edge_transform_and_lower(exported, partitioner=[*ours, XnnpackPartitioner()])
     return edge.to_executorch()
@@ -206,11 +206,11 @@ def concatenate_programs(
     outputs: Sequence[str],
     values: Mapping[str, Tensor],
 ) -> Any:
-    """An EdgeProgramManager of parts run one after another.
+    """Returns an EdgeProgramManager that runs the parts one after another.
 
-    ``inputs`` and ``outputs`` are those of the whole; ``values`` has examples of all of them, and
-    of an output that no part makes the value itself, which is constant. Raises NotLowered where
-    parts do not fit together.
+    ``inputs`` and ``outputs`` are those of the whole; ``values`` has an example of each; for an
+    output that no part computes, it is the constant itself. Raises NotLowered where parts do not
+    fit together.
     """
     joint = _ProgramConcatenator(values)
     constants = [joint.constants(number, part.edge) for number, part in enumerate(parts)]
@@ -228,13 +228,13 @@ def concatenate_programs(
                 joint.program(outputs, parts[0].edge),
                 compile_config=EdgeCompileConfig(_check_ir_validity=False),
             )
-    except Exception as error:  # ExecuTorch's verifiers raise what they like
+    except Exception as error:  # ExecuTorch's verifiers raise any error
         raise NotLowered(f"its parts do not make one program: {error_line(error)}") from error
 
 
 class _ProgramConcatenator:
-    """The graph of the whole as it grows. Tensors of its nodes' meta data are all of one mode, as
-    ExecuTorch's passes want them."""
+    """Builds the graph of the whole. Tensors in the metadata of its nodes all have one fake mode,
+    as ExecuTorch's passes require."""
 
     def __init__(self, values: Mapping[str, Tensor]) -> None:
         self._values = values
@@ -242,13 +242,13 @@ class _ProgramConcatenator:
         self._graph = fx.Graph()
         self._root = torch.nn.Module()
         self._nodes: dict[str, fx.Node] = {}
-        """By value of the whole."""
+        """Nodes by value of the whole."""
         self._specs: list[InputSpec] = []
         self._state: dict[str, Tensor] = {}
         self._constants: dict[str, Any] = {}
 
     def constants(self, number: int, edge: ExportedProgram) -> dict[str, fx.Node]:
-        """Placeholders of a part's weights, by their names in it."""
+        """Adds placeholders for a part's weights; returns them by their names in the part."""
         nodes = {}
         examples = {n.name: n.meta for n in edge.graph.nodes if n.op == "placeholder"}
         for spec in edge.graph_signature.input_specs:
@@ -266,7 +266,7 @@ class _ProgramConcatenator:
         return nodes
 
     def constant(self, name: str, own: str, value: Tensor) -> None:
-        """A value of the whole that nothing computes."""
+        """Adds a value of the whole that no part computes."""
         node = self._placeholder(own, {"val": value})
         kind = InputKind.CONSTANT_TENSOR
         self._specs.append(InputSpec(kind, TensorArgument(node.name), own))
@@ -279,8 +279,8 @@ class _ProgramConcatenator:
         self._nodes[name] = node
 
     def inline(self, number: int, part: LoweredPart, constants: Mapping[str, fx.Node]) -> None:
-        """Copies a part's nodes. Raises NotLowered where a value that it returns does not lie as
-        others read it."""
+        """Copies a part's nodes. Raises NotLowered where a value that it returns is not contiguous,
+        as its readers expect."""
         nodes = dict(constants)
         nodes |= {
             name: self._nodes[value]
@@ -303,7 +303,7 @@ class _ProgramConcatenator:
             self._nodes[name] = nodes[result.name]
 
     def program(self, outputs: Sequence[str], like: ExportedProgram) -> ExportedProgram:
-        """The whole, with verifiers and version of one of its parts."""
+        """Returns the whole program, with the verifier of one of its parts."""
         nodes = [self._nodes[name] for name in outputs]
         self._graph.output(tuple(nodes))
         module = fx.GraphModule(self._root, self._graph)

@@ -1,4 +1,4 @@
-"""Regions of a model through each candidate, timed by ExecuTorch: rows of costs, and a model."""
+"""Time regions of a model through each candidate in ExecuTorch: rows of costs, and a cost model."""
 
 from __future__ import annotations
 
@@ -32,28 +32,27 @@ from nnapi_prof.graph.plan import HOST, Target
 from nnapi_prof.graph.program import Program, as_array
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
-# Regions of a model as programs of their own, lowered through any partitioner of ExecuTorch's, and
-# put together again.
+# Regions of a model as separate programs, lowered through any ExecuTorch partitioner.
 
 
 class NotLowered(NnapiProfError):
-    """A partitioner or its back end does not take a program; says why."""
+    """A program that a partitioner or its back end does not take; the message says why."""
 
 
 @dataclass(frozen=True)
 class RegionProgram:
-    """Some units as a program of their own."""
+    """Some units as a separate program."""
 
     exported: ExportedProgram
     inputs: tuple[str, ...]
-    """Values of the model's graph that it takes, in order ..."""
+    """Values of the model's graph that it takes, in order."""
     outputs: tuple[str, ...]
-    """... and returns."""
+    """Values that it returns, in order."""
 
 
 def without_layout(program: Program) -> Program:
-    """A program without the units that change dim orders alone: ExecuTorch's values are all
-    contiguous. What read their values reads what these read."""
+    """Removes units that only change dim orders, as ExecuTorch's values are all contiguous. Readers
+    of their outputs read their inputs instead."""
     graph = program.units
     alias: dict[str, str] = {}
     units: list[Unit] = []
@@ -84,7 +83,7 @@ class _Recorder(fx.Interpreter):
 
 
 def values_of(program: Program, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
-    """The values between the units of a program, in eager PyTorch."""
+    """Computes the values between the units of a program in eager PyTorch."""
     recorder = _Recorder(program.module, program.units.values)
     with torch.no_grad():
         recorder.run(*inputs)
@@ -94,22 +93,21 @@ def values_of(program: Program, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
 def region_program(
     program: Program, units: Iterable[int], values: dict[str, Tensor]
 ) -> RegionProgram:
-    """Units as a program; ``values`` are those between units. Raises NotLowered where they have no
-    form for ExecuTorch."""
+    """Exports units as a program; ``values`` are those between units. Raises NotLowered."""
     try:
         module, inputs, outputs = region_module(program, units)
         with silence():
             examples = tuple(values[name] for name in inputs)
             exported = torch.export.export(module, examples, strict=False)
-    except Exception as error:  # whatever PyTorch raises of a graph that it cannot export
+    except Exception as error:  # any error of PyTorch's export
         raise NotLowered(f"it cannot be exported: {error_line(error)}") from error
     return RegionProgram(exported, inputs, outputs)
 
 
 def lower_program(exported: ExportedProgram, partitioners: Sequence[Partitioner]) -> Any:
-    """A program through partitioners in list order, as ExecuTorch does it: its EdgeProgramManager.
+    """Lowers a program by partitioners in list order, as ExecuTorch does; returns its manager.
 
-    Raises NotLowered with the words of whoever failed.
+    Raises NotLowered with the error that occurred.
     """
     try:
         with silence():
@@ -121,16 +119,16 @@ def lower_program(exported: ExportedProgram, partitioners: Sequence[Partitioner]
 
 
 def file_of(manager: Any) -> bytes:
-    """The bytes of the ``.pte`` of an EdgeProgramManager. Raises NotLowered."""
+    """Returns the bytes of the ``.pte`` of an EdgeProgramManager. Raises NotLowered."""
     try:
         with silence():
             return bytes(manager.to_executorch().buffer)
-    except Exception as error:  # a partitioner left what no kernel takes
+    except Exception as error:  # a partitioner left operators that no kernel supports
         raise NotLowered(error_line(error)) from error
 
 
 def delegates(exported: ExportedProgram) -> dict[str, int]:
-    """Name of each back end -> calls of it in a program that was lowered."""
+    """Returns the number of calls in a lowered program by name of the back end."""
     counts: dict[str, int] = {}
     for module in exported.graph_module._modules.values():
         backend = getattr(module, "backend_id", None)
@@ -140,26 +138,26 @@ def delegates(exported: ExportedProgram) -> dict[str, int]:
 
 
 def error_line(error: BaseException) -> str:
-    """The first line of an error that says something, with the error's name."""
+    """Returns the name of an error, and the first non-empty line of its message."""
     lines = (line.strip() for line in str(error).split("\n"))
     words = escape_untrusted(next((line for line in lines if line), ""), 300)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 LIMIT_S = 20.0
-"""For loading and running a region, or a whole file, the first time."""
+"""Longest time in seconds to load and time a region or a whole file."""
 SLOWEST = 50
-"""Times the fastest other candidate that a region may take: more is no choice."""
+"""Times as slow as the fastest other candidate, beyond which a candidate cannot win."""
 START_S = 1.0
-"""To start a child and load a program on a busy host, beside the runs."""
+"""Seconds to start a child process and load a program on a busy host."""
 RUNS_FIRST = 5
-"""Of a slow program, as the stopwatch runs them: first, warm, and three."""
+"""Number of runs of a slow program in the stopwatch: the first, a warm one, and three."""
 UNSIGNED = (
     "XNNPACK's delegate takes signed integers of 8 bits for quantised values, and between the units"
     " of a plan they are unsigned: it competes with the whole model"
 )
 LEAST_NS = 100
-"""What is left of a time at least, less what a program takes that computes nothing."""
+"""Smallest time in ns that remains after that of an empty program is subtracted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +173,10 @@ class RegionRefusal:
 
 
 class RegionTimes:
-    """Measures regions of ``program``, whose values with ``inputs`` they take and must return.
+    """Measures regions of ``program``, which take and must return its values on ``inputs``.
 
-    Times are those of ExecuTorch's ``execute``, less what it takes for a program that computes
-    nothing: within a program a region has no such share.
+    Times are those of ExecuTorch's ``execute``, minus its time for an empty program, as a region
+    within a program does not have that overhead.
     """
 
     def __init__(
@@ -204,8 +202,8 @@ class RegionTimes:
         return self._rows.get((self._matcher.signature(units), target))
 
     def measure(self, units: UnitSet, candidate: Candidate) -> Measurement:
-        """The row of a region through a candidate, which is lowered, run and compared with eager
-        PyTorch unless an equal one was."""
+        """Returns the row of a region through a candidate: the region is lowered, run and compared
+        with eager PyTorch unless an equal one was."""
         self._regions.add(units)
         row = self.row(units, candidate.target)
         if row is None:
@@ -213,7 +211,7 @@ class RegionTimes:
         return row
 
     def add_baseline(self, target: Target, timing: ProgramTiming) -> None:
-        """Notes what came of a whole file."""
+        """Adds the row of a whole file."""
         everything = tuple(range(len(self.graph.units)))
         if everything:
             row = self._add(everything, target, timing)
@@ -246,7 +244,7 @@ class RegionTimes:
         return row
 
     def model(self) -> CostModel:
-        """The cost model of all that was measured. Raises CostError where a unit never was."""
+        """Returns the cost model of all measurements. Raises CostError where a unit has none."""
         model = fit(self.graph, self._rows.values(), regions=self._regions, matcher=self._matcher)
         targets = tuple(target for target in model.targets if target != HOST)
         tried = {row.target for row in self._rows.values() if row.kind is Kind.UNIT}
@@ -270,7 +268,7 @@ class RegionTimes:
         )
 
     def region(self, units: UnitSet) -> RegionProgram:
-        """A region as a program; that of one region is kept. Raises NotLowered."""
+        """Returns a region as a program; keeps the last one. Raises NotLowered."""
         if units not in self._exported:
             self._exported = {units: region_program(self.program, units, self.values)}
         return self._exported[units]
@@ -294,7 +292,7 @@ class RegionTimes:
         return agreeing(timing, region.outputs, expected, steps)
 
     def _is_unsigned(self, units: UnitSet) -> bool:
-        """Whether values of a region are unsigned integers of 8 bits that stand for others."""
+        """Returns whether a region has quantised values in unsigned integers of 8 bits."""
         values = self.graph.values
         names = {name for u in units for name in (*self.graph.units[u].inputs,)}
         names |= {name for u in units for name in self.graph.units[u].outputs}
@@ -302,7 +300,7 @@ class RegionTimes:
         return any(type_.quant is not None and type_.dtype == "uint8" for type_ in types)
 
     def _limit_s(self, units: UnitSet) -> float:
-        """Less where another candidate was far faster than a region's limit."""
+        """Returns the time limit of a region; shorter where another candidate was fast."""
         signature = self._matcher.signature(units)
         medians = [
             row.summary.median_ns
@@ -325,7 +323,7 @@ class RegionTimes:
 
 
 Allow = Callable[[tuple[OutputCheck, ...], Sequence[Tensor]], tuple[OutputCheck, ...]]
-"""Checks, and the outputs that they are of -> the checks, of which more pass."""
+"""Checks and the outputs that they are for -> the checks, of which more may pass."""
 
 
 def agreeing(
@@ -336,8 +334,8 @@ def agreeing(
     allow: Allow | None = None,
     tolerance: float = TOLERANCE,
 ) -> ProgramTiming:
-    """A timing, which failed where its outputs are not those of eager PyTorch. ``allow`` may let
-    more pass, and without it integers are judged as floats are; ``tolerance`` is relative to an
+    """Returns a timing, as failed where its outputs are not those of eager PyTorch. ``allow`` may
+    let more pass; without it, integers are judged like floats. ``tolerance`` is relative to an
     output's largest value."""
     if timing.status is not Status.OK or timing.outputs is None:
         return timing

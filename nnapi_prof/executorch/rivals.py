@@ -1,6 +1,6 @@
-"""A plan's file against those of the rules that need no partitioner: the fastest is the answer.
+"""Choose the fastest of a plan's file and those of rules that need no partitioner.
 
-Every file is of the whole model. On this host all of them run in ExecuTorch, in turns; on a
+Every file holds the whole model. On this host all of them run in ExecuTorch, in turns; on a
 simulated phone the simulated driver times the plan and its baselines, as ``nnapi-prof run`` does.
 """
 
@@ -59,17 +59,16 @@ def fastest(
     progress: ProgressCallback | None = None,
     listener: Listener | None = None,
 ) -> FileChoice:
-    """The fastest of a plan's file and those of XNNPACK alone, the best accelerator alone, and
-    list order, where one accelerator gets all that it supports.
+    """Returns the fastest of a plan's file and those of XNNPACK alone, the best accelerator alone,
+    and list order, where one accelerator gets all that it supports.
 
-    ``plan`` is that of :func:`nnapi_prof.partition`, or a bundle's folder; the rules are its
-    baselines. ``device`` is ``local`` or ``sim:NAME``; None the one that it was made on.
-    ``whole`` and ``priority`` are :func:`nnapi_prof.executorch.lower`'s, of the plan's own file;
-    ``threads`` (None: those that the plan was measured with) and ``seed``
-    :func:`nnapi_prof.executorch.choose`'s. On a simulated phone times are
-    the simulated driver's, and only the fastest plan becomes a file. One that does not run, or
-    whose outputs differ from eager PyTorch's, is refused. Ctrl-C ends it with the fastest until
-    then.
+    ``plan`` comes from :func:`nnapi_prof.partition`, or is a bundle's folder; the rules are its
+    baselines. ``device`` is ``local`` or ``sim:NAME``, and defaults to the plan's. ``whole`` and
+    ``priority`` are those of :func:`nnapi_prof.executorch.lower`, for the plan's own file.
+    ``threads`` (None: as the plan was measured) and ``seed`` are those of
+    :func:`nnapi_prof.executorch.choose`. On a simulated phone, times are the simulated driver's,
+    and only the fastest plan becomes a file. A file that does not run, or whose outputs differ from
+    eager PyTorch's, is refused. Ctrl-C ends the comparison with the fastest so far.
 
     Raises UsageError where the plan is one of several, or its device is neither this host nor a
     simulated phone, PartitionError where no file runs and agrees.
@@ -114,8 +113,8 @@ def fastest(
 
 
 def made_on(planned: ModelPlan) -> str | None:
-    """The device of this host, ``local`` or a simulated phone, that a plan was made on; None where
-    it is none of them."""
+    """Returns the device of this host, ``local`` or a simulated phone, that a plan was made on;
+    None where it was another."""
     bundle = planned.converted
     if bundle is None:
         return None
@@ -128,7 +127,7 @@ def made_on(planned: ModelPlan) -> str | None:
 
 
 def _rivals(planned: ModelPlan) -> list[tuple[str, Plan]]:
-    """The plan, then baselines that differ from it and from each other, by name."""
+    """Returns the plan, then baselines that differ from it and from each other, by name."""
     everything = tuple(range(len(planned.model.graph.units)))
     alone = Segment(everything, CPU, 0.0, "the whole model as ExecuTorch lowers it")
     rows = [
@@ -168,7 +167,7 @@ class _Files:
         seed: int | None,
         listener: Listener,
     ) -> tuple[list[WholeFile], list[str]]:
-        """All of them, run in ExecuTorch in turns, and notes."""
+        """Times all files in ExecuTorch, in turns; returns them and notes."""
         inputs = choose_inputs(self._planned.model.program, seed)
         inputs = tuple(value.contiguous() for value in inputs)
         build(device, listener.busy)
@@ -194,7 +193,7 @@ class _Files:
         seed: int | None,
         listener: Listener,
     ) -> list[WholeFile]:
-        """All of them with the simulated driver's times; the fastest one's file is written."""
+        """Times all plans by the simulated driver; only the fastest is lowered to a file."""
         from nnapi_prof.api.run import run
 
         result = run(self._planned, device, seed=seed, listener=listener)

@@ -1,4 +1,4 @@
-"""A ``.pte`` run on this host: its times, segment by segment, and its outputs."""
+"""Run a ``.pte`` on this host: its times, segment by segment, and its outputs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program as NormalisedProgram
 
 MAGIC = b"ET12"
-"""At byte 4 of a program."""
+"""Bytes 4 to 7 of a program."""
 SCALAR_TYPES = {
     0: torch.uint8,
     1: torch.int8,
@@ -46,7 +46,7 @@ SCALAR_TYPES = {
     7: torch.float64,
     11: torch.bool,
 }
-"""ExecuTorch's numbers of them (runtime/core/portable_type/scalar_type.h)."""
+"""ExecuTorch's numbers of element types (runtime/core/portable_type/scalar_type.h)."""
 RUNS = 30
 HOST_TIMES = (
     "times are this host's, which computes in the simulated phone's place and remembers what it"
@@ -71,7 +71,7 @@ class FileRun:
     path: Path
     device: str
     simulated: bool
-    """Its NNAPI is a simulated phone's; times are this host's even so."""
+    """NNAPI is a simulated phone's; times are still this host's."""
     n_bytes: int
     load_ns: int
     first_ns: int
@@ -79,7 +79,7 @@ class FileRun:
     parts: tuple[PartTime, ...]
     outputs: tuple[Tensor, ...]
     checks: tuple[OutputCheck, ...] = ()
-    """Against eager PyTorch, where a model was named."""
+    """Comparisons with eager PyTorch, where a model was named."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -92,7 +92,7 @@ class FileRun:
 
 
 def is_program(path: Path) -> bool:
-    """Whether a file is a program of ExecuTorch's."""
+    """Returns whether a file is an ExecuTorch program."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -115,11 +115,11 @@ def run_file(
     """Runs a ``.pte`` in this process, with our delegate and all others of the wheel.
 
     ``device``, ``caution`` and ``cache_folder`` are :func:`nnapi_prof.executorch.load`'s.
-    ``against`` is the model that it was made of, or the bundle, which has the tolerance of its
-    precision and is compared with itself in eager PyTorch where it has units in 8 bits; without it,
-    and without ``inputs``, inputs are random (of ``seed``). Raises ModelFileError where the file is
-    no program, InputSpecError where inputs do not fit it, NnapiProfError with ExecuTorch's error
-    where it does not run.
+    ``against`` is the model that it was made from, or the bundle, which has the tolerance of its
+    precision; where it has 8-bit units, the reference is the quantised model in eager PyTorch.
+    Without ``against`` and ``inputs``, inputs are random (from ``seed``). Raises ModelFileError
+    where the file is not a program, InputSpecError where inputs do not fit it, NnapiProfError with
+    ExecuTorch's error where it does not run.
     """
     file = Path(path)
     if what := non_regular_kind(file):
@@ -157,7 +157,7 @@ def run_file(
 
 @contextmanager
 def _raising_ours(what: str) -> Iterator[None]:
-    """Turns ExecuTorch's RuntimeError into one of ours."""
+    """Turns ExecuTorch's RuntimeError into NnapiProfError."""
     try:
         yield
     except RuntimeError as error:
@@ -176,8 +176,8 @@ class EagerReference:
 
 
 def reference_of(planned: ModelPlan) -> EagerReference:
-    """A plan's model in eager PyTorch, with the tolerance of the plan's precision; with units in 8
-    bits the model as it is quantised."""
+    """Returns a plan's model in eager PyTorch, with the tolerance of the plan's precision; the
+    quantised model where it has 8-bit units."""
     program, mixed = planned.model.program, planned.model.mixed
     targets = {segment.target for segment in planned.plan.segments}
     tolerances = [usual_tolerance(planned.conditions.precision_of(t)) for t in targets]
@@ -202,7 +202,7 @@ def _reference(
 
 
 def _specs(method: Any) -> list[InputSpec]:
-    """The inputs that the program says."""
+    """Returns the inputs that the program declares."""
     meta = method.metadata
     infos = [meta.input_tensor_meta(index) for index in range(meta.num_inputs())]
     return [InputSpec(tuple(i.sizes()), dtype_name(SCALAR_TYPES[i.dtype()])) for i in infos]
@@ -215,7 +215,7 @@ def _inputs(
     inputs: Sequence[Tensor] | None,
     seed: int | None,
 ) -> tuple[Tensor, ...]:
-    """Makes inputs of the types and sizes that the program says."""
+    """Makes inputs of the types and sizes that the program declares."""
     if inputs is not None:
         values = tuple(inputs)
     elif reference is not None:
@@ -258,7 +258,7 @@ def _checks(
 def _part_times(
     runtime: Any, file: Path, values: Sequence[Tensor], runs: int
 ) -> tuple[PartTime, ...]:
-    """Medians of the program's delegates and kernels, in order, from ExecuTorch's event tracer."""
+    """Returns medians of delegates and kernels, in order, from ExecuTorch's event tracer."""
     program = runtime.load_program(file, enable_etdump=True)
     method = program.load_method("forward")
     for _ in range(runs):

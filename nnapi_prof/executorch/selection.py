@@ -1,13 +1,13 @@
-"""Assigns the parts of a model to ExecuTorch's partitioners: measured, then decided.
+"""Assign the parts of a model to ExecuTorch's partitioners by measured times.
 
 Phases:
 
 1. Each partitioner alone, all of them in list order, and portable kernels alone lower the whole
-   model as ExecuTorch does: the baselines, and what there is to fall back to.
-2. Each unit, of equal ones one, is lowered through each partitioner as a program of its own and
-   timed by ExecuTorch; then the largest regions that a partitioner takes.
-3. Costs are fitted to these, and the exact solver makes a plan. Regions of it that were not
-   measured whole are, and the plan is made again, until all of them were.
+   model as ExecuTorch does. These are the baselines and the fallback.
+2. Each distinct unit is lowered through each partitioner as a separate program and timed by
+   ExecuTorch; then the largest regions that a partitioner takes.
+3. Costs are fitted to these times, and the exact solver makes a plan. Its regions that were not
+   measured whole are measured, and the plan is made again, until all of them were.
 4. The plan's regions, lowered as they were measured, become one file. It runs in turns with the
    baselines, and the fastest file is the answer.
 """
@@ -74,7 +74,7 @@ from nnapi_prof.partition import make_problem, plan_problem
 from nnapi_prof.partition.baselines import merge_by_target
 
 PLANS = 8
-"""Times that a plan is made at most, each with what the one before had measured."""
+"""Largest number of plans, each made with the measurements for the one before."""
 TIME_OVER = "the time for measuring was over: the plan rests on what was measured until then"
 NO_PLAN = "the time for measuring was over before every unit was measured: there is no plan"
 
@@ -93,21 +93,21 @@ def choose(
     progress: ProgressCallback | None = None,
     listener: Listener | None = None,
 ) -> FileChoice:
-    """A model for ExecuTorch by the fastest measured plan among any partitioners.
+    """Lowers a model for ExecuTorch by the fastest measured plan among any partitioners.
 
-    ``partitioners`` are named instances, in the order in which the baseline ``list-order`` has
-    them; None stands for one for each accelerator of the device's NNAPI, then XNNPACK's. A
+    ``partitioners`` are named instances, in the order of the baseline ``list-order``; the default
+    is one for each accelerator of the device's NNAPI, then XNNPACK's. A
     :class:`~nnapi_prof.executorch.NnapiPartitioner` competes with each accelerator that it knows
-    of. ``device`` is :func:`nnapi_prof.executorch.load`'s: all runs here, in processes of their
-    own, so that what crashes is a refusal with its reason. ``libraries`` are shared objects that
-    register back ends which the wheel lacks. Programs run on ``threads`` threads, with the model's
-    example inputs, or random ones of ``seed``; a candidate whose outputs differ from eager
-    PyTorch's is refused. ``seconds`` limit the measuring of units and regions. Ctrl-C ends it with
-    the best until then, once a whole file was measured.
+    of. ``device`` is that of :func:`nnapi_prof.executorch.load`. Everything runs on this host in
+    separate processes, so that a crash becomes a refusal with its reason. ``libraries`` are shared
+    objects that register back ends missing in the wheel. Programs run on ``threads`` threads, with
+    the model's example inputs, or random ones from ``seed``; a candidate whose outputs differ from
+    eager PyTorch's is refused. ``seconds`` limits the measuring of units and regions. Ctrl-C ends
+    it with the best so far, once a whole file was measured.
 
-    Raises UsageError where an argument names what is not there or the model leaves sizes open,
-    PartitionError where no file of the model runs and agrees, NnapiProfError where ExecuTorch
-    cannot be run.
+    Raises UsageError where an argument names something that does not exist or the model leaves
+    sizes open, PartitionError where no file of the model runs and agrees, NnapiProfError where
+    ExecuTorch cannot be run.
     """
     listener = listener or to_log(progress)
     ChoiceOptions(seconds=seconds)
@@ -229,7 +229,7 @@ def _exported(model: Model) -> ExportedProgram:
 
 
 class _PartitionerSearch:
-    """Measures units and regions until the solver's plan rests on nothing else."""
+    """Measures units and regions until the solver's plan uses no others."""
 
     def __init__(
         self,
@@ -240,15 +240,15 @@ class _PartitionerSearch:
     ) -> None:
         self.candidates = candidates
         self.plan: Plan | None = None
-        """The last; None before there is one."""
+        """The last plan; None before there is one."""
         self.costs: CostModel | None = None
-        """What it rests on."""
+        """Costs that the plan was made from."""
         self._times = times
         self._end = time.monotonic() + seconds
         self._listener = listener
 
     def run(self) -> tuple[str, ...]:
-        """Notes on what cut it short."""
+        """Measures and plans; returns notes on what cut it short."""
         if not self._times.graph.units:
             return ()
         try:
@@ -270,7 +270,7 @@ class _PartitionerSearch:
         return ()
 
     def _measure(self, phase: str, places: Sequence[Place]) -> None:
-        """Raises TimeoutError where the time was over before the last of them."""
+        """Measures the places. Raises TimeoutError where time is over before the last of them."""
         for done, (units, candidate) in enumerate(places):
             if time.monotonic() > self._end:
                 raise TimeoutError
@@ -280,12 +280,12 @@ class _PartitionerSearch:
         self._listener.progress(Progress(phase, len(places), len(places), ""))
 
     def _units(self) -> list[Place]:
-        """Each unit, of equal ones the first, through all candidates."""
+        """Returns each unit, of equal ones the first, through all candidates."""
         firsts = {unit.signature: unit.index for unit in reversed(self._times.graph.units)}
         return [((u,), each) for u in sorted(firsts.values()) for each in self.candidates]
 
     def _largest(self) -> list[Place]:
-        """The largest regions of units that each partitioner takes, the rest anywhere."""
+        """Returns the largest regions of units that each partitioner takes, the rest anywhere."""
         assert self.costs is not None
         problem = make_problem(self._times.graph, self.costs.table)
         anywhere = problem.unit_ns.argmin(axis=1).tolist()
@@ -307,8 +307,8 @@ class _PartitionerSearch:
         ).default
 
     def _unmeasured(self) -> Iterator[Place]:
-        """Segments of the plan that were not measured whole, through every partitioner that takes
-        their units."""
+        """Yields segments of the plan that were not measured whole, through every partitioner that
+        takes their units."""
         assert self.plan is not None and self.costs is not None
         for segment in self.plan.segments:
             if segment.measured:

@@ -1,11 +1,11 @@
-"""Times programs of ExecuTorch's in another process: what crashes or hangs there is a result.
+"""Times ExecuTorch programs in another process, where a crash or a hang is a result.
 
-:class:`Stopwatch` starts that process, which is this module, too, and runs each job in a child of
-its own:
+:class:`Stopwatch` starts that process, which also runs this module, and runs each job in its own
+child:
 
     python -m nnapi_prof.executorch.stopwatch '{"threads": 1, "device": null, "libraries": []}'
 
-It reads a job a line from its standard input, and answers each with a line, both JSON:
+It reads one job a line from its standard input, and answers each with a line, both in JSON:
 
     {"paths": [...], "inputs": "in.pt", "outputs": "out.pt" or null, "rounds": 1, "runs": 30,
      "seconds": 0.1, "limit_s": 10}
@@ -13,8 +13,8 @@ It reads a job a line from its standard input, and answers each with a line, bot
     {"status": "ok", "rounds_ns": [[[...], ...], ...]}          [path][round] -> samples
     {"status": "crashed", "message": "SIGSEGV"}                 a Status of measurements'
 
-``seconds`` are what a program's runs of one round take at most, beside the first. Times are those
-of ExecuTorch's ``execute`` alone: inputs are set once, and outputs are not fetched.
+``seconds`` limits a program's runs in one round, not counting the first. Times are those of
+ExecuTorch's ``execute`` alone: inputs are set once, and outputs are not fetched.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from nnapi_prof.executorch.host import Caution, import_runtime, load, require
 
 RUNS = 30
 ROUND_SECONDS = 0.08
-"""For the runs of one program in a round."""
+"""Time limit of one program's runs in a round."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class ProgramTiming:
     status: Status
     rounds_ns: tuple[tuple[int, ...], ...] = ()
     message: str | None = None
-    """Why it has no times."""
+    """Reason that it has no times."""
     outputs: tuple[Tensor, ...] | None = None
-    """Of its first run, where they were asked for."""
+    """Outputs of its first run (:meth:`Stopwatch.run`: the last), where they were asked for."""
 
     @property
     def samples_ns(self) -> tuple[int, ...]:
@@ -68,12 +68,12 @@ class ProgramTiming:
 
 
 class Stopwatch:
-    """A process that has ExecuTorch and times what it is given, on ``threads`` threads.
+    """A process that times ExecuTorch programs on ``threads`` threads.
 
-    ``device`` is what :func:`nnapi_prof.executorch.load` takes, None where nothing is for NNAPI;
-    its segments do not fall back, so that one which NNAPI refuses is refused. ``libraries`` are
-    shared objects that register back ends when they are loaded. Raises NnapiProfError where the
-    process cannot be had.
+    ``device`` is that of :func:`nnapi_prof.executorch.load`, None where no program uses NNAPI. Its
+    segments do not fall back, so that a program fails where NNAPI refuses a segment. ``libraries``
+    are shared objects that register back ends when they are loaded. Raises NnapiProfError where the
+    process cannot start.
     """
 
     def __init__(self, device: str | None, threads: int = 1, libraries: Sequence[str] = ()) -> None:
@@ -85,7 +85,7 @@ class Stopwatch:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            start_new_session=True,  # Ctrl-C is for who asks, and a job ends with its process
+            start_new_session=True,  # Ctrl-C is for the caller; close() ends the group
         )
         answer = self._answer()
         if answer["status"] != Status.OK.value:
@@ -114,7 +114,7 @@ class Stopwatch:
         self._folder.cleanup()
 
     def time(self, program: bytes, inputs: Sequence[Tensor], limit_s: float) -> ProgramTiming:
-        """Runs a program on its own, with its outputs; ``limit_s`` is for all of it."""
+        """Times a program alone, and returns its outputs, too; ``limit_s`` is for all of it."""
         path = Path(self._folder.name) / "program.pte"
         path.write_bytes(program)
         return self._time([path], inputs, 1, limit_s, with_outputs=True)[0]
@@ -122,7 +122,7 @@ class Stopwatch:
     def compare(
         self, programs: Sequence[bytes], inputs: Sequence[Tensor], rounds: int, limit_s: float
     ) -> list[ProgramTiming]:
-        """Runs programs in turns, round by round, so that what slows one slows the others."""
+        """Times programs in turns, round by round, so that a slowdown affects all of them."""
         paths = []
         for number, program in enumerate(programs):
             paths.append(Path(self._folder.name) / f"program_{number}.pte")
@@ -136,7 +136,7 @@ class Stopwatch:
         return path
 
     def run(self, path: Path, inputs: Sequence[Tensor], runs: int, limit_s: float) -> ProgramTiming:
-        """Run a program some times, with its last outputs and without times."""
+        """Run a program ``runs`` times; returns its last outputs and no times."""
         job = {"paths": [str(path)], "rounds": 0, "runs": runs, "limit_s": limit_s}
         answer, outputs = self._asked(job, inputs, with_outputs=True)
         return ProgramTiming(
@@ -208,14 +208,14 @@ class Stopwatch:
 
 
 LEAST_RUNS = 3
-"""Of a program in a round, unless one takes :data:`LONG` times what a round may."""
+"""Smallest number of runs in a round, unless one takes :data:`LONG` times a round's limit."""
 LONG = 3
 READ_BYTES = 1 << 16
 
 
 def main() -> None:
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what back ends print is no reply
+    os.dup2(2, 1)  # output of back ends is not a reply
     options = json.loads(sys.argv[1])
     try:
         _prepare(options["device"], options["libraries"])
@@ -228,7 +228,7 @@ def main() -> None:
 
 
 def _prepare(device: str | None, libraries: list[str]) -> None:
-    """Loads ExecuTorch, back ends of others, and with a device our delegate."""
+    """Loads ExecuTorch, other back ends, and with a device our delegate."""
     require()
     import_runtime()
     for library in libraries:
@@ -242,7 +242,7 @@ def _reply(stream: BinaryIO, document: Mapping[str, Any]) -> None:
 
 
 def run_job(job: Mapping[str, Any], threads: int) -> dict[str, Any]:
-    """The answer to a job, run in a child of this process within its limit of time."""
+    """Runs a job in a child of this process within its time limit; returns the answer."""
     work = _time if job["rounds"] else _run
     reader, writer = os.pipe()
     with tempfile.TemporaryFile() as log:
@@ -271,7 +271,7 @@ def run_job(job: Mapping[str, Any], threads: int) -> dict[str, Any]:
 
 
 def _in_child(work: Callable[[], dict[str, Any]], writer: int, log: int) -> None:
-    """Ends this process, with the answer in the pipe."""
+    """Does the work, writes the answer to the pipe, and ends this process."""
     try:
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -298,7 +298,7 @@ def _read_pipe(reader: int, limit_s: float) -> tuple[bytes, bool]:
 
 
 def _with_log(message: str, log: BinaryIO) -> str:
-    """A message with the last line that was logged, which is where ExecuTorch says why."""
+    """Returns a message with the last line of the log, where ExecuTorch gives the reason."""
     log.seek(0)
     lines = log.read().decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")

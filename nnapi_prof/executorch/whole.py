@@ -1,4 +1,4 @@
-"""Files of a whole model: each is run and checked alone, then all that can win run in turns."""
+"""Time files of a whole model: each alone and checked, then those that can win in turns."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ if TYPE_CHECKING:
 
 PLAN = "plan"
 ROUNDS = 9
-"""In which files take turns."""
+"""Number of rounds in which files take turns."""
 LOWERING = "lowering the whole model"
 INTERRUPTED = "measuring was interrupted: the fastest of the files that were measured until then"
 
 
 @dataclass(frozen=True)
 class WholeFile:
-    """A file of the whole model, and what came of it."""
+    """A file of the whole model, and its result."""
 
     name: str
-    """``plan``, a partitioner's name, ``list-order`` or ``portable``; of a plan's baselines
+    """``plan``, a partitioner's name, ``list-order`` or ``portable``; for a plan's baselines
     ``xnnpack``, ``nnapi TARGET`` and ``list-order TARGET``."""
     plan: Plan = field(repr=False)
     status: Status = Status.OK
     reason: str | None = None
-    """Why it has no times, or is not the answer in spite of them."""
+    """Reason that it has no times, or is not chosen despite them."""
     backends: Mapping[str, int] = field(default_factory=dict)
-    """Name of each back end -> calls of it."""
+    """Number of calls by name of the back end."""
     buffer: bytes = field(default=b"", repr=False)
     rounds_ns: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
 
     @property
     def median_ns(self) -> float:
-        """Over the rounds, of the median of each; inf where it does not run."""
+        """Median of the rounds' medians; inf where the file does not run."""
         if not self.rounds_ns:
             return math.inf
         return statistics.median(statistics.median(own) for own in self.rounds_ns)
@@ -104,9 +104,9 @@ class FileTrial:
         limit_s: float = LIMIT_S,
         tolerance: float | None = None,
     ) -> TimedFile:
-        """Times the file that ``build`` returns behind its back ends' calls. One that is not built
-        is refused with the error's words; one whose outputs differ from eager PyTorch's by more
-        than ``tolerance`` failed; None takes the reference's."""
+        """Times the file that ``build`` returns with its back ends' calls. A file that cannot be
+        built is refused with the error's message; one whose outputs differ from eager PyTorch's by
+        more than ``tolerance`` (None: the reference's) failed."""
         try:
             backends, buffer = build()
         except NnapiProfError as refusal:
@@ -117,14 +117,14 @@ class FileTrial:
         )
 
     def limit_s(self) -> float:
-        """Returns how long a file may take that could still win."""
+        """Returns how long a file that could still win may take, in seconds."""
         fastest = min((file.median_ns for file in self.files), default=math.inf)
         if math.isinf(fastest):
             return LIMIT_S
         return min(LIMIT_S, START_S + RUNS_FIRST * SLOWEST * fastest / 1e9)
 
     def in_turns(self) -> None:
-        """Runs the files that can win in turns, and takes these times for theirs."""
+        """Runs the files that can win in turns, and replaces their times."""
         fastest = min(file.median_ns for file in self.files)
         near = [file for file in self.files if file.median_ns < SLOWEST * fastest]
         if len(near) < 2:
@@ -141,7 +141,8 @@ class FileTrial:
 
     @contextmanager
     def until_interrupted(self, notes: list[str]) -> Iterator[None]:
-        """Ends at Ctrl-C with a note in ``notes`` where a file has times, else raises it."""
+        """Ends at Ctrl-C with a note in ``notes`` where a file has times, else raises
+        KeyboardInterrupt."""
         try:
             yield
         except KeyboardInterrupt:
@@ -177,29 +178,29 @@ def fastest_first(model: str, files: Iterable[WholeFile]) -> tuple[WholeFile, ..
 
 @dataclass(frozen=True)
 class FileChoice:
-    """The fastest measured file of a model, and what it was chosen among."""
+    """The fastest measured file of a model, and the files it was chosen from."""
 
     model: str
-    """Its name."""
+    """The model's name."""
     device: str
     simulated: bool
     """NNAPI is a simulated phone's."""
     graph: UnitGraph
-    """The model's units; where partitioners were measured without those that change dim orders
-    alone, which are none for ExecuTorch. Plans name these."""
+    """The model's units, which plans name. Where partitioners were measured, it lacks units that
+    only change dim orders, as ExecuTorch has none."""
     file: WholeFile = field(repr=False)
-    """The answer."""
+    """The chosen file."""
     files: tuple[WholeFile, ...] = field(repr=False)
-    """All that were measured, the fastest first; those that did not run last."""
+    """All measured files, the fastest first; those that did not run last."""
     planned: Plan | None = field(repr=False)
-    """The solver's plan, whether or not its file is the answer; None where there is none."""
+    """The solver's plan, whether or not its file was chosen; None where there is none."""
     costs: CostModel | None = field(repr=False)
-    """What it was made from."""
+    """Costs that the plan was made from."""
     refusals: tuple[RegionRefusal, ...] = field(repr=False)
     """Regions that a partitioner, its back end or its run does not take."""
     notes: tuple[str, ...] = ()
     simulated_times: bool = False
-    """Times are a simulated phone's, by its driver, else this host's, whatever NNAPI is."""
+    """Times are those of a simulated phone's driver; else this host's, whatever NNAPI is."""
 
     @property
     def clock(self) -> str:
@@ -223,7 +224,7 @@ class FileChoice:
         return self.file.median_ns
 
     def backends(self) -> Mapping[str, int]:
-        """Name of each back end -> calls of it."""
+        """Returns the number of calls by name of the back end."""
         return self.file.backends
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -233,8 +234,8 @@ class FileChoice:
         return file
 
     def frame(self) -> pd.DataFrame:
-        """One row for each file, the fastest first: ``file``, ``median_ms`` (NaN where it does not
-        run), ``against_fastest``, ``calls`` (of back ends), ``status``, ``reason``."""
+        """Returns one row for each file, the fastest first: ``file``, ``median_ms`` (NaN where it
+        does not run), ``against_fastest``, ``calls`` (of back ends), ``status``, ``reason``."""
         import pandas as pd
 
         rows = [
