@@ -1,6 +1,6 @@
 """Reach a device and its agent: transports, install, requests out, results in.
 
-Here is a device's description: its name for people, its fingerprint, and its entry in a cost table.
+This module describes a device: its name for people, its fingerprint, and its entry in a cost table.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _FINGERPRINT_PROPERTIES = (
 
 
 def device_fingerprint(info: AgentInfo) -> str:
-    """Names what a measurement depends on: the same phone with the same system and drivers.
+    """Returns the identity of what a measurement depends on: the phone, its system and its drivers.
 
-    A hash over manufacturer, model, build, platform, ABI, API level, accelerators with their
+    It is a hash over manufacturer, model, build, platform, ABI, API level, accelerators with their
     versions, and a simulated phone's description. A Linux machine has no such names: memory and
-    clock rates stand in for them. The agent's own version is not part of it.
+    clock rates are used instead. The agent's own version is not part of it.
     """
     facts: dict[str, Any] = {
         "properties": {name: info.properties.get(name) for name in _FINGERPRINT_PROPERTIES},
@@ -76,7 +76,8 @@ def description_of(info: AgentInfo) -> dict[str, object]:
 
 
 def described_info(description: Mapping[str, Any], simulated: bool) -> AgentInfo:
-    """The info of a device that a table describes (:func:`description_of`), as far as it says.
+    """Returns the info of a device from its description in a table (:func:`description_of`), as far
+    as it goes.
 
     Raises CostError where the description is not one.
     """
@@ -117,7 +118,7 @@ def described_info(description: Mapping[str, Any], simulated: bool) -> AgentInfo
 
 
 def describe(info: AgentInfo) -> str:
-    """One line: model, system, accelerators; says so where the phone is simulated."""
+    """Describes a device in one line: model, system, accelerators, and whether it is simulated."""
     parts = [
         info.properties.get("ro.product.manufacturer"),
         info.properties.get("ro.product.model"),
@@ -139,12 +140,12 @@ def describe(info: AgentInfo) -> str:
 
 
 def description_parts(described: str) -> tuple[str, str]:
-    """Splits the text of :func:`describe`: the device's name, and what stands behind it in
-    brackets, its system and drivers."""
+    """Splits the text of :func:`describe` into the device's name, and its system and drivers in
+    brackets."""
     name, _, details = described.partition(" (")
     return name, details.removesuffix(")")
 
 
 def device_name(described: str) -> str:
-    """The device's name alone, of what :func:`describe` put together."""
+    """Returns the device's name from the text of :func:`describe`."""
     return description_parts(described)[0]

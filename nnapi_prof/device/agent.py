@@ -1,9 +1,9 @@
-"""The agent on a device, as an object: what it is, and requests run on it.
+"""Ask the agent on a device for its description, and run requests on it.
 
 push request -> `agent run` -> lines -> (blobs missing: push them, once more) -> results
 
 :func:`clean` deletes files on a device. Everything lies in one folder
-(:mod:`nnapi_prof.device.install`); only names of ours in there are touched.
+(:mod:`nnapi_prof.device.install`); only files with our names are touched there.
 """
 
 from __future__ import annotations
@@ -56,25 +56,26 @@ from nnapi_prof.progress import Notify
 LOGGER = logging.getLogger(__name__)
 EXIT_MISSING = 3
 KILLED = 128
-"""A shell adds the number of the signal."""
+"""Exit code of a killed command, to which a shell adds the number of the signal."""
 THROUGH = ",library="
-"""Stands between a device and the library that its accelerators are reached by."""
+"""Separates a device from the library that gives access to its accelerators."""
 _OUTPUT_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 SILENCE_MARGIN_S = 60.0
-"""Beyond an action's own watchdog: the agent hashes its blobs and reads the request."""
+"""Seconds beyond an action's own watchdog: the agent hashes its blobs and reads the request."""
 
 # $0 the client's work folder, then the agent's command line.
 _RUN_SCRIPT = 'umask 077; chmod 600 "$0/request"; echo $$ >"$0/pid"; exec "$@" 2>"$0/stderr"'
 _STOP_SCRIPT = 'kill "$(cat "$0/pid")" 2>/dev/null; true'
 # $0 where blobs were pushed to, $1 the store. A rename: others may read or push the same blob.
-# adbd copies a pushed file's permissions of its owner to everybody.
+# adbd gives everybody the owner's permissions of a pushed file.
 _STORE_SCRIPT = 'chmod 600 "$0"/* && mv -f "$0"/* "$1"/ && rmdir "$0"'
 
 
 # $0 where blobs go; beside it lies the archive of them.
 _UNPACK_SCRIPT = 'umask 077; tar -xf "$0.tar" -C "$0"; code=$?; rm -f "$0.tar"; exit $code'
 FEWEST_IN_ARCHIVE = 4
-"""Blobs that are worth a command of its own, which unpacks them."""
+"""Smallest number of blobs that are pushed as an archive, which takes a further command to
+unpack."""
 
 
 class AgentClient:
@@ -116,37 +117,37 @@ class AgentClient:
 
     @property
     def installed(self) -> InstalledAgent:
-        """The agent on the device; put there if need be."""
+        """The agent on the device; installed if needed."""
         if self._installed is None:
             self._installed = install_agent(self.transport, self._remote_dir, self._progress)
         return self._installed
 
     @property
     def folder(self) -> str:
-        """The folder on the device in which everything of ours lies; asks the device nothing."""
+        """The folder on the device that has all files of ours; does not ask the device."""
         if self._installed is not None:
             return posixpath.dirname(self._installed.store)
         return self._remote_dir or remote_dir()
 
     def info(self) -> AgentInfo:
-        """Returns the device's description and offers; asked once. Raises AgentError."""
+        """Returns the device's description, which is asked for once. Raises AgentError."""
         if self._info is None:
             self._info = self._ask_info()
         return self._info
 
     def readings(self) -> Readings:
-        """Heat and clocks just now, as ``agent info`` tells them. Raises AgentError."""
+        """Returns the present heat and clocks from ``agent info``. Raises AgentError."""
         return self._ask_info().readings
 
     def run(self, request: Request) -> Generator[Event, None, None]:
-        """Carries out a request and yields what the agent says, as it says it.
+        """Runs a request and yields the agent's events as they arrive.
 
-        The device is sent those blobs that it lacks. Leaving the iterator early stops the agent.
-        Outputs stay on the device for :meth:`pull_output` until the next run.
+        Blobs that the device lacks are pushed. Leaving the iterator early stops the agent. Outputs
+        stay on the device for :meth:`pull_output` until the next run.
 
         Raises AgentError where the agent fails or dies, DeviceOffline where the connection breaks,
-        each naming the action that ran; what was yielded before stays valid.
-        DeviceStorageError where the device cannot store what it needs.
+        each naming the action that ran; earlier events stay valid. Raises DeviceStorageError where
+        the device cannot store what it needs.
         """
         silence_s = request.silence_s + SILENCE_MARGIN_S
         work = self._fresh_work()
@@ -166,7 +167,7 @@ class AgentClient:
             )
 
     def pull_output(self, output: KeptOutput | str) -> bytes:
-        """The bytes of a kept output of the last run, checked against their hash where known."""
+        """Returns a kept output of the last run, checked against its hash where that is known."""
         name = output if isinstance(output, str) else output.file
         if self._work is None or not _OUTPUT_NAME.fullmatch(name):
             raise AgentError(
@@ -184,7 +185,7 @@ class AgentClient:
     def close(self) -> None:
         """Removes this client's files from the device (blobs stay) and closes the connection."""
         if self._work is not None:
-            # A device that is gone keeps its files: the next host to come removes them.
+            # A device that is gone keeps its files: the next host that connects removes them.
             with contextlib.suppress(DeviceError):
                 self.transport.shell(["rm", "-rf", self._work])
             self._work = None
@@ -220,7 +221,7 @@ class AgentClient:
         return [] if library is None else ["--nnapi-library", library]
 
     def _fresh_work(self) -> str:
-        """An empty work folder of this client's own."""
+        """Makes an empty work folder of this client's own."""
         if self._work is None:
             self._work = f"{self.installed.work}/{uuid.uuid4().hex[:12]}"
         script = 'umask 077; rm -rf "$0" && mkdir -p "$0/out"'
@@ -230,7 +231,7 @@ class AgentClient:
         return self._work
 
     def _attempt(self, work: str, silence_s: float) -> Generator[Event, None, tuple[str, ...]]:
-        """One start of the agent. Returns (to ``yield from``) the names of missing blobs."""
+        """Starts the agent once. Returns (to ``yield from``) the names of missing blobs."""
         agent = self.installed
         stream = self.transport.stream(
             [
@@ -312,7 +313,7 @@ class AgentClient:
                 for name in names:
                     self.transport.push(blobs[name], f"{draft}/{name}")
         except DeviceStorageError:
-            # Half a blob is of no use, and what fills the disk should go.
+            # Half a blob is useless, and should not fill the disk.
             self.transport.shell(["rm", "-rf", draft])
             raise
         result = self.transport.shell(["sh", "-c", _STORE_SCRIPT, draft, store])
@@ -322,7 +323,7 @@ class AgentClient:
     def _push_archive(self, names: tuple[str, ...], blobs: Mapping[str, bytes], draft: str) -> bool:
         """Push many blobs as one file: each push of a file waits for several round trips.
 
-        False where there are few, or the device has no ``tar`` (Android 5 and before).
+        Returns False where there are few, or the device has no ``tar`` (Android 5 and before).
         """
         if len(names) < FEWEST_IN_ARCHIVE:
             return False
@@ -341,7 +342,7 @@ class AgentClient:
 
 
 class _Reader:
-    """Sorts what a run of the agent says, and remembers where it was."""
+    """Sorts the lines of a run of the agent, and remembers the current action."""
 
     def __init__(self) -> None:
         self.missing: tuple[str, ...] = ()
@@ -349,12 +350,13 @@ class _Reader:
         self.error: str | None = None
         self.noise = ""
         self.unread: SerializationError | None = None
-        """The last line could not be read: an agent that was killed may have written half of it."""
+        """Error of a last line that could not be read: a killed agent may have written half of
+        it."""
         self._running: int | None = None
         self._finished: int | None = None
 
     def events(self, lines: Iterator[str]) -> Iterator[Event]:
-        """The events of a run; a hello only once it is known that no blobs are missing."""
+        """Yields the events of a run; a hello only once it is known that no blobs are missing."""
         hello: Hello | None = None
         n_noise = 0
         for line in lines:
@@ -401,14 +403,14 @@ class _Reader:
             self.done = True
 
 
-# $0 the folder, then more conditions of find. A line for each agent, and for each draft of one that
-# a host did not finish: kilobytes and path.
+# $0 the folder, then more conditions of find. Prints kilobytes and path of each agent, and of each
+# draft of one that a host did not finish.
 _AGENTS_SCRIPT = (
     '[ -d "$0" ] || exit 0; '
     'find "$0" -mindepth 2 -maxdepth 2 -name "agent*" "$@" -exec du -sk {} \\; '
     "2>/dev/null; true"
 )
-# $0 the folder. Kilobytes of all of it, where it is there.
+# $0 the folder. Prints the kilobytes of all of it, if it exists.
 _SIZE_SCRIPT = '[ -d "$0" ] || exit 0; du -sk "$0" 2>/dev/null; true'
 _AGENT_LINE = re.compile(r"\s*(\d+)\s+(.*)/([0-9a-f]{16})/agent(?:\.[0-9a-f]{8})?")
 
@@ -426,8 +428,8 @@ class Removed:
 def clean(client: AgentClient, older_than_days: int | None = None) -> Removed:
     """Removes other versions' agents, blobs and work folders.
 
-    With ``older_than_days`` what was not used for so long, else all but what lies in a work folder
-    that is younger than a day, and the agent itself. Raises AgentError.
+    With ``older_than_days`` only those not used for so long, else all except work folders younger
+    than a day. The agent itself stays. Raises AgentError.
     """
     transport = client.transport
     installed = client.installed
@@ -449,7 +451,7 @@ def clean(client: AgentClient, older_than_days: int | None = None) -> Removed:
 
 
 def clean_all(client: AgentClient) -> Removed:
-    """Removes the agents, every blob and every work folder; nothing is put there for it."""
+    """Removes the agents, every blob and every work folder, without installing an agent."""
     transport = client.transport
     folder = client.folder
     before = _folder_size(transport, folder)
@@ -465,7 +467,7 @@ def clean_all(client: AgentClient) -> Removed:
 def _remove_agents(
     transport: Transport, folder: str, conditions: tuple[str, ...], keep: str | None
 ) -> tuple[int, int]:
-    """Removes agents' folders but that of the one at ``keep``; how many, and their bytes."""
+    """Removes agents' folders except that of ``keep``; returns their number and bytes."""
     listed = transport.shell(["sh", "-c", _AGENTS_SCRIPT, folder, *conditions])
     matches = [_AGENT_LINE.fullmatch(line.rstrip()) for line in listed.output.splitlines()]
     gone: dict[str, int] = {}

@@ -1,10 +1,10 @@
-"""Builds the agent and the emulator from their C sources, into a cache keyed by what they are.
+"""Build the agent and the emulator from their C sources, into a cache keyed by sources and tools.
 
 Where XNNPACK has been built (see :mod:`nnapi_prof.device.xnnpack`), both get the back end `fast`;
-who measures this host's CPU has it built first, and so has who builds for another device.
+it is built first to measure this host's CPU, or to build for another device.
 
-A wheel brings the agents of all devices along, one for each; they are taken where they are of
-these very sources:
+A wheel contains the agents of all devices, one for each; they are used if they were built from
+exactly these sources:
 
     agents/sources            the key of the sources that they were built from
     agents/android-ABI/agent
@@ -12,9 +12,9 @@ these very sources:
 
 A source tree or an sdist has none of them: there they are built when a device first needs one.
 
-``python -m nnapi_prof.device.build`` builds for this host and prints where the results are; with
+``python -m nnapi_prof.device.build`` builds for this host and prints the paths of the results; with
 ``--abi ABI`` the agent for an Android of that ABI, with ``--os linux`` for a Linux. ``--shipped``
-builds those of a wheel into this folder, for `make wheel`; ``--clean`` takes them away again.
+builds those of a wheel into this folder, for `make wheel`; ``--clean`` removes them again.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ SOURCES = (
     "library/CMakeLists.txt",
 )
 CMAKE_SOURCES = ("library/*.map", "library/java/*.[cm]*")
-"""Read by every build, and no part of an agent."""
-# What is kept of a build: an Android agent can be checked part by part, and the runtime library for
-# Java is linked with what an agent is made of.
+"""Sources that every build reads, but that are not part of an agent."""
+# Files that are kept of a build: an Android agent can be checked part by part, and the runtime
+# library for Java is linked with an agent's archives.
 _ARCHIVES = ("libnp_agent.a", "libnp_runtime.a")
 _PARTS = {"android": ("agent", *_ARCHIVES, "android/libnp_android_shims.a")}
 ANDROID_SOURCES = ("android/CMakeLists.txt", "android/*.c", "android/*.cmake", "android/*.txt")
 
 
 AGENTS_DIR = Path(__file__).resolve().parent / "agents"
-"""Of a wheel."""
+"""Folder of a wheel's agents."""
 SHIPPED = (
     *(("android", abi) for abi in ANDROID_ABIS),
     ("linux", "x86_64"),
@@ -86,15 +86,15 @@ class HostBuild:
     library: Path
     """The emulator: libneuralnetworks.so."""
     support_library: Path
-    """The emulator behind the door of an NNAPI support library."""
+    """The emulator with the entry points of an NNAPI support library."""
     neuron_adapter: Path
-    """The emulator behind NeuronAdapter's door."""
+    """The emulator with NeuronAdapter's entry points."""
 
 
 def agent_binary(abi: str, os_name: str, progress: Notify | None = None) -> Path:
-    """The agent for a device with this ABI and operating system (``android`` or ``linux``).
+    """Returns the agent for a device with this ABI and operating system (``android`` or ``linux``).
 
-    Built unless a wheel brought it or the cache has it. Raises BuildError where it cannot be had.
+    It is built unless a wheel or the cache has it. Raises BuildError where that fails.
     """
     if (abi, os_name) == (host_abi(), "linux"):
         return build_host(progress=progress).agent
@@ -104,7 +104,8 @@ def agent_binary(abi: str, os_name: str, progress: Notify | None = None) -> Path
 
 
 def shipped_agent(abi: str, os_name: str, key: str, folder: Path = AGENTS_DIR) -> Path | None:
-    """The shipped agent for a device, where there is one that was built of the sources ``key``."""
+    """Returns the shipped agent for a device, if there is one that was built from the sources
+    ``key``."""
     agent = folder / f"{os_name}-{abi}" / "agent"
     sources = folder / "sources"
     if not agent.is_file() or not sources.is_file():
@@ -115,7 +116,7 @@ def shipped_agent(abi: str, os_name: str, key: str, folder: Path = AGENTS_DIR) -
 def build_agent(
     abi: str, os_name: str, cache: Path | None = None, progress: Notify | None = None
 ) -> Path:
-    """The agent for another device than this host, built unless the cache has it.
+    """Returns the agent for another device than this host, built unless the cache has it.
 
     The first time takes minutes: XNNPACK is built for the device, too. Raises as
     :func:`build_host`.
@@ -161,19 +162,20 @@ def find_agent(abi: str, os_name: str, cache: Path | None = None) -> Path | None
 
 
 def _has_fast(abi: str, os_name: str) -> bool:
-    """Whether XNNPACK is built for such a device: zig has other words for the flags of one."""
+    """Returns whether XNNPACK is built for such a device: zig has other names for the flags of
+    one."""
     return (abi, os_name) != ("armeabi-v7a", "linux")
 
 
 def build_host(
     cache: Path | None = None, progress: Notify | None = None, *, fast: bool = False
 ) -> HostBuild:
-    """Agent and emulator for this host, built unless the cache has them.
+    """Returns agent and emulator for this host, built unless the cache has them.
 
-    With ``fast`` XNNPACK is built first where it can be had, which takes minutes, once; otherwise
-    it is used where it was built when this process first asked. ``cache`` replaces
-    :func:`cache_dir`. Processes that need the same build at once build it once. Raises BuildError
-    with the tail of the compiler's words, or where the cache cannot be written.
+    With ``fast`` XNNPACK is built first where possible, which takes minutes, once; otherwise it is
+    used where it was built when this process first asked. ``cache`` replaces :func:`cache_dir`.
+    Processes that need the same build at once build it once. Raises BuildError with the end of the
+    compiler's output, or where the cache cannot be written.
     """
     base = cache or cache_dir()
     try:
@@ -204,10 +206,10 @@ def _pinned_prefix(
 def host_prefix(
     cache: Path | None = None, progress: Notify | None = None, *, fast: bool = False
 ) -> Path | None:
-    """Return the XNNPACK that this process builds for this host with; None for none.
+    """Return the XNNPACK that this process builds for this host with; None without any.
 
-    With ``fast`` it is built where it can be had. What another process builds meanwhile counts
-    from the next process on. Raises BuildError where $NNAPI_PROF_XNNPACK names a folder without it.
+    With ``fast`` it is built where possible. A build by another process meanwhile counts from the
+    next process on. Raises BuildError where $NNAPI_PROF_XNNPACK names a folder without it.
     """
     base = cache or cache_dir()
 
@@ -241,7 +243,7 @@ def _built(
     prefix: Path | None,
     progress: Notify | None,
 ) -> None:
-    """Makes a folder of the cache hold what a build makes, once."""
+    """Builds files into a folder of the cache, once."""
     files_by_path = {directory / Path(name).name: name for name in files}
     if all(path.exists() for path in files_by_path):
         return
@@ -262,13 +264,13 @@ def _built(
             if device.startswith("android-"):
                 clear_pie_mark(Path(work) / "agent")
             directory.mkdir(exist_ok=True)
-            # Renames, so that nobody meets half a file; the agent, which is what is used, last.
+            # Renamed, so that nobody sees half a file; the agent, which callers look for, last.
             for path, name in reversed(files_by_path.items()):
                 (Path(work) / name).replace(path)
 
 
 def sources_key() -> str:
-    """Names what agents for other devices are built of, whatever the compiler."""
+    """Returns a hash of the sources of agents for other devices, whatever the compiler."""
     digest = hashlib.sha256(xnnpack.recipe_hash().encode())
     _add_sources(digest, (*SOURCES, *ANDROID_SOURCES))
     return digest.hexdigest()[:16]
@@ -280,7 +282,8 @@ def _key(compiler: Compiler, prefix: Path | None) -> str:
 
 
 def build_key(compiler: Compiler, prefix: Path | None, patterns: tuple[str, ...]) -> str:
-    """Names a build: hash over the compiler, XNNPACK and every source file of these patterns."""
+    """Returns the key of a build: a hash over the compiler, XNNPACK and all source files of these
+    patterns."""
     digest = hashlib.sha256(compiler.identity.encode())
     if prefix is not None:
         digest.update(f"\0{xnnpack.identity(prefix)}".encode())
@@ -289,7 +292,7 @@ def build_key(compiler: Compiler, prefix: Path | None, patterns: tuple[str, ...]
 
 
 def all_sources() -> list[Path]:
-    """Every file that a build for some device reads."""
+    """Lists every file that a build for some device reads."""
     recipe = [xnnpack.RECIPE_DIR / name for name in (*xnnpack.RECIPE, "fetch.py")]
     return _matching((*SOURCES, *ANDROID_SOURCES, *CMAKE_SOURCES)) + recipe
 
@@ -312,7 +315,7 @@ def cmake_build(
     options: Sequence[str] = (),
 ) -> None:
     """Builds targets of our CMake project in a folder, with the XNNPACK of a prefix where there is
-    one. Raises BuildError with the end of what the tools said."""
+    one. Raises BuildError with the end of the tools' output."""
     cmake = python_tool("cmake", "CMAKE_BIN_DIR")
     ninja = python_tool("ninja", "BIN_DIR")
     run_tool(
@@ -363,7 +366,7 @@ def _main() -> int:
 
 
 def _build_shipped(progress: Notify) -> None:
-    """Builds the agents that a wheel brings along, and prints where they are."""
+    """Builds the agents of a wheel, and prints their paths."""
     for os_name, abi in SHIPPED:
         target = AGENTS_DIR / f"{os_name}-{abi}" / "agent"
         built = build_agent(abi, os_name, progress=progress)
@@ -380,19 +383,19 @@ DF_1_PIE = 0x08000000
 
 
 def clear_pie_mark(path: Path) -> bool:
-    """Takes DF_1_PIE out of an executable's DT_FLAGS_1; True where it was there.
+    """Removes DF_1_PIE from an executable's DT_FLAGS_1; returns True where it was set.
 
-    The mark means nothing to Android: an executable is position-independent by its type. Before
-    Android 10 the dynamic linker does not know it, though, and says so on standard error at each
-    start, before anything that the executable has to say. Neither lld nor an option of it leaves
-    the mark out. Raises ValueError for what is not a little-endian ELF file with a dynamic section.
+    The flag means nothing to Android: an executable is position-independent by its type. But the
+    dynamic linker before Android 10 does not know it, and says so on standard error at each start,
+    before the executable's own output. lld always sets the flag, and no option prevents it. Raises
+    ValueError for what is not a little-endian ELF file with a dynamic section.
     """
     data = bytearray(path.read_bytes())
     if data[:4] != b"\x7fELF" or data[5] != 1:
         raise ValueError(f"{path} is not a little-endian ELF file")
     wide = data[4] == 2
-    # Of the file header: program headers' offset, size and number. Of a program header: kind and
-    # offset in the file. Of an entry of the dynamic section: tag and value.
+    # File header: program headers' offset, size and number. Program header: kind and offset in the
+    # file. Entry of the dynamic section: tag and value.
     (headers,) = struct.unpack_from("<Q" if wide else "<I", data, 32 if wide else 28)
     header_bytes, n_headers = struct.unpack_from("<HH", data, 54 if wide else 42)
     entry = struct.Struct("<QQ" if wide else "<II")

@@ -1,8 +1,8 @@
-"""From what the user says (or does not say) to a device: a phone, this host, a simulated phone.
+"""Find the device that the user names, or a default: a phone, this host, a simulated phone.
 
 ``local`` measures this machine: through its own libneuralnetworks.so where it has one, else through
-our emulator in real time. A simulated phone ``sim:NAME`` is the emulator with a description
-(device_agent/emulator/PHONES.md) whose latencies it gives. Both run the agent as a child process.
+our emulator in real time. A simulated phone ``sim:NAME`` is the emulator with the latencies of a
+description (device_agent/emulator/PHONES.md). Both run the agent as a child process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
 
 @dataclass(frozen=True, slots=True)
 class OpenDevice:
-    """A device that answers. ``note`` is a line for the user where the choice was ours."""
+    """A device that answers. ``note`` tells the user which device was chosen by default."""
 
     client: AgentClient
     note: str | None = None
@@ -74,12 +74,12 @@ class ListedDevice:
 
 
 def open_device(spec: str | None = None, progress: Notify | None = None) -> OpenDevice:
-    """Opens what ``--device`` names: a serial, HOST:PORT, ``local`` or ``sim:NAME``; with
-    ``,library=PATH`` behind, its accelerators are those of that library on it, an NNAPI support
-    library or NeuronAdapter.
+    """Opens the device that ``--device`` names: a serial, HOST:PORT, ``local`` or ``sim:NAME``.
+    With ``,library=PATH`` behind it, its accelerators are those of that library on it, an NNAPI
+    support library or NeuronAdapter.
 
     With None: $ANDROID_SERIAL, else the only connected phone, else the default simulated phone.
-    ``progress`` hears what takes time: building, pushing, a phone that asks its owner.
+    ``progress`` hears of slow steps: building, pushing, a phone that asks its owner.
 
     Raises DeviceNotFound, DeviceUnauthorized, DeviceOffline, BuildError; DeviceError where several
     phones are connected and none is named; UsageError where the library's path is empty.
@@ -110,9 +110,10 @@ def open_device(spec: str | None = None, progress: Notify | None = None) -> Open
 
 
 def split_spec(spec: str | None) -> tuple[str | None, str | None]:
-    """The device that ``--device`` names, None for none, and the path behind ``,library=``.
+    """Splits a value of ``--device`` into the device, None for none, and the path behind
+    ``,library=``.
 
-    Raises UsageError where no path stands there.
+    Raises UsageError where that path is empty.
     """
     device, through, library = (spec or "").partition(THROUGH)
     if through and not library:
@@ -134,7 +135,7 @@ def named_with(device: str | None, library: str) -> str:
 
 
 def list_devices() -> list[ListedDevice]:
-    """Everything ``--device`` could name now; devices that cannot be used are listed as such."""
+    """Lists everything that ``--device`` could name now, also devices that cannot be used."""
     here = [ListedDevice(LOCAL, "local", "device", "this host")]
     here += [
         ListedDevice(f"{SIMULATED}{name}", "simulated", "device", phone_description(name))
@@ -144,12 +145,12 @@ def list_devices() -> list[ListedDevice]:
 
 
 def connected() -> list[ListedDevice]:
-    """Phones on a running adb server and on USB, each once."""
+    """Lists phones on a running adb server and on USB, each once."""
     phones = [
         ListedDevice(d.serial, "adb server", d.state, d.description) for d in AdbServer().devices()
     ]
     serials = {phone.serial for phone in phones}
-    # adb-shell brings cryptography and libusb: too slow for commands that need no device.
+    # adb-shell imports cryptography and libusb: too slow for commands that need no device.
     from nnapi_prof.device.transport.adb import list_usb
 
     for serial, description in list_usb():
@@ -215,7 +216,7 @@ LIBRARY = "libneuralnetworks.so"
 
 
 def refuse_fleet(device: str) -> None:
-    """Raises UsageError for what earlier versions called a phone of a simulated fleet."""
+    """Raises UsageError for the name of a phone of a simulated fleet, as in earlier versions."""
     if device.startswith("sim-fleet:"):
         raise UsageError(
             "`sim-fleet:` was removed: sim:PATH.json takes any description of a phone, and"
@@ -224,18 +225,18 @@ def refuse_fleet(device: str) -> None:
 
 
 def list_phones() -> list[str]:
-    """Names of the simulated phones that come along, for ``sim:NAME``."""
+    """Lists the names of the bundled simulated phones, for ``sim:NAME``."""
     return sorted(path.stem for path in PHONES_DIR.glob("*.json"))
 
 
 def phone_description(name: str) -> str:
-    """The sentence with which a phone that comes along describes itself."""
+    """Returns the sentence that describes a bundled phone."""
     described = json.loads((PHONES_DIR / f"{name}.json").read_text(encoding="utf-8"))
     return str(described["description"])
 
 
 def phone_file(name: str) -> Path:
-    """The description of a simulated phone: a name that comes along, or a path to a JSON file.
+    """Returns the description of a simulated phone, by a bundled name or the path of a JSON file.
 
     Raises DeviceNotFound, listing the names.
     """
@@ -256,7 +257,7 @@ def phone_file(name: str) -> Path:
 def open_simulated(
     name: str, progress: Notify | None = None, library: str | None = None
 ) -> AgentClient:
-    """The simulated phone ``sim:name``; ``library`` is the emulator behind another door.
+    """Opens the simulated phone ``sim:name``; ``library`` is the emulator with other entry points.
 
     Raises DeviceNotFound, BuildError, and DeviceError where a description is damaged.
     """
@@ -269,9 +270,9 @@ def open_simulated(
     )
     client = _client(transport, built.agent, built.library, library)
     try:
-        info = client.info()  # which is asked for next, and kept
+        info = client.info()  # kept for the next call
         wrong = None if info.nnapi.stalled else info.nnapi.error
-        if wrong is not None and library is None:  # else told by _open
+        if wrong is not None and library is None:  # else _open reports it
             words = wrong.removeprefix("NNAPI_EMULATOR_PHONE ")
             raise DeviceError(
                 f"no phone can be simulated by {words}",
@@ -285,20 +286,20 @@ def open_simulated(
 
 
 def open_local(progress: Notify | None = None, library: str | None = None) -> AgentClient:
-    """This machine, in real time; at its first use XNNPACK is built for it. ``library`` stands in
-    for its NNAPI. Raises BuildError."""
+    """Opens this machine, in real time; its first use builds XNNPACK. ``library`` replaces its
+    NNAPI. Raises BuildError."""
     built = build_host(progress=progress, fast=True)
     own = has_system_nnapi()
     words = f"this host, {'its own NNAPI' if own else 'emulated NNAPI in real time'}"
-    # Taken out, so that a variable of the user's does not turn this host into a simulated phone,
-    # nor asks for faults, which only those have.
+    # Removed, so that the user's variables do not turn this host into a simulated phone, or ask
+    # for faults, which only those have.
     without = {"NNAPI_EMULATOR_PHONE": None, "NNAPI_EMULATOR_FAULTS": None}
     transport = LocalTransport(LOCAL, words, without)
     return _client(transport, built.agent, None if own else built.library, library)
 
 
 def has_system_nnapi() -> bool:
-    """Whether the dynamic linker finds a libneuralnetworks.so of this machine's own."""
+    """Returns whether the dynamic linker finds this machine's own libneuralnetworks.so."""
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError:

@@ -1,8 +1,8 @@
-"""NNAPI in this process: regions compiled and run on the host's own library, without an agent.
+"""Run regions on NNAPI in this process: compiled by the host's own library, without an agent.
 
-What is asked here is what a region computes, in NNAPI's own arithmetic, for many inputs: nothing is
-timed, and a run costs no process. The library is the emulator, whose accelerator
-``nnapi-reference`` is the specification in plain loops.
+The purpose is a region's outputs in NNAPI's own arithmetic, for many inputs: nothing is timed, and
+a run starts no process. The library is the emulator, whose accelerator ``nnapi-reference`` is the
+specification in plain loops.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nnapi_prof.graph.program import laid_out, logical
 from nnapi_prof.nnapi.codes import ResultCode
 
 _VARIABLES = ("NNAPI_EMULATOR_PHONE", "NNAPI_EMULATOR_FAULTS", "NNAPI_EMULATOR_BACKEND")
-"""They would turn the library into a simulated phone; it reads them once."""
+"""Variables that would turn the library into a simulated phone; it reads them once."""
 
 
 class _OperandType(ctypes.Structure):
@@ -120,12 +120,12 @@ class HostNnapi:
         return handle
 
     def freed(self, name: str) -> Callable[[c_void_p], None]:
-        """The function that frees a handle: ``Model_free``."""
+        """Returns the function that frees a handle: ``Model_free``."""
         function: Callable[[c_void_p], None] = getattr(self._library, f"ANeuralNetworks{name}")
         return function
 
     def compile(self, region: Region) -> HostRegion:
-        """A region, ready to run. Raises DeviceError where NNAPI refuses it."""
+        """Compiles a region. Raises DeviceError where NNAPI refuses it."""
         return HostRegion(self, self._device, region)
 
 
@@ -175,7 +175,7 @@ class HostRegion:
         return (_start(source), len(source)) if source else (None, 0)
 
     def run(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """The region's outputs for logical tensors in the order of ``region.inputs``.
+        """Returns the region's outputs for logical tensors in the order of ``region.inputs``.
 
         Raises DeviceError where NNAPI fails, NnapiProfError where a value does not fit its type.
         """
@@ -198,7 +198,7 @@ class HostRegion:
 
 
 def _start(data: bytes) -> int:
-    """The address of bytes that somebody holds on to."""
+    """Returns the address of bytes, which the caller keeps alive."""
     address = ctypes.cast(c_char_p(data), c_void_p).value
     assert address is not None
     return address
@@ -210,7 +210,7 @@ def _uint32_array(values: Sequence[int]) -> tuple[int, Any]:
 
 @contextmanager
 def _without(names: Sequence[str]) -> Iterator[None]:
-    """Takes environment variables away for a while."""
+    """Removes environment variables within a block."""
     before = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield

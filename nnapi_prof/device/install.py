@@ -1,10 +1,10 @@
-"""Puts the agent on a device: what is it, what runs there, push, verify.
+"""Install the agent on a device: find its platform, push the agent, verify it.
 
 On the device, under /data/local/tmp/nnapi-prof (or $NNAPI_PROF_REMOTE_DIR):
 
     HASH/agent   the agent, in a folder named by the hash of its bytes
     store/       blobs by their SHA-256, kept between runs
-    work/        a folder for each client, gone when it closes
+    work/        a folder for each client, deleted when it closes
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEFAULT_REMOTE_DIR = "/data/local/tmp/nnapi-prof"
 _HASH_LENGTH = 16
 _STALE_DAYS = 1
 
-# `uname -m` in Android's words. getprop goes first: a 64-bit kernel may run a 32-bit Android.
+# `uname -m` -> Android's ABI. getprop comes first: a 64-bit kernel may run a 32-bit Android.
 _MACHINES = {
     "x86_64": "x86_64",
     "amd64": "x86_64",
@@ -50,11 +50,11 @@ _STALE_SCRIPT = (
     f'find "$0" -mindepth 1 -maxdepth 1 -mtime +{_STALE_DAYS} -exec rm -rf {{}} + 2>/dev/null; '
     f'find "$1" -name "agent.*" -mtime +{_STALE_DAYS} -exec rm -f {{}} + 2>/dev/null; true'
 )
-# $0 the draft, $1 the agent. Into a folder of its name it would be moved.
+# $0 the draft, $1 the agent. mv would move the draft into a folder of that name.
 _PLACE_SCRIPT = 'if [ -d "$1" ]; then rm -rf "$1"; fi; chmod 700 "$0" && mv -f "$0" "$1"'
-# $0 the folder of all, the others in it. adbd's umask is 000, and apps may read what the shell
-# writes: models are nobody's business, also those that older versions left here. Old Android
-# versions have no find: a closed folder closes what is in it.
+# $0 the common folder, the others in it. adbd's umask is 000, and apps may read what the shell
+# writes: models are private, also those that older versions left here. Old Android versions have no
+# find: a private folder protects its content.
 _FOLDERS_SCRIPT = (
     'umask 077; mkdir -p "$@" && chmod 700 "$0" "$@" || exit 1; '
     'find "$0" -type d -exec chmod 700 {} + 2>/dev/null; '
@@ -70,11 +70,11 @@ class InstalledAgent:
     store: str
     work: str
     nnapi_library: str | None = None
-    """Given to the agent in place of libneuralnetworks.so."""
+    """Library that the agent uses instead of libneuralnetworks.so."""
 
 
 def remote_dir() -> str:
-    """The agent's folder on devices.
+    """Returns the agent's folder on devices.
 
     Raises UsageError where $NNAPI_PROF_REMOTE_DIR cannot be a folder of our own: its ``store`` and
     ``work`` are emptied.
@@ -93,9 +93,9 @@ def remote_dir() -> str:
 
 
 def device_platform(transport: Transport) -> tuple[str, str]:
-    """ABI in Android's words, and ``android`` or ``linux``.
+    """Returns the ABI by Android's name, and ``android`` or ``linux``.
 
-    Android is what has bionic's dynamic linker: that is what the agent's executable needs.
+    A device with bionic's dynamic linker is Android: the agent's executable needs that linker.
     """
     result = transport.shell(["sh", "-c", _PLATFORM_SCRIPT])
     facts = dict(line.strip().split("=", 1) for line in result.output.splitlines() if "=" in line)
@@ -141,7 +141,7 @@ def install_agent(
         place = ["sh", "-c", _PLACE_SCRIPT, draft, installed.path]
         _must(transport, place, installed.path, "place")
     except DeviceError:
-        # Half an agent would fill what is full already; a device that is gone keeps it.
+        # Half an agent would fill a full disk; a device that is gone keeps it.
         with contextlib.suppress(DeviceError):
             transport.shell(["rm", "-f", draft])
         raise

@@ -1,7 +1,8 @@
-"""The runtime library for Java: ``libnnapi_prof_jni.so`` and the class that calls it.
+"""Build the runtime library for Java: ``libnnapi_prof_jni.so`` and the class that calls it.
 
-Both come from ``device_agent/library/java``. What is needed besides the tools of every build is a
-JDK, for ``javac`` and for ``jni.h``, which is the same for Android; neither its SDK nor its NDK is.
+Both come from ``device_agent/library/java``. Besides the tools of every build they need a JDK, for
+``javac`` and for ``jni.h``, which is the same for Android; they need neither Android's SDK nor its
+NDK.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from nnapi_prof.toolchain import cache_dir, cross_compiler, find_compiler, locke
 JAVA_DIR = SOURCE_DIR / "library" / "java"
 LIBRARY = "libnnapi_prof_jni.so"
 RELEASE = 8
-"""Of the class files: the oldest Java that Android's tools and today's javac both take."""
+"""Java version of the class files: the oldest that Android's tools and today's javac both
+support."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,14 @@ class Jdk:
 
     @property
     def includes(self) -> tuple[Path, ...]:
-        """Folders of ``jni.h`` and of what it includes."""
+        """Folders of ``jni.h`` and of the headers that it includes."""
         include = self.home / "include"
         return (include, *sorted(path.parent for path in include.glob("*/jni_md.h")))
 
 
 def find_jdk() -> Jdk:
-    """$JAVA_HOME, else that of the ``javac`` on the PATH. Raises BuildError where there is none."""
+    """Finds the JDK: $JAVA_HOME, else that of the ``javac`` on the PATH. Raises BuildError where
+    there is none."""
     named = os.environ.get("JAVA_HOME")
     javac = shutil.which("javac")
     if named:
@@ -82,9 +85,9 @@ def find_jdk() -> Jdk:
 def jni_library(
     abi: str | None = None, cache: Path | None = None, progress: Notify | None = None
 ) -> Path:
-    """The library for Android on an ABI, for this host where ``abi`` is None; built unless the
-    cache has it, of the agent's archives, which takes some minutes the first time where XNNPACK is
-    built, too.
+    """Returns the library for Android on an ABI, or for this host where ``abi`` is None. Unless the
+    cache has it, it is built from the agent's archives; the first time takes some minutes if
+    XNNPACK is built, too.
 
     Raises BuildError.
     """
@@ -128,7 +131,8 @@ def jni_library(
 
 
 def compile_classes(folder: Path) -> list[Path]:
-    """Compiles the Java classes into a folder; their class files, in order. Raises BuildError."""
+    """Compiles the Java classes into a folder; returns their class files, in order. Raises
+    BuildError."""
     sources = sorted((JAVA_DIR / "dev").rglob("*.java"))
     run_tool(
         [

@@ -1,7 +1,7 @@
 """Read the present state of a device, and wait until it allows measuring.
 
-Heat, clocks, battery and other load: Android's services tell them to adb's shell where /sys does
-not; a simulated phone tells them by its agent.
+Heat, clocks, battery and other load: Android's services report them to adb's shell where /sys does
+not; a simulated phone's agent reports its own.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _SKIN = 3
 _OTHER_PARTS = ("batt", "usb", "cpu", "gpu", "npu", "amplifier")
 """Names of sensors that are not the skin's, whatever their type: some makers count types from 1."""
 _WHOLE_DEGREES = 200
-"""Old kernels tell zones in whole degrees: what is below is."""
+"""Old kernels report zones in whole degrees: values below this are."""
 _SENSIBLE_MC = (1, 200_000)
-"""Zones that are off report nonsense."""
+"""Range of possible temperatures: zones that are off report nonsense."""
 _SKIN_ZONES = ("skin", "quiet", "shell")
-"""What zones of /sys near the skin are called: ``skin-therm``, Qualcomm's ``quiet-therm``, ..."""
+"""Parts of names of /sys zones near the skin: ``skin-therm``, Qualcomm's ``quiet-therm``, ..."""
 
 SILENCE_S = 3
-"""A service that says nothing for so long hangs."""
+"""Seconds of silence after which a service hangs."""
 
-# ask NAME COMMAND...: its words, or a line that says that it was silent.
+# ask NAME COMMAND...: prints its output, or a line that says that it was silent.
 _ASK = (
     'ask() { name=$1; shift; case " $mute " in *" $name "*) return;; esac; "$@" & asked=$!; '
     f"{{ sleep {SILENCE_S}; kill -9 $asked; }} >/dev/null 2>&1 & limit=$!; "
@@ -54,7 +54,8 @@ SCRIPT = _ASK + (
     '[ "$(cat $s/type 2>/dev/null)" = Battery ] && [ -r $s/capacity ] && '
     'echo "supply $(cat $s/capacity) $(cat $s/status)"; done; '
 )
-"""What one call of a shell tells; :func:`parse_state` reads it."""
+"""Script that reports a device's state in one call of a shell; :func:`parse_state` reads its
+output."""
 _LOAD = "grep '^cpu ' /proc/stat; sleep 0.3; grep '^cpu ' /proc/stat; true"
 
 
@@ -75,24 +76,24 @@ class DeviceState:
     """The state of a device; None where it does not tell."""
 
     skin_mc: int | None = None
-    """Thousandths of a degree Celsius; of the skin, else of the battery, else of the hottest zone:
+    """Thousandths of a degree Celsius of the skin, else of the battery, else of the hottest zone:
     ``sensor`` says which."""
     sensor: str = ""
     thermal_status: int | None = None
-    """Android's, 0 (none) to 6 (shutdown)."""
+    """Android's thermal status, 0 (none) to 6 (shutdown)."""
     allowed_khz: Mapping[str, int] = field(default_factory=dict)
     """The clock that each core may have now (``scaling_max_freq``), by its name."""
     throttled: bool | None = None
-    """It is held back by heat, as Android says: a status of light or above."""
+    """Whether Android says that heat holds it back: a status of light or above."""
     awake: bool | None = None
-    """Its screen is on."""
+    """Whether its screen is on."""
     stays_awake: bool | None = None
-    """It does not go to sleep by itself, for it is told to stay on."""
+    """Whether it is set to stay on, and does not go to sleep by itself."""
     battery_percent: int | None = None
     battery_mc: int | None = None
     charging: bool | None = None
     saver: bool | None = None
-    """Android saves power."""
+    """Whether Android's battery saver is on."""
     load_percent: int | None = None
     """Share of all CPUs that were busy while nothing was measured."""
     silent: frozenset[str] = frozenset()
@@ -106,7 +107,7 @@ class DeviceState:
 
 
 def read_state(client: DeviceProbe, mute: Collection[str] = ()) -> DeviceState:
-    """Asks a device, for about half a second, but for the services in ``mute``. Raises
+    """Reads a device's state, in about half a second, without the services in ``mute``. Raises
     DeviceError."""
     if client.info().simulated:
         now = client.readings()
@@ -169,9 +170,9 @@ def _is_sensible(mc: float) -> bool:
 
 
 def _sensors(output: str) -> Iterator[tuple[str, int | None, int]]:
-    """Name in lower case, Android's type and thousandths of a degree of each sensor: of Android's
-    thermal service (10 and later; what the sensors say now stands behind what was cached), of its
-    hardware properties (7 to 9), and of /sys."""
+    """Yields each sensor's name in lower case, Android's type and thousandths of a degree: of
+    Android's thermal service (10 and later; current values follow the cached ones), of its hardware
+    properties (7 to 9), and of /sys."""
     current = output.rpartition("Current temperatures")[2]
     if "Temperature{" not in current:
         current = output
@@ -194,7 +195,7 @@ def _sensors(output: str) -> Iterator[tuple[str, int | None, int]]:
 
 
 def _celsius(word: str) -> float:
-    """NaN for none; some makers tell thousandths."""
+    """Returns degrees, NaN for none; some makers report thousandths."""
     try:
         value = float(word)
     except ValueError:
@@ -230,12 +231,12 @@ def _scaled(output: str, pattern: str, factor: int) -> int | None:
 
 
 LOOK_S = 2.0
-"""Between two looks at a device that is waited for; ..."""
+"""Seconds between two checks of a device during a wait; ..."""
 LOOK_SIMULATED_S = 0.2
-"""... at a simulated one."""
+"""... of a simulated one."""
 
 Waiting = Callable[[str, float, float], None]
-"""Called while a device is waited for: with what for, the seconds gone, and the most there are."""
+"""Called during a wait for a device: with its reasons, the seconds so far, and the longest wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,13 +293,14 @@ class Gates:
 
     @property
     def asked(self) -> bool:
-        """Whether anything is asked."""
+        """Whether there is a condition."""
         return (self.max_temp_c, self.min_battery, self.max_load) != (None, None, None)
 
     def reasons(self, state: DeviceState, seen_khz: Mapping[str, int] | None = None) -> list[str]:
         """Lists the unmet conditions, each as half a sentence. Unknown readings count as met.
 
-        ``seen_khz`` are the highest clocks that its cores were seen to be allowed."""
+        ``seen_khz`` are the highest clocks that its cores were allowed so far.
+        """
         reasons = []
         if self.max_temp_c is not None:
             if state.skin_mc is not None and state.skin_mc > self.max_temp_c * 1000:
@@ -321,12 +323,12 @@ class Gates:
 
 
 NEAR = 0.97
-"""Of a clock: what is not below that is the same."""
+"""Share of a clock from which on another clock counts as equal."""
 
 
 def slower_cores(now_khz: Mapping[str, int], seen_khz: Mapping[str, int]) -> int:
-    """How many cores may not run as fast as they were seen to. A clock that was never higher says
-    nothing: vendors and battery savers cap clocks for good."""
+    """Returns how many cores may not run as fast as before. A clock that was never higher does not
+    count: vendors and battery savers cap clocks for good."""
     return sum(khz < NEAR * seen_khz.get(core, 0) for core, khz in now_khz.items())
 
 
@@ -336,10 +338,10 @@ def await_ready(
     waiting: Waiting,
     seen_khz: Mapping[str, int] | None = None,
 ) -> DeviceState:
-    """Waits until a device is as the gates ask, and says what it is like then; ``seen_khz`` as in
+    """Waits until a device meets the gates, and returns its state; ``seen_khz`` as in
     :meth:`Gates.reasons`.
 
-    Raises DeviceError where it is not after ``gates.wait_s``.
+    Raises DeviceError where it does not meet them within ``gates.wait_s``.
     """
     began = time.monotonic()
     pause_s = LOOK_SIMULATED_S if client.info().simulated else LOOK_S

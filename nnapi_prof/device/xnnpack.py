@@ -1,14 +1,14 @@
-"""Builds XNNPACK for this host into the cache, where the agent's build finds it.
+"""Build XNNPACK for this host into the cache, where the agent's build finds it.
 
-The first use of the device ``local`` does it, once: fetches the pinned sources (some 5 MB, through
-apt on Debian, or from the folder that $NNAPI_PROF_XNNPACK_ARCHIVES names) and builds them. From
-then on agent and emulator of this host have the back end ``fast``; without XNNPACK they have
-``reference`` alone, which computes the same more slowly. Simulated phones do not wait for it.
+The first use of the device ``local`` does it, once: it fetches the pinned sources (some 5 MB,
+through apt on Debian, or from the folder that $NNAPI_PROF_XNNPACK_ARCHIVES names) and builds them.
+From then on agent and emulator of this host have the back end ``fast``; without XNNPACK they only
+have ``reference``, which computes the same more slowly. Simulated phones do not wait for it.
 
-``python -m nnapi_prof.device.xnnpack`` does the same, says how far it is and prints the prefix.
-What was compiled when a build is interrupted, or fails, is kept: the next one goes on from there.
-$NNAPI_PROF_XNNPACK names the prefix of another build for this host; set but empty, none is used,
-for no device.
+``python -m nnapi_prof.device.xnnpack`` does the same, reports its progress and prints the prefix.
+If a build is interrupted or fails, its compiled files are kept: the next one continues from there.
+$NNAPI_PROF_XNNPACK names the prefix of another build for this host; if it is set but empty, no
+device uses XNNPACK.
 
 Agents for other machines get a build of their own (:func:`for_device`).
 """
@@ -41,7 +41,7 @@ RECIPE_DIR = SOURCE_DIR / "xnnpack"
 RECIPE = ("CMakeLists.txt", "archives.txt")
 LIBRARIES = ("XNNPACK", "microkernels-prod", "pthreadpool", "cpuinfo")
 RETRY_S = 24 * 3600.0
-"""How long a build that failed at first use is not tried again."""
+"""Seconds after which a build that failed at first use is tried again."""
 
 
 def built_prefix(cache: Path | None = None) -> Path | None:
@@ -66,18 +66,19 @@ def built_prefix(cache: Path | None = None) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state that a build of an agent would find. At most one is set; none: XNNPACK would be
-    built."""
+    """The state that a build of an agent would find. At most one field is set; none: XNNPACK would
+    be built."""
 
     prefix: Path | None = None
     left_out: bool = False
-    """By $NNAPI_PROF_XNNPACK, set but empty."""
+    """Whether $NNAPI_PROF_XNNPACK is set but empty."""
     failed: str | None = None
-    """Why it could not be had, less than a day ago."""
+    """Why its build failed, less than a day ago."""
 
 
 def state(cache: Path | None = None, compiler: Compiler | None = None, device: str = "") -> State:
-    """Without ``compiler`` and ``device`` of this host's. Nothing is built.
+    """Returns the state for a device, this host without ``compiler`` and ``device``. Builds
+    nothing.
 
     Raises BuildError where $NNAPI_PROF_XNNPACK names a folder without it.
     """
@@ -94,9 +95,9 @@ def state(cache: Path | None = None, compiler: Compiler | None = None, device: s
 
 
 def first_use(cache: Path | None = None, progress: Notify | None = None) -> Path | None:
-    """The prefix, fetched and built where it has not been yet; None where it cannot be had.
+    """Returns the prefix, fetched and built where it has not been yet; None where that fails.
 
-    Says why it cannot, in one line and once: for a day after, nothing is tried or said again.
+    Reports why it fails, in one line and once: for a day after, it tries and reports nothing again.
     Raises BuildError where $NNAPI_PROF_XNNPACK names a folder without it.
     """
     base = cache or cache_dir()
@@ -108,7 +109,7 @@ def first_use(cache: Path | None = None, progress: Notify | None = None) -> Path
 def for_device(
     cache: Path, compiler: Compiler, device: str, progress: Notify | None = None
 ) -> Path | None:
-    """The prefix for another machine, that ``compiler`` builds for; as :func:`first_use`.
+    """Returns the prefix for another machine, which ``compiler`` builds for; as :func:`first_use`.
 
     ``device`` names the machine: ``android-arm64-v8a``.
     """
@@ -139,14 +140,14 @@ def _try_build(
 
 
 def _failed_lately(prefix: Path) -> Path | None:
-    """The file that says why a build failed, while it is not tried again."""
+    """Returns the file with the reason of a failed build, until it is tried again; then None."""
     failed = prefix.with_suffix(".failed")
     lately = failed.exists() and 0 <= time.time() - failed.stat().st_mtime < RETRY_S
     return failed if lately else None
 
 
 def identity(prefix: Path) -> str:
-    """Names the build in a prefix: another one there has another identity."""
+    """Returns the identity of the build in a prefix: another build there has another one."""
     stats = [path.stat() for path in _archives(prefix)]
     return " ".join([str(prefix), *(f"{s.st_size}:{s.st_mtime_ns}" for s in stats)])
 
@@ -157,9 +158,9 @@ def build_xnnpack(
     compiler: Compiler | None = None,
     device: str = "",
 ) -> Path:
-    """Fetches and builds XNNPACK unless the cache has it; its prefix. Raises BuildError.
+    """Fetches and builds XNNPACK unless the cache has it; returns its prefix. Raises BuildError.
 
-    Without ``compiler`` and ``device`` for this host.
+    The build is for this host without ``compiler`` and ``device``.
     """
     base = cache or cache_dir()
     prefix = _own_prefix(base, device, compiler)
@@ -210,7 +211,7 @@ def _compile(work: Path, sources: Path, compiler: Compiler) -> None:
     try:
         run_tool(configure, "XNNPACK could not be configured")
     except BuildError:
-        shutil.rmtree(work, ignore_errors=True)  # by other paths, as of a checkout that moved
+        shutil.rmtree(work, ignore_errors=True)  # it had other paths, as of a checkout that moved
         run_tool(configure, "XNNPACK could not be configured")
     run_tool(
         [cmake, "--build", str(work)],
@@ -219,7 +220,7 @@ def _compile(work: Path, sources: Path, compiler: Compiler) -> None:
 
 
 def _sources(base: Path) -> Path:
-    """The unpacked sources, kept: each device's build uses them."""
+    """Returns the folder of the unpacked sources, which each device's build uses."""
     digest = hashlib.sha256((RECIPE_DIR / "archives.txt").read_bytes()).hexdigest()[:16]
     folder = base / "xnnpack" / f"sources-{digest}"
     with locked(folder.with_suffix(".lock")):
@@ -235,7 +236,7 @@ def _fetch(folder: Path) -> None:
 
 
 def recipe_hash() -> str:
-    """Changes with what is built and how."""
+    """Returns a hash of the recipe, which names the sources and how they are built."""
     digest = hashlib.sha256()
     for path in (RECIPE_DIR / name for name in RECIPE):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -243,7 +244,8 @@ def recipe_hash() -> str:
 
 
 def _own_prefix(cache: Path, device: str = "", compiler: Compiler | None = None) -> Path:
-    """The prefix in the cache; its name changes with the recipe, and with a device's compiler."""
+    """Returns the prefix in the cache; its name changes with the recipe, and with a device's
+    compiler."""
     name = recipe_hash()
     if compiler is not None:
         digest = hashlib.sha256(compiler.identity.encode())

@@ -1,6 +1,6 @@
 """The agent's protocol (device_agent/PROTOCOL.md): requests out, results in, both as data.
 
-Here are the agent's answers as frozen dataclasses (PROTOCOL.md, section 5).
+This module has the agent's answers as frozen dataclasses (PROTOCOL.md, section 5).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Hello:
     simulated: bool
     phone: str | None
     accelerators: tuple[Accelerator, ...] | None = None
-    """None where NNAPI told none."""
+    """None where the agent lists none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,13 @@ class Wait:
 
     action: int
     ms: int
-    """Since the turn that is waited for began."""
+    """Milliseconds since the awaited turn began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """How many operations of a segment the CPU engine ran on whose kernels."""
+    """Numbers of a segment's operations that the CPU engine ran on XNNPACK's and on portable
+    kernels."""
 
     xnnpack: int
     portable: int
@@ -75,23 +76,23 @@ class SegmentSamples:
     compile_ns: int | None = None
     samples_ns: tuple[int, ...] = ()
     hardware_ns: tuple[int, ...] = ()
-    """On the accelerator itself, of runs after the recorded ones; empty where the driver does not
-    tell. So is ``driver_ns``."""
+    """Times on the accelerator itself, of runs after the recorded ones; empty where the driver does
+    not report them. So is ``driver_ns``."""
     driver_ns: tuple[int, ...] = ()
     kernels: Kernels | None = None
     """None on NNAPI."""
     memory: str | None = None
     """How its tensors reach the engine: ``ashmem``, ``file``, ``memfd`` or ``pointers``."""
     alone_ns: tuple[int, ...] = ()
-    """Of segments side by side: the runs of one alone, while ``samples_ns`` are those beside the
-    others; empty of others, as is ``cpu_ns``."""
+    """Runs of one of the segments side by side alone, while ``samples_ns`` are those beside the
+    others; empty for other actions, as is ``cpu_ns``."""
     cpu_ns: tuple[int, ...] = ()
-    """CPU time that the action's process took for each run alone: what a driver does in other
-    processes is not in it."""
+    """CPU time that the action's process took for each run alone, without a driver's work in other
+    processes."""
 
     def slowdowns(self, rounds: Sequence[Round]) -> tuple[float, ...]:
-        """How many times as long runs took beside the others as alone, by the medians of each round
-        that was not throttled; none of a segment that ran side by side with no one."""
+        """Returns the slow-downs of runs beside the others against runs alone, by the medians of
+        each round that was not throttled; none for a segment that did not run side by side."""
         alone, corun = medians(self.alone_ns, rounds), medians(self.samples_ns, rounds)
         return tuple(math.exp(each) for each in log_ratios(alone, corun))
 
@@ -107,7 +108,7 @@ class KeptOutput:
 
 
 class Outcome(enum.Enum):
-    """The fate of a frame."""
+    """The outcome of a frame."""
 
     SAME = "same"
     """Its outputs are those of its plan run alone, bit by bit."""
@@ -120,17 +121,17 @@ class FrameSample:
     """One frame of many at once; times are ns of the action's clock."""
 
     plan: int
-    """Of the action's."""
+    """Index of the plan in the action."""
     outcome: Outcome
     begin_ns: int
-    """It was handed in."""
+    """Time of its submission."""
     end_ns: int
-    """Its last segment was done, or failed."""
+    """Time when its last segment was done, or failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanSample:
-    """When a segment of an action ran for a frame."""
+    """The time of an action's segment for a frame."""
 
     segment: int
     frame: int
@@ -140,13 +141,13 @@ class SpanSample:
 
 @dataclass(frozen=True, slots=True)
 class FrameSamples:
-    """All frames of an action, in the order in which they were handed in."""
+    """All frames of an action, in the order of their submission."""
 
     frames: tuple[FrameSample, ...]
     spans: tuple[SpanSample, ...] = field(repr=False)
-    """By segment, and then by frame."""
+    """Sorted by segment, and then by frame."""
     failure: str | None
-    """Of the first frame that failed."""
+    """Message of the first frame that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ class ActionResult:
     """``monotonic`` or ``simulated``."""
     segments: tuple[SegmentSamples, ...]
     total_ns: tuple[int, ...]
-    """First segment's start to last one's end, one for each recorded run."""
+    """Time from the first segment's start to the last one's end, for each recorded run."""
     first_ns: int | None
     rss_peak_kb: int | None
     cpu_khz: tuple[int | None, int | None]
@@ -177,21 +178,21 @@ class ActionResult:
     """In the order of the samples."""
     warmup_runs: int | None = None
     warm: bool | None = None
-    """The runs' times had become stable before the recorded ones."""
+    """Whether the runs' times had become stable before the recorded ones."""
     cpu_mask: str | None = None
-    """The affinity kept to, as hex text."""
+    """The CPU affinity, as hex text."""
     frames: FrameSamples | None = None
-    """Of an action that runs many at once: then its samples are these, and ``rounds`` tell how many
-    of them each has."""
+    """Frames of an action that runs many at once: its samples are these, and ``rounds`` have the
+    number of frames of each."""
     copies_ns: tuple[int, ...] = ()
-    """Of ``total_ns`` the copies from and to the caller's buffers; empty without them."""
+    """Part of ``total_ns`` that copies from and to the caller's buffers; empty without copies."""
     attempts: int | None = None
-    """How often it was tried: 2 where it failed in company and was tried once more, alone."""
+    """Number of attempts: 2 where it failed beside others and was tried once more, alone."""
     words: str | None = None
-    """What its process, the driver's library above all, printed last where not ok."""
+    """Last words that its process printed, above all the driver's library, where not ok."""
     driver: str | None = None
-    """:data:`SICK` where its driver failed what it ran before, too, or an accelerator that it needs
-    is known to: the result says nothing about the action. ``back`` where it did so before the
+    """:data:`SICK` where its driver, or an accelerator that it needs, also failed what it ran
+    before: the result says nothing about the action. ``back`` where the driver did so before the
     attempt that counts."""
 
     @property
@@ -207,26 +208,26 @@ class ActionResult:
 
 SICK = "sick"
 SLOW = "slow"
-"""So much time was lost with a driver that nothing more is tried on it."""
+"""State of a driver that cost so much time that nothing more is tried on it."""
 MEMORY_KINDS = ("ashmem", "file", "memfd", "pointers")
 MOST_ROOM = 32
 
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """Facts about a driver that a request learnt, for the next one."""
+    """Facts about a driver that a request learnt, for the next request."""
 
     accelerator: str | None
     """None: NNAPI's choice."""
     room: int
-    """Compilations that it holds at once."""
+    """Number of compilations that it holds at once."""
     memory: str | None
     """The kind that reaches it, one of :data:`MEMORY_KINDS`; None: not known yet."""
     state: str | None = None
     """:data:`SICK` where it fails what it ran before; :data:`SLOW`; None: nothing is known against
     it."""
     lost_ms: int = 0
-    """Waiting for it in this request, as it died or hung."""
+    """Milliseconds of waiting for it in this request, because it died or hung."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,14 +238,14 @@ class End:
     ok: int
     failed: int
     waited_ms: int = 0
-    """For a device that was too hot."""
+    """Milliseconds of waiting for a device that was too hot."""
     fruitless: bool = False
-    """It stayed too hot."""
+    """Whether it stayed too hot."""
     allowed_khz: tuple[int | None, ...] = field(default=(), compare=False)
-    """The highest ``scaling_max_freq`` of each CPU that was seen, before or now."""
+    """The highest ``scaling_max_freq`` seen of each CPU, before or now."""
     drivers: tuple[DriverFacts, ...] = field(default=(), compare=False)
     simulated_ms: int = field(default=0, compare=False)
-    """That the actions took by the clock of a simulated phone."""
+    """Milliseconds that the actions took by the clock of a simulated phone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +256,8 @@ class ErrorLine:
 
 
 class NnapiEntryPoint(enum.Enum):
-    """How a library has NNAPI's functions; only behind NNAPI's own is there a runtime that chooses
-    among accelerators."""
+    """The entry points of a library with NNAPI's functions; only NNAPI's own have a runtime that
+    chooses among accelerators."""
 
     NNAPI = "nnapi"
     SUPPORT_LIBRARY = "support library"
@@ -265,26 +266,28 @@ class NnapiEntryPoint(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class NnapiInfo:
-    """The offers of libneuralnetworks.so, or of a library in its place, on the device."""
+    """The NNAPI of libneuralnetworks.so, or of a library in its place, on the device."""
 
     library: str | None
     error: str | None
     missing: tuple[str, ...]
     """Names of functions this version lacks."""
     accelerators: tuple[Accelerator, ...]
-    """Behind another door than NNAPI's they are called NAME@FILE, after the library's file."""
+    """With other entry points than NNAPI's they are called NAME@FILE, after the library's file."""
     door: NnapiEntryPoint = NnapiEntryPoint.NNAPI
     stalled: bool = False
-    """It did not answer in time: one of its drivers hangs."""
+    """Whether NNAPI did not answer in time: one of its drivers hangs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Readings of all CPUs at the time of ``agent info``; None where the device does not tell."""
+    """Readings over all CPUs at the time of ``agent info``; None where the device does not report
+    them."""
 
     cpu_khz: int | None = None
     thermal_mc: int | None = None
-    """Of the hottest zone; the temperature of a simulated phone."""
+    """Temperature of the hottest zone, or of a simulated phone, in thousandths of a degree
+    Celsius."""
     throttled: bool | None = None
 
 
@@ -293,17 +296,17 @@ class HalfArithmetic(enum.Enum):
 
     NONE = "none"
     EMULATED = "emulated"
-    """By kernels that convert and compute in float32, more slowly than float32's own."""
+    """Computed by kernels that convert and use float32, more slowly than float32's own."""
     NATIVE = "native"
 
     @property
     def has_wide_sums(self) -> bool:
-        """Whether sums are in float32, as where errors of units are measured. ARM's kernels add up
-        in float16: their error grows with the length of a sum."""
+        """Whether sums are in float32, as in measuring errors of units. ARM's kernels add up in
+        float16: their error grows with the length of a sum."""
         return self is not HalfArithmetic.NATIVE
 
     def serves(self, precision: Precision) -> bool:
-        """Returns whether the CPU engine computes in float16 what is to be in this precision."""
+        """Returns whether the CPU engine uses float16 for this precision."""
         if precision is Precision.RELAXED:
             return self is HalfArithmetic.NATIVE
         return precision is Precision.FLOAT16 and self is not HalfArithmetic.NONE
@@ -328,7 +331,7 @@ class AgentInfo:
     """Identifies a simulated phone's description; empty for real devices."""
     nnapi: NnapiInfo
     engines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Engine -> whose kernels it has, the preferred ones first."""
+    """Engine -> the libraries whose kernels it has, the preferred ones first."""
     big_cores: str | None = None
     """Affinity mask of the cores with the highest clock rate, as hex text."""
     threads_max: int | None = None
@@ -337,7 +340,7 @@ class AgentInfo:
 
     @property
     def cost_version(self) -> str:
-        """Name the agent in the cost table: measurements of another name are measured again.
+        """Name of the agent in the cost table: measurements under another name are repeated.
 
         An agent without XNNPACK computes more slowly on the CPU, which matters where the clock is
         real.
@@ -356,4 +359,4 @@ class Cleaned:
 
 
 Event = Hello | Missing | Start | Wait | ActionResult | End | ErrorLine
-"""What ``agent run`` may say."""
+"""The events of ``agent run``."""

@@ -17,7 +17,7 @@ MAX_CORUN = 8
 MAX_IN_FLIGHT = 63
 """Frames that a queue takes at once."""
 MAX_VARIANTS = 64
-"""Of the inputs of frames."""
+"""Largest number of variants of the inputs of frames."""
 MAX_GROUP = 32
 """Actions that may run interleaved."""
 BIG_CORES = 0
@@ -93,45 +93,45 @@ class SegmentSpec:
         outputs: tuple[int, ...],
         flags: SegmentFlag = SegmentFlag.NONE,
     ) -> SegmentSpec:
-        """A segment on a plan's target."""
+        """Returns a segment on a plan's target."""
         return cls(
             target.engine, model, inputs, outputs, target.accelerator, target.preference, flags
         )
 
 
 def cpu_mask(cpus: str) -> int:
-    """The mask of :attr:`~nnapi_prof.costs.Conditions.cpus`."""
+    """Returns the mask of :attr:`~nnapi_prof.costs.Conditions.cpus`."""
     return {BIG: BIG_CORES, ALL: ALL_CORES}[cpus] if cpus in (BIG, ALL) else int(cpus, 16)
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How an action is warmed up and repeated. PROTOCOL.md has the rules."""
+    """Warm-up and repeats of an action. PROTOCOL.md has the rules."""
 
     warmup_min: int = 2
     warmup_max: int = 2
     warmup_ns: int = 0
     """No further warm-up run after this long, once there were ``warmup_min``."""
     warm_ns: int = 0
-    """Busy time of the warm-up at least, and until the clock has risen as far as it will."""
+    """Shortest busy time of the warm-up, which also lasts until the clock has stopped rising."""
     spin_ns: int = 0
-    """Busy time of each round before its recorded runs, likewise; 0 is one run, and the clock is
-    not watched."""
+    """Shortest busy time of each round before its recorded runs, likewise; 0 is one run, without
+    watching the clock."""
     rounds: int = 1
-    """The recorded runs are spread over these; the actions of a group take turns in each."""
+    """Number of rounds that share the recorded runs; the actions of a group take turns in each."""
     min_runs: int = 5
     max_runs: int = 50
     """Recorded runs of all rounds: at least ``min_runs``, at most ``max_runs``, and no more once
     they have taken ``budget_ns``."""
     budget_ns: int = 500_000_000
     cooldown_ms: int = 0
-    """A group may wait this long for a hot device before it repeats rounds; 0 repeats none."""
+    """Longest wait of a group for a hot device before it repeats rounds; 0 repeats none."""
     timeout_ms: int = 60_000
     """Watchdog over set-up, compilation and warm-up, and again over each round."""
 
     @classmethod
     def once(cls, timeout_ms: int = 60_000) -> Timing:
-        """One cold run."""
+        """Returns the timing of one cold run."""
         return cls(
             warmup_min=0,
             warmup_max=0,
@@ -145,17 +145,18 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class FramesSpec:
-    """An action whose segments are those of some plans, one plan after the other, and whose runs
-    are frames: each takes a plan, and several are on their way at once."""
+    """The frames of an action: its segments are those of its plans, one plan after the other, and
+    its runs are frames, which each take a plan; several are in flight at once."""
 
     plans: tuple[tuple[int, float], ...]
-    """Of each plan: how many segments, and its share of the frames, in all 1."""
+    """Number of segments of each plan, and its share of the frames; the shares add up to 1."""
     in_flight: int
-    """Frames on their way at most, 1 to :data:`MAX_IN_FLIGHT`."""
+    """Largest number of frames in flight, 1 to :data:`MAX_IN_FLIGHT`."""
     variants: int = 1
-    """Inputs that frames take in turn: number n is the tensors' own, turned by n elements."""
+    """Number of inputs that frames take in turn: number n is the tensors' own, rotated by n
+    elements."""
     overlaps: bool = False
-    """A frame's own segments run as soon as what they read is there, not one after the other."""
+    """A frame's own segments run as soon as their inputs are ready, not one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,18 +170,18 @@ class ActionSpec:
     flags: ActionFlag = ActionFlag(0)
     mode: Mode = Mode.SYNC
     pointers: bool = False
-    """NNAPI is handed addresses, no shared memory."""
+    """NNAPI gets addresses instead of shared memory."""
     threads: int = 1
     cpu_mask: int = ALL_CORES
     memory_kb: int = 0
-    """Resident memory its process may grow to; 0 leaves the limit to the agent."""
+    """Limit of its process's resident memory; 0 leaves the limit to the agent."""
     group: int = 0
-    """Consecutive actions of one number run interleaved; 0 runs alone."""
+    """Consecutive actions with the same number run interleaved; 0 runs alone."""
     frames: FramesSpec | None = None
 
     @property
     def all_flags(self) -> ActionFlag:
-        """With what its frames say."""
+        """The flags, with FRAMES where it has frames."""
         return self.flags if self.frames is None else self.flags | ActionFlag.FRAMES
 
 
@@ -306,7 +307,7 @@ def _check_timing(action: ActionSpec, require: Callable[[bool, str], None]) -> N
 
 
 def check_group(action: ActionSpec, before: Sequence[ActionSpec]) -> None:
-    """Raises SerializationError where an action does not fit those of its group before it."""
+    """Raises SerializationError where an action does not fit the earlier ones of its group."""
     others = [other for other in before if other.group == action.group]
     if action.group == 0 or not others:
         return
@@ -327,14 +328,14 @@ def _shared(action: ActionSpec) -> tuple[int, int]:
 
 
 MAX_GROUP_BYTES = 512 << 20
-"""Weights that the processes of one group hold on the device, copies included."""
+"""Largest size of weights that the processes of one group hold on the device, copies included."""
 WEIGHT_COPIES = 3
-"""The blob, what an engine packs of it, what a driver keeps."""
+"""Number of copies of weights: the blob, an engine's packed copy, a driver's copy."""
 
 
 class Groups:
-    """Numbers the groups of a request: actions that follow each other under the same key share
-    one, or have several where their weights would be too much at once."""
+    """Numbers the groups of a request: consecutive actions under the same key share one, or have
+    several where their weights would be too large at once."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -342,7 +343,7 @@ class Groups:
         self._members = self._weight = 0
 
     def number(self, key: Hashable, weight_bytes: int) -> int:
-        """The group of the next action, whose models have so many bytes of weights."""
+        """Returns the group of the next action, whose models have so many bytes of weights."""
         self._members += 1
         self._weight += weight_bytes * WEIGHT_COPIES
         full = self._members > MAX_GROUP or self._weight > MAX_GROUP_BYTES

@@ -1,10 +1,10 @@
 """Parse the agent's lines: JSON to the values of :mod:`nnapi_prof.device.protocol`. No I/O here.
 
 PROTOCOL.md, section 5, specifies them. Lines that do not begin with ``{"type":`` are noise of
-vendor libraries and become None, as do types of a later protocol; unknown fields are passed over. A
-line of ours that lacks a field or has one of another kind, or a number that cannot be, is a
+vendor libraries and become None, as do types of a later protocol; unknown fields are ignored. A
+line of ours with a missing field, a field of another type or an impossible number is a
 SerializationError. A phone's data is untrusted: its numbers must be possible, and control
-characters in its words, which a terminal would obey, are made visible.
+characters in its texts, which a terminal would obey, are made visible.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from nnapi_prof.errors import SerializationError, escape_untrusted
 T = TypeVar("T")
 
 LONGEST_TEXT = 2000
-"""Characters of a message or name; what is longer is cut."""
+"""Largest number of characters of a message or name; longer ones are cut."""
 MOST_VALUES = 1_000_000
-"""Values of a list."""
+"""Largest number of values of a list."""
 MAX_COUNT = (1 << 63) - 1
-"""Numbers that are counted, of bytes too: what a column of a database holds."""
+"""Largest count, of bytes too: the limit of a database's column."""
 MAX_INT32 = (1 << 31) - 1
 MAX_NS = 10**16
-"""Nanoseconds: 116 days, twice the longest watchdog."""
+"""Largest time in ns: 116 days, twice the longest watchdog."""
 MAX_KHZ = 100_000_000
 HEAT_MC = (-273_150, 1_000_000)
-"""Thousandths of a degree Celsius."""
+"""Range of temperatures in thousandths of a degree Celsius."""
 
 
 class Fields:
@@ -78,7 +78,7 @@ class Fields:
         return self._of_kind(name, value, kind)
 
     def _of_kind(self, name: str, value: Any, kind: type[T]) -> T:
-        # bool is an int to isinstance, and no int in JSON.
+        # bool is an int to isinstance, but not in JSON.
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise SerializationError(
                 f"the agent's {self._where}: {name} is {_shown(value)}, {kind.__name__} wanted"
@@ -106,7 +106,7 @@ class Fields:
         return self._take(name, bool)
 
     def number(self, name: str, high: int = MAX_COUNT) -> int:
-        """A number that counts something: 0 or more."""
+        """Returns a count: 0 or more."""
         return self._in_range(name, self._take(name, int), 0, high)
 
     def optional_number(self, name: str, high: int = MAX_COUNT) -> int | None:
@@ -115,19 +115,19 @@ class Fields:
         return None if value is None else self._in_range(name, value, 0, high)
 
     def times(self, name: str) -> tuple[int, ...]:
-        """A list of ns, empty where absent or null."""
+        """Returns a list of ns, empty where absent or null."""
         values = self.many(name, int)
         for index, value in enumerate(values):
             self._in_range(f"{name}[{index}]", value, 0, MAX_NS)
         return values
 
     def optional(self, name: str, kind: type[T]) -> T | None:
-        """A field that may be null or absent."""
+        """Returns a field that may be null or absent."""
         value = self._data.get(name)
         return None if value is None else self._of_kind(name, value, kind)
 
     def many(self, name: str, kind: type[T]) -> tuple[T, ...]:
-        """A list, empty where absent or null."""
+        """Returns a list, empty where absent or null."""
         values = self.optional(name, list) or []
         return tuple(self._of_kind(f"{name}[{i}]", v, kind) for i, v in enumerate(values))
 
@@ -139,14 +139,15 @@ class Fields:
         )
 
     def readings(self, name: str, low: int, high: int) -> tuple[int | None, ...]:
-        """A list of readings of sensors; one beyond its range, as broken ones tell, is none."""
+        """Returns a list of readings of sensors; None for one out of range, as of a broken
+        sensor."""
         return tuple(
             None if value is None or not low <= value <= high else value
             for value in self.numbers_or_null(name)
         )
 
     def before_after(self, name: str, low: int, high: int) -> tuple[int | None, int | None]:
-        """Two readings of a sensor; one beyond its range, as broken ones tell, is none."""
+        """Returns two readings of a sensor; None for one out of range, as of a broken sensor."""
         pair = self.readings(name, low, high)
         if len(pair) not in (0, 2):
             raise SerializationError(
@@ -155,7 +156,7 @@ class Fields:
         return (pair[0], pair[1]) if pair else (None, None)
 
     def reading(self, name: str, low: int, high: int) -> int | None:
-        """A reading of a sensor; one beyond its range, as broken ones tell, is none."""
+        """Returns a reading of a sensor; None for one out of range, as of a broken sensor."""
         value = self.optional(name, int)
         return None if value is None or not low <= value <= high else value
 
@@ -167,7 +168,7 @@ class Fields:
         return Fields(self._take(name, dict), f"{self._where}.{name}")
 
     def optional_inner(self, name: str) -> Fields | None:
-        """An object that may be null or absent; a word there is passed over."""
+        """Returns an object that may be null or absent; a string there is ignored."""
         value = self._data.get(name)
         return None if value is None or isinstance(value, str) else self.inner(name)
 
@@ -187,7 +188,7 @@ class Fields:
 
 
 def _shown(value: object) -> str:
-    """A value for a message. Python refuses to write very long numbers."""
+    """Returns a value for a message. Python refuses to write very long numbers."""
     if isinstance(value, int) and value.bit_length() > 200:
         return f"a number of {value.bit_length()} bits"
     return escape_untrusted(repr(value), 100)
@@ -197,7 +198,7 @@ PREFIX = '{"type":'
 
 
 def parse_line(line: str) -> Event | AgentInfo | Cleaned | None:
-    """The event of a line, None for noise. Raises SerializationError."""
+    """Returns the event of a line, None for noise. Raises SerializationError."""
     line = line.strip()
     if not line.startswith(PREFIX):
         return None
@@ -373,7 +374,7 @@ def _door(word: str | None) -> NnapiEntryPoint:
 
 
 def _readings(line: Fields | None) -> Readings:
-    if line is None:  # of an agent from before there were any
+    if line is None:  # from an older agent
         return Readings()
     khz, heat = line.reading("cpu_khz", 0, MAX_KHZ), line.reading("thermal_mc", *HEAT_MC)
     return Readings(khz, heat, line.optional("throttled", bool))

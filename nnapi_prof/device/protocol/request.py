@@ -96,8 +96,8 @@ def _inputs(action: ActionSpec) -> list[int]:
 
 
 def _outputs(action: ActionSpec) -> list[int]:
-    """Return what segments write and somebody wants: nobody else reads it, or it is kept. Of
-    frames, whose plans have tensors of their own, it is what is kept."""
+    """Return the tensors that segments write, if they are kept or no segment reads them. For
+    frames, whose plans have tensors of their own, only the kept ones."""
     read = {tensor for segment in action.segments for tensor in segment.inputs}
     return [
         index
@@ -132,7 +132,7 @@ def _segment(segment: SegmentSpec, model: int, strings: Strings) -> bytes:
 
 PROTOCOL_VERSION = 5
 BUNDLE_ALIGNMENT = 8
-"""Bundles in DATA begin at multiples of this, so that the agent may read their words in place."""
+"""Alignment of bundles in DATA, with which the agent may read their words in place."""
 _MEMORY_CODES = {None: 0, "ashmem": 1, "file": 2, "memfd": 3, "pointers": 4}
 
 
@@ -141,10 +141,10 @@ class Patience:
     """The limits of a request that follow from earlier ones."""
 
     wait_ms: int | None = None
-    """All groups together may wait for a hot device for so long; None: each as long as its
-    ``cooldown_ms`` says."""
+    """Longest wait of all groups together for a hot device; None: each as long as its
+    ``cooldown_ms``."""
     seen_khz: tuple[int | None, ...] = ()
-    """The highest ``scaling_max_freq`` of each CPU that was seen."""
+    """The highest ``scaling_max_freq`` seen of each CPU."""
     drivers: tuple[DriverFacts, ...] = ()
 
 
@@ -156,7 +156,7 @@ class Request:
     blobs: Mapping[str, bytes] = field(repr=False)
     """Name (hex SHA-256) -> bytes of every blob that it names."""
     silence_s: float
-    """For how long the agent may say nothing over it: the longest of its groups."""
+    """Longest time that the agent may say nothing: that of the longest of its groups."""
 
 
 class RequestBuilder:
@@ -174,14 +174,14 @@ class RequestBuilder:
         return {name: blob.data for name, (_, blob) in self._blobs.items()}
 
     def add_blob(self, data: bytes) -> int:
-        """The index of a blob with these bytes."""
+        """Adds a blob with these bytes; returns its index."""
         return self._add(Blob(data))
 
     def _add(self, blob: Blob) -> int:
         return self._blobs.setdefault(blob.sha256, (len(self._blobs), blob))[0]
 
     def add_model(self, serialized: bytes, buffers: Sequence[bytes]) -> int:
-        """The index of a serialized model whose numbered buffers are ``buffers``."""
+        """Adds a serialized model whose numbered buffers are ``buffers``; returns its index."""
         return self._add_model(serialized, map(Blob, buffers))
 
     def _add_model(self, serialized: bytes, blobs: Iterable[Blob]) -> int:
@@ -189,11 +189,11 @@ class RequestBuilder:
         return self._models.setdefault(key, len(self._models))
 
     def add_region(self, region: Region) -> int:
-        """The index of a converted region's model."""
+        """Adds a converted region's model; returns its index."""
         return self._add_model(region.serialized, region.blobs)
 
     def add_action(self, action: ActionSpec) -> None:
-        """Raises SerializationError where the action breaks a rule of the protocol."""
+        """Adds an action. Raises SerializationError where it breaks a rule of the protocol."""
         if action.id in self._actions:
             raise SerializationError(f"action id {action.id} is used twice in a request")
         check_action(action, len(self._blobs), len(self._models))
@@ -204,7 +204,8 @@ class RequestBuilder:
         return Request(self.build(), self.blobs, self._silence_ms() / 1000)
 
     def _silence_ms(self) -> int:
-        """A group may time out once for each action, and cool down once."""
+        """Returns the longest silence: a group may time out once for each action, and cool down
+        once."""
         alone, groups, wait_ms = 0, dict[int, int](), self._patience.wait_ms
         for action in self._actions.values():
             timing = action.timing
@@ -223,7 +224,7 @@ class RequestBuilder:
         return head + counted([khz or 0 for khz in seen])
 
     def build(self) -> bytes:
-        """The request's bytes. The same additions in the same order give the same bytes."""
+        """Returns the request's bytes. The same additions in the same order give the same bytes."""
         strings = Strings()
         facts = self._patience.drivers
         drivers = listed(

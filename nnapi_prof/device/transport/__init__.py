@@ -1,8 +1,8 @@
-"""The seam between nnapi-prof and a device: push, pull, run a command, read its lines.
+"""The interface between nnapi-prof and a device: push, pull, run a command, read its lines.
 
 Four implementations: adb-shell over TCP and USB (:mod:`~nnapi_prof.device.transport.adb`), a
 running adb server (:mod:`~nnapi_prof.device.transport.adb_server`), and a process on this host
-(:class:`LocalTransport`). Everything above this seam is the same for all of them.
+(:class:`LocalTransport`). Everything above this interface is the same for all of them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from typing import NamedTuple, Protocol
 from nnapi_prof.errors import DeviceError, DeviceOffline, DeviceStorageError, escape_untrusted
 
 COMMAND_TIMEOUT_S = 30.0
-"""For commands that end at once: mkdir, getprop, rm."""
+"""Timeout of commands that end at once: mkdir, getprop, rm."""
 MAX_LINE_BYTES = 32 << 20
-"""A line of a command (PROTOCOL.md, section 5); results with 100,000 samples have some 5 MB."""
+"""Longest line of a command (PROTOCOL.md, section 5); results with 100,000 samples have some 5
+MB."""
 MAX_OUTPUT_BYTES = 64 << 20
-"""All that a command may say that is run to its end."""
+"""Largest output of a command that is run to its end."""
 MAX_FILE_BYTES = 1 << 30
-"""A file that is pulled: an output."""
+"""Largest file that is pulled: an output."""
 SLOWEST_BYTES_PER_S = 1000
-"""A link that carries less is taken for a dead one."""
+"""Speed below which a link counts as dead."""
 
 
 class CommandResult(NamedTuple):
-    """How a command on the device ended and what it said, both streams together."""
+    """The exit code of a command on the device, and its output, both streams together."""
 
     exit_code: int
     output: str
@@ -54,7 +55,7 @@ class Transport(Protocol):
 
     @property
     def description(self) -> str:
-        """For people: how it is reached."""
+        """Description of the connection for people."""
         ...
 
     def push(self, data: bytes | Path, remote: str, mode: int = 0o600) -> None:
@@ -66,29 +67,30 @@ class Transport(Protocol):
         ...
 
     def pull(self, remote: str) -> bytes:
-        """The bytes of a file. Raises DeviceError where it cannot be read."""
+        """Returns the bytes of a file. Raises DeviceError where it cannot be read."""
         ...
 
     def shell(self, argv: Sequence[str], timeout_s: float = COMMAND_TIMEOUT_S) -> CommandResult:
-        """Runs a command to its end. ``timeout_s`` limits the silence between its words."""
+        """Runs a command to its end. ``timeout_s`` limits the silence between parts of its
+        output."""
         ...
 
     def stream(self, argv: Sequence[str], silence_s: float = COMMAND_TIMEOUT_S) -> LineStream:
-        """Starts a command and yields its lines as they come.
+        """Starts a command and yields its lines as they arrive.
 
         A command that says nothing for ``silence_s`` raises DeviceOffline.
         """
         ...
 
     def close(self) -> None:
-        """Lets go of the device. A second call does nothing."""
+        """Closes the connection to the device. A second call does nothing."""
         ...
 
 
 class LineStream(Iterator[str]):
     """The lines of a running command, without their ends; ``exit_code`` is known after the last.
 
-    Made from an iterator of chunks of bytes that ends with the exit code as an int. Where the
+    It is made from an iterator of chunks of bytes that ends with the exit code as an int. Where the
     iterator ends without one, the connection broke: DeviceOffline, after the lines that arrived.
     Closing before the end stops reading and hangs up on the command.
     """
@@ -101,7 +103,7 @@ class LineStream(Iterator[str]):
 
     @property
     def exit_code(self) -> int:
-        """Raises DeviceError before the last line was read."""
+        """The exit code. Raises DeviceError before the last line was read."""
         if self._exit_code is None:
             raise DeviceError("the command has not ended yet", serial=self._serial)
         return self._exit_code
@@ -110,7 +112,7 @@ class LineStream(Iterator[str]):
         return next(self._lines)
 
     def too_much(self) -> DeviceError:
-        """The error for a command that does not stop talking."""
+        """Returns the error for a command whose output does not end."""
         return DeviceError(
             f"{self._serial} says more than {MAX_OUTPUT_BYTES >> 20} MiB where a few words are "
             "wanted",
@@ -171,12 +173,12 @@ def _decode_line(line: bytes) -> str:
     return line.removesuffix(b"\r").decode("utf-8", "replace")
 
 
-# The plain shell service (all there is before Android 7) tells no exit code, so the command says
+# The plain shell service (the only one before Android 7) has no exit code, so the command prints
 # it itself, after a marker that no output contains.
 
 
 def marked_command(argv: Sequence[str]) -> tuple[str, bytes]:
-    """A shell command line that runs ``argv`` and then prints a marker and its exit code.
+    """Makes a shell command line that runs ``argv`` and then prints a marker and its exit code.
 
     Returns the command line and the marker.
     """
@@ -186,7 +188,7 @@ def marked_command(argv: Sequence[str]) -> tuple[str, bytes]:
 
 
 def until_marker(chunks: Iterator[bytes], marker: bytes) -> Iterator[bytes | int]:
-    """Passes chunks on up to the marker, then the exit code that follows it."""
+    """Passes chunks on up to the marker, then yields the exit code that follows it."""
     pattern = re.compile(re.escape(marker) + rb"(\d{1,3})\r?\n")
     held = b""
     for chunk in chunks:
@@ -196,7 +198,7 @@ def until_marker(chunks: Iterator[bytes], marker: bytes) -> Iterator[bytes | int
                 yield held[: end.start()]
             yield int(end[1])
             return
-        # Pass on all that cannot be the beginning of the marker.
+        # Pass on everything that cannot be the beginning of the marker.
         at = held.rfind(marker[:1])
         cut = len(held) if at < 0 or _differs(held[at:], marker) else at
         if cut:
@@ -207,19 +209,19 @@ def until_marker(chunks: Iterator[bytes], marker: bytes) -> Iterator[bytes | int
 
 
 def _differs(tail: bytes, marker: bytes) -> bool:
-    """Whether ``tail`` cannot be the beginning of the marker and an exit code."""
+    """Returns whether ``tail`` cannot be the beginning of the marker and an exit code."""
     n = min(len(tail), len(marker))
     return tail[:n] != marker[:n] or len(tail) > len(marker) + len("255\r\n")
 
 
 _PACKET = struct.Struct("<BI")  # of shell,v2: identifier, length
-_MAX_PACKET = 1 << 20  # adbd's buffers have at most so much
+_MAX_PACKET = 1 << 20  # the largest buffer of adbd
 _STDOUT, _STDERR, _EXIT = 1, 2, 3
 
 
 def until_exit(chunks: Iterable[bytes]) -> Iterator[bytes | int]:
-    """Passes on what a command prints under the service ``shell,v2``, then its exit code. Raises
-    ConnectionResetError where the chunks end before, or are no such packets."""
+    """Passes on the output of a command under the service ``shell,v2``, then its exit code. Raises
+    ConnectionResetError where the chunks end before it, or are not such packets."""
     held = b""
     for chunk in chunks:
         held += chunk
@@ -249,7 +251,8 @@ STORAGE_WORDS = {
 
 
 def storage_error(words: str, remote: str, serial: str) -> DeviceStorageError | None:
-    """The error that a device's words mean where they speak of full or read-only storage."""
+    """Returns the error for a device's words about full or read-only storage; None for other
+    words."""
     lower = words.lower()
     for needle, state in STORAGE_WORDS.items():
         if needle in lower:
@@ -265,7 +268,7 @@ def storage_error(words: str, remote: str, serial: str) -> DeviceStorageError | 
 
 
 def refusal(words: str, what: str, remote: str, serial: str) -> DeviceError:
-    """The error for a file operation that the device refused with ``words``."""
+    """Returns the error for a file operation that the device refused with ``words``."""
     return storage_error(words, remote, serial) or DeviceError(
         f"{serial}: cannot {what} {remote}: {_last_line(words) or 'the device does not say why'}",
         serial=serial,
@@ -278,12 +281,12 @@ def _last_line(words: str) -> str:
 
 
 POLL_S = 0.2
-"""How often a silent command is looked after."""
+"""Seconds between two checks of a silent command."""
 
 
 class LocalTransport:
-    """Commands run in a session of their own, in this process's environment changed by ``env``: a
-    name without a value is taken out.
+    """Commands on this host, in a session of their own. Their environment is this process's,
+    changed by ``env``: a name without a value is removed.
 
     ``folder`` is a new temporary folder for store and work files; :meth:`close` removes it.
     """
@@ -358,8 +361,8 @@ class LocalTransport:
     def _read(
         self, process: subprocess.Popen[bytes], command: str, silence_s: float
     ) -> Iterator[bytes]:
-        """Chunks of output until its end, or until the command is dead and nothing more comes: a
-        killed agent may leave a child behind that keeps the pipe open."""
+        """Yields chunks of output until its end, or until the command is dead and nothing more
+        comes: a killed agent may leave a child behind that keeps the pipe open."""
         assert process.stdout is not None
         fd = process.stdout.fileno()
         deadline = time.monotonic() + silence_s
@@ -375,7 +378,7 @@ class LocalTransport:
             elif ended:
                 return
             elif process.poll() is not None:
-                ended = True  # its last words may have come since the look at the pipe
+                ended = True  # its last words may have come after the pipe was read
             elif time.monotonic() > deadline:
                 raise DeviceOffline(
                     f"{self._serial}: {command} said nothing for {silence_s:g} s",
@@ -384,7 +387,7 @@ class LocalTransport:
 
 
 def _kill_session(process: subprocess.Popen[bytes]) -> None:
-    """Ends the command and what it started, as closing an adb shell does."""
+    """Ends the command and its children, as closing an adb shell does."""
     with contextlib.suppress(ProcessLookupError):  # all of it ended meanwhile
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(COMMAND_TIMEOUT_S)

@@ -1,17 +1,15 @@
-"""adb-shell with its rough edges filed off.
+"""Reach devices without an adb server: adb-shell over TCP and USB, with its defects worked around.
 
 * adb_shell's TCP transport sends once and ignores how much went out, and reads a closed connection
   as "nothing yet" until a timeout: :class:`TcpLink` sends everything and raises at the end.
-* While it pushes a file, adb_shell drops what the device says between acknowledgements; that is
+* While it pushes a file, adb_shell drops what the device sends between acknowledgements; that is
   where adbd reports a full disk. :class:`WireDevice` keeps it.
 * A command that is left before its end is never closed: :meth:`WireDevice.command` closes it.
-* It takes a slow link for a dead one: a packet had to be there in a fixed time, however long it is.
-  :class:`_Packets` waits as long as bytes come, and :class:`WireDevice` sends what a slow link
-  carries at once.
-* It believes what lengths the peer states; what does not fit raises one of a dozen exceptions.
-  :class:`_Packets` refuses lengths that were not agreed on, and :data:`GARBLED` are the others.
-
-Devices reached without an adb server: adb-shell over TCP and USB.
+* It mistakes a slow link for a dead one: a packet must arrive within a fixed time, however long it
+  is. :class:`_Packets` waits as long as bytes come, and :class:`WireDevice` sends at once no more
+  than a slow link carries.
+* It trusts the lengths that the peer states; wrong ones raise one of a dozen exceptions.
+  :class:`_Packets` refuses lengths that were not agreed on, and :data:`GARBLED` are the exceptions.
 """
 
 from __future__ import annotations
@@ -74,7 +72,7 @@ LINK_ERRORS = (
     UsbReadFailedError,
     UsbWriteFailedError,
 )
-"""What a link that is broken or silent raises."""
+"""Errors of a link that is broken or silent."""
 
 GARBLED = (
     AdbConnectionError,
@@ -88,10 +86,10 @@ GARBLED = (
     ValueError,
     struct.error,
 )
-"""What adb_shell raises over bytes that are no ADB: its own errors, and those of reading them."""
+"""Errors of adb_shell over bytes that are not ADB: its own, and those of reading the bytes."""
 
 SMALLEST_SENT = 4096
-"""Bytes that are sent at once over a link that takes long for them."""
+"""Bytes that are sent at once over a slow link."""
 _PATIENCE_S, _HURRY_S = 2.0, 0.25
 
 
@@ -113,7 +111,7 @@ class TcpLink(BaseTransport):  # type: ignore[misc]  # adb_shell has no types
             self._socket = None
 
     def bulk_read(self, numbytes: int, transport_timeout_s: float | None) -> bytes:
-        """At least one byte, at most ``numbytes``.
+        """Reads at least one byte, at most ``numbytes``.
 
         Raises TcpTimeoutException, or ConnectionError at the end of the stream.
         """
@@ -144,10 +142,10 @@ class TcpLink(BaseTransport):  # type: ignore[misc]  # adb_shell has no types
 
 
 class _Packets(_AdbIOManager):  # type: ignore[misc]  # adb_shell has no types
-    """adb_shell's packets, of lengths that were agreed on, and read as long as bytes come."""
+    """adb_shell's packets, of lengths that were agreed on, and read as long as bytes arrive."""
 
     banner = b""
-    """What the device said of itself when it was connected."""
+    """Banner that the device sent when it was connected."""
 
     def _read_expected_packet_from_device(self, expected_cmds: Any, adb_info: Any) -> Any:
         packet = super()._read_expected_packet_from_device(expected_cmds, adb_info)
@@ -171,12 +169,12 @@ class _Packets(_AdbIOManager):  # type: ignore[misc]  # adb_shell has no types
 
 
 def garbled_words(error: BaseException) -> str:
-    """Describes the flaw of the peer's bytes, for a message."""
+    """Describes the error in the peer's bytes, for a message."""
     return escape_untrusted(str(error) or type(error).__name__, 200)
 
 
 class WireDevice(AdbDevice):  # type: ignore[misc]  # adb_shell has no types
-    """adb_shell's device with a push that hears refusals, and commands that can be left."""
+    """adb_shell's device with a push that notices refusals, and commands that can be left."""
 
     def __init__(self, transport: BaseTransport) -> None:
         super().__init__(transport)
@@ -191,7 +189,7 @@ class WireDevice(AdbDevice):  # type: ignore[misc]  # adb_shell has no types
         return frozenset(properties.get("features", "").split(","))
 
     def command(self, service: str, silence_s: float) -> Generator[bytes, None, None]:
-        """Runs a command, such as ``shell:ls``, and yields its output as it comes.
+        """Runs a command, such as ``shell:ls``, and yields its output as it arrives.
 
         ``silence_s`` limits the wait for each piece. Closing the generator hangs up on the command.
         """
@@ -203,14 +201,15 @@ class WireDevice(AdbDevice):  # type: ignore[misc]  # adb_shell has no types
                     return
                 yield data
         finally:
-            # On a broken link the reader already raised what there is to say.
+            # On a broken link the reader has already raised the error.
             with contextlib.suppress(*LINK_ERRORS):
                 close = AdbMessage(constants.CLSE, info.local_id, info.remote_id)
                 self._io_manager.send(close, info)
 
     def _filesync_flush(self, adb_info: Any, filesync_info: Any) -> None:
-        """Sends what is in the buffer, in packets that grow while the link is quick and shrink
-        where it is slow: until one is through, nothing is heard, which must not look like death."""
+        """Sends the buffer, in packets that grow while the link is fast and shrink where it is
+        slow: the device is silent until a packet is through, which must not look like a dead
+        link."""
         sent = memoryview(bytes(filesync_info.send_buffer[: filesync_info.send_idx]))
         filesync_info.send_idx = 0
         while sent:
@@ -224,7 +223,8 @@ class WireDevice(AdbDevice):  # type: ignore[misc]  # adb_shell has no types
                 self._at_once = max(self._at_once // 2, SMALLEST_SENT)
 
     def _send_packet(self, packet: bytes, adb_info: Any, filesync_info: Any) -> None:
-        """Sends one packet and waits until it was taken, keeping what the device says meanwhile."""
+        """Sends one packet and waits until it was taken, keeping what the device sends
+        meanwhile."""
         message = AdbMessage(constants.WRTE, adb_info.local_id, adb_info.remote_id, packet)
         usual = adb_info.transport_timeout_s
         adb_info.transport_timeout_s = usual + len(packet) / SLOWEST_BYTES_PER_S
@@ -246,9 +246,9 @@ class WireDevice(AdbDevice):  # type: ignore[misc]  # adb_shell has no types
 
 DEFAULT_PORT = 5555
 LINK_TIMEOUT_S = 10.0
-"""Silence of the link itself, in either direction."""
+"""Longest silence of the link itself, in either direction."""
 CONSENT_TIMEOUT_S = 10.0
-"""How long a phone's owner has to confirm this host's key."""
+"""Seconds in which a phone's owner must confirm this host's key."""
 CONSENT = "confirm 'Allow USB debugging' on the phone's screen, then run again"
 
 
@@ -275,7 +275,7 @@ class AdbTransport:
                 self._device.push(
                     source,
                     remote,
-                    # Without the file type bits adbd makes what it cannot name.
+                    # adbd needs the bits of a file's type to make a regular file.
                     st_mode=0o100000 | mode,
                     transport_timeout_s=LINK_TIMEOUT_S,
                     read_timeout_s=COMMAND_TIMEOUT_S,
@@ -302,7 +302,7 @@ class AdbTransport:
 
     def stream(self, argv: Sequence[str], silence_s: float = COMMAND_TIMEOUT_S) -> LineStream:
         if "shell_v2" in self._device.features:
-            # Standard error is apart there: a driver's words reach the agent's message.
+            # Standard error is separate there: a driver's words reach the agent's message.
             return LineStream(self._packets(shlex.join(argv), silence_s), self._serial)
         command, marker = marked_command(argv)
         chunks = self._chunks(f"shell:{command}", silence_s)
@@ -326,7 +326,7 @@ class AdbTransport:
 
     @contextlib.contextmanager
     def _link(self) -> Iterator[None]:
-        """Turns what a broken link raises into DeviceOffline, and so what is no ADB."""
+        """Turns errors of a broken link, and of bytes that are not ADB, into DeviceOffline."""
         try:
             yield
         except LINK_ERRORS as error:
@@ -336,7 +336,7 @@ class AdbTransport:
                 serial=self._serial,
             ) from error
         except GARBLED as error:
-            self.close()  # nothing after it can be trusted to be the answer to anything
+            self.close()  # later bytes cannot be trusted to answer any request
             raise DeviceOffline(
                 f"{self._serial} sent what is not an adb ({garbled_words(error)})",
                 "check cable or network, then run again",
@@ -368,7 +368,7 @@ def connect_tcp(
 
     Raises DeviceNotFound where nothing listens, DeviceOffline where the peer does not answer as
     adbd does, DeviceUnauthorized where the phone's owner does not confirm the key in time.
-    ``notify`` hears when the phone asks its owner.
+    ``notify`` is called when the phone asks its owner.
     """
     serial = f"{host}:{port}"
     return _connect(WireDevice(TcpLink(host, port)), serial, "adb over TCP", key, notify)
@@ -377,8 +377,8 @@ def connect_tcp(
 def connect_usb(
     serial: str | None = None, key: Path | None = None, notify: Notify | None = None
 ) -> AdbTransport:
-    """Connects to a phone on USB, the only one without ``serial``. Raises as :func:`connect_tcp`
-    does, and DeviceError where libusb is missing or may not open the device."""
+    """Connects to a phone on USB, by default the only one. Raises as :func:`connect_tcp` does, and
+    DeviceError where libusb is missing or may not open the device."""
     usb = _usb_transport()
     try:
         link = usb.find_adb(serial=serial, default_transport_timeout_s=LINK_TIMEOUT_S)
@@ -398,12 +398,12 @@ def connect_usb(
 
 
 def has_libusb() -> bool:
-    """Whether phones on USB can be reached without an adb server."""
+    """Returns whether phones on USB can be reached without an adb server."""
     return UsbTransport is not None
 
 
 def list_usb() -> list[tuple[str, str]]:
-    """Serial and description of each adb device on USB; empty where libusb is missing.
+    """Lists serial and description of each adb device on USB; empty where libusb is missing.
 
     A device that this user may not open has the serial ``?``.
     """
@@ -437,7 +437,7 @@ def key_file() -> Path:
 
 
 def key_path() -> Path:
-    """:func:`key_file`, made if absent. Raises DeviceError where it cannot be written."""
+    """Returns :func:`key_file`, made if absent. Raises DeviceError where it cannot be written."""
     path = key_file()
     try:
         if not path.exists() or not Path(f"{path}.pub").exists():
@@ -451,7 +451,7 @@ def key_path() -> Path:
 
 
 def _make_key(path: Path) -> None:
-    """A new key pair, or the public half of an existing private key."""
+    """Makes a new key pair, or the public half of an existing private key."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
     if path.exists():
         write_public_keyfile(str(path), f"{path}.pub")
@@ -522,7 +522,7 @@ def _unauthorized(serial: str) -> DeviceUnauthorized:
 
 
 def _device_message(error: Exception) -> str:
-    """Returns the device's message, out of adb_shell's exceptions."""
+    """Returns the device's message in one of adb_shell's exceptions."""
     words = error.args[0] if error.args else ""
     text = bytes(words).decode("utf-8", "replace") if isinstance(words, bytearray) else str(words)
     return escape_untrusted(text.strip(), 300)

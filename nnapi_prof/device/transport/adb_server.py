@@ -1,9 +1,9 @@
-"""Devices that a running adb server owns, through the server's own protocol.
+"""Reach devices that a running adb server owns, through the server's own protocol.
 
 A request to the server is four hex digits of length and the text; it answers OKAY, or FAIL, four
-hex digits and a reason. ``host:transport:SERIAL`` hands the connection on to the device's adbd,
-whose services (``shell,v2``, ``shell``, ``sync``) are then spoken to directly. (AOSP,
-packages/modules/adb: OVERVIEW.TXT, SERVICES.TXT, SYNC.TXT.) A server is never started here.
+hex digits and a reason. ``host:transport:SERIAL`` connects to the device's adbd, whose services
+(``shell,v2``, ``shell``, ``sync``) then answer directly. (AOSP, packages/modules/adb: OVERVIEW.TXT,
+SERVICES.TXT, SYNC.TXT.) This module never starts a server.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from nnapi_prof.errors import (
 
 DEFAULT_PORT = 5037
 SERVER_TIMEOUT_S = 5.0
-"""For the server's own answers: it runs on this host as a rule."""
+"""Timeout of the server's own answers: it usually runs on this host."""
 
 _SYNC = struct.Struct("<4sI")
 _SYNC_CHUNK = 64 * 1024  # SYNC.TXT: DATA holds at most 64 KiB
@@ -75,7 +75,7 @@ class AdbServer:
         return [_parse_device(line) for line in text.splitlines() if line.strip()]
 
     def version(self, timeout_s: float = SERVER_TIMEOUT_S) -> int:
-        """The server's version, 41 of adb 1.0.41.
+        """Returns the server's version, 41 of adb 1.0.41.
 
         Raises DeviceOffline where nothing listens, DeviceError where it is not an adb server.
         """
@@ -88,13 +88,14 @@ class AdbServer:
                 raise DeviceError(f"not an adb server: {reason[2] or reason[0]}") from error
 
     def find(self, serial: str) -> ServerDevice | None:
-        """The server's entry for a device, if it has one."""
+        """Returns the server's entry for a device, if it has one."""
         return next((d for d in self.devices() if d.serial == serial), None)
 
     def open(self, serial: str) -> ServerTransport:
-        """A transport to a device of this server.
+        """Opens a transport to a device of this server.
 
-        Raises DeviceNotFound, DeviceUnauthorized or DeviceOffline by the state the server tells.
+        Raises DeviceNotFound, DeviceUnauthorized or DeviceOffline by the state that the server
+        reports.
         """
         device = self.find(serial)
         if device is None:
@@ -122,7 +123,7 @@ class AdbServer:
 
     @contextlib.contextmanager
     def connect(self, timeout_s: float = SERVER_TIMEOUT_S) -> Iterator[_Link]:
-        """A new connection to the server. Raises DeviceOffline where there is none."""
+        """Opens a connection to the server. Raises DeviceOffline where there is none."""
         try:
             link = _connect(self._address, timeout_s)
         except OSError as error:
@@ -132,7 +133,7 @@ class AdbServer:
 
 
 class ServerTransport:
-    """A device behind an adb server; each call is a connection of its own."""
+    """A device behind an adb server; each call opens its own connection."""
 
     def __init__(self, server: AdbServer, device: ServerDevice) -> None:
         self._server = server
@@ -150,14 +151,14 @@ class ServerTransport:
         content = data.read_bytes() if isinstance(data, Path) else data
         with self._service("sync:", COMMAND_TIMEOUT_S) as link:
             target = f"{remote},{0o100000 | mode}".encode()
-            # adbd reads on after it has refused; where the server hung up first, its words wait.
+            # adbd reads on after a refusal; where the server hung up first, its words can be read.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 link.send(_SYNC.pack(b"SEND", len(target)) + target)
                 for start in range(0, len(content), _SYNC_CHUNK):
                     chunk = content[start : start + _SYNC_CHUNK]
                     link.send(_SYNC.pack(b"DATA", len(chunk)) + chunk)
                 link.send(_SYNC.pack(b"DONE", int(time.time())))
-            # What the server holds goes on to the phone at the pace of its link.
+            # The server's buffers go to the phone at the speed of its link.
             on_its_way = min(len(content), _ON_ITS_WAY)
             link.set_timeout(COMMAND_TIMEOUT_S + on_its_way / SLOWEST_BYTES_PER_S)
             tag, length = _SYNC.unpack(link.read(_SYNC.size))
@@ -192,7 +193,7 @@ class ServerTransport:
         return LineStream(until_marker(chunks, marker), self.serial)
 
     def close(self) -> None:
-        """Nothing is held between calls."""
+        """Does nothing: no connection is kept between calls."""
 
     @cached_property
     def _features(self) -> frozenset[str]:
@@ -261,7 +262,7 @@ class _Link:
         self._link.settimeout(timeout_s)
 
     def request(self, text: str) -> None:
-        """Raises DeviceOffline with the server's reason where it refuses."""
+        """Sends a request. Raises DeviceOffline with the server's reason where it refuses."""
         body = text.encode()
         try:
             self.send(b"%04x" % len(body) + body)
@@ -275,11 +276,11 @@ class _Link:
         raise DeviceOffline(f"the adb server refuses {text.partition(':')[2]}: {reason}")
 
     def read_text(self) -> str:
-        """A text preceded by four hex digits of length."""
+        """Reads a text that follows four hex digits of its length."""
         return _decode(self.read(int(self.read(4), 16)))
 
     def read(self, n: int) -> bytes:
-        """Exactly ``n`` bytes. Raises ConnectionError at the end of the stream."""
+        """Reads exactly ``n`` bytes. Raises ConnectionError at the end of the stream."""
         data = bytearray()
         while len(data) < n:
             chunk = self._link.recv(min(n - len(data), 1 << 20))
@@ -289,11 +290,11 @@ class _Link:
         return bytes(data)
 
     def read_some(self) -> bytes:
-        """Returns the bytes that are there, empty at the end of the stream."""
+        """Reads the available bytes, none at the end of the stream."""
         return self._link.recv(1 << 16)
 
     def send(self, data: bytes) -> None:
-        """Sends all; the timeout is for each piece that goes out, and not for all of it."""
+        """Sends all bytes; the timeout is for each piece that goes out, not for all of them."""
         view = memoryview(data)
         while view:
             view = view[self._link.send(view) :]
@@ -313,7 +314,8 @@ def _connect(address: tuple[str, int] | str, timeout_s: float) -> socket.socket:
 
 
 def _parse_device(line: str) -> ServerDevice:
-    """``SERIAL  STATE  key:value ...``; a state may be several words ("no permissions (...)")."""
+    """Parses ``SERIAL STATE key:value ...``; a state may be several words ("no permissions
+    (...)")."""
     serial, _, rest = line.partition("\t") if "\t" in line else line.partition(" ")
     words = rest.split()
     details = [i for i, word in enumerate(words) if ":" in word and not word.startswith("(")]
