@@ -195,8 +195,7 @@ def _against_rules(
 
 
 _MEASURING = ("device_spec", "threads", "seconds", "seed")
-"""Parameters of ``--partitioners``; all but ``seconds`` also apply to a comparison of plan
-files."""
+"""Parameters of ``--partitioners``; all but ``seconds`` also apply to comparing plan files."""
 
 
 convert_options = option_group(
@@ -343,7 +342,7 @@ _OPTIONS = ("device_spec", "against", "runs", "seed", "tolerance", "bundle")
 
 
 def run(context: click.Context, path: Path) -> None:
-    """``nnapi-prof run`` of a ``.pte``: shows its times and outputs on this host."""
+    """Runs a ``.pte`` for ``nnapi-prof run``: shows its times and outputs on this host."""
     for name in context.params:
         if _is_stated(context, name) and name not in _OPTIONS:
             option = {"stated": "input"}.get(name, name).replace("_", "-")

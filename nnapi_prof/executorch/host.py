@@ -175,8 +175,8 @@ class DelegatedUnit:
 
 
 def describe_units() -> tuple[DelegatedUnit, ...]:
-    """Return the units in delegated calls of the program loaded last, as of its last run; or
-    none."""
+    """Return the units in delegated calls of the program loaded last, as of its last run. Empty
+    before any program is loaded."""
     units: list[DelegatedUnit] = []
     for library in _loaded.values():
         function = library.nnapi_prof_executorch_units

@@ -165,8 +165,7 @@ Priority = Literal["low", "medium", "high"]
 
 
 class NnapiPartitioner(Partitioner):  # type: ignore[misc]
-    """A partitioner: ``to_edge_transform_and_lower(program,
-    partitioner=[NnapiPartitioner(costs)])``.
+    """A partitioner for ``to_edge_transform_and_lower``: ``partitioner=[NnapiPartitioner(costs)]``.
 
     ``source`` decides what runs where. It is a plan (``nnapi_prof.partition``, ``read_plan``); or
     :class:`~nnapi_prof.Costs` of the program's model to make one from, measured

@@ -147,7 +147,7 @@ def error_line(error: BaseException) -> str:
 LIMIT_S = 20.0
 """Longest time in seconds to load and time a region or a whole file."""
 SLOWEST = 50
-"""Times as slow as the fastest other candidate, beyond which a candidate cannot win."""
+"""Ratio to the time of the fastest other candidate beyond which a candidate cannot win."""
 START_S = 1.0
 """Seconds to start a child process and load a program on a busy host."""
 RUNS_FIRST = 5
@@ -157,7 +157,7 @@ UNSIGNED = (
     " of a plan they are unsigned: it competes with the whole model"
 )
 LEAST_NS = 100
-"""Smallest time in ns that remains after that of an empty program is subtracted."""
+"""Smallest time in ns after the time of an empty program is subtracted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,9 +334,9 @@ def agreeing(
     allow: Allow | None = None,
     tolerance: float = TOLERANCE,
 ) -> ProgramTiming:
-    """Returns a timing, as failed where its outputs are not those of eager PyTorch. ``allow`` may
-    let more pass; without it, integers are judged like floats. ``tolerance`` is relative to an
-    output's largest value."""
+    """Returns a timing, marked as failed where its outputs are not those of eager PyTorch.
+    ``allow`` may let more pass; without it, integers are judged like floats. ``tolerance`` is
+    relative to an output's largest value."""
     if timing.status is not Status.OK or timing.outputs is None:
         return timing
     if len(timing.outputs) != len(expected):

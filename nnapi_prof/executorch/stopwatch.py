@@ -1,7 +1,6 @@
 """Times ExecuTorch programs in another process, where a crash or a hang is a result.
 
-:class:`Stopwatch` starts that process, which also runs this module, and runs each job in its own
-child:
+:class:`Stopwatch` starts that process from this module, too, and it runs each job in a child:
 
     python -m nnapi_prof.executorch.stopwatch '{"threads": 1, "device": null, "libraries": []}'
 

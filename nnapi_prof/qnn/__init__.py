@@ -1,12 +1,12 @@
-"""A Snapdragon's NPU without a phone, by Qualcomm's own compiler and simulator.
+"""Estimate a Snapdragon's NPU without a phone, by Qualcomm's own compiler and simulator.
 
-The package ``onnxruntime-qnn`` (the extra ``qnn``) brings them; nothing of it is shipped here.
-Results are *estimated*: never a measurement, and never stored beside one.
+The package ``onnxruntime-qnn`` (the extra ``qnn``) provides both; none of it is shipped here.
+Results are *estimates*: never called measurements, and never stored with them.
 
-Here are the names of Snapdragons, and where the package is. A chip has a number by which the
-compiler knows it. The package's simulator has two generations of the NPU only (v73 and v81). A
-phone's own number gives its partition, refusals and artefacts, and no time; ``sources`` says whose
-time stands in.
+This module has the names of Snapdragons, and finds the package. The compiler knows each chip by a
+number. The package's simulator only has two generations of the NPU (v73 and v81). A phone's own
+number gives its partition, refusals and artefacts, but no time; :attr:`Chip.weights` says which
+simulated times are used instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from nnapi_prof.errors import UsageError, did_you_mean
 
 PREFIX = "qnn:"
-"""What the names of these devices begin with: ``qnn:SM8750/fp16``."""
+"""Prefix of the names of these devices, such as ``qnn:SM8750/fp16``."""
 
 
 class QnnPrecision(enum.Enum):
@@ -34,7 +34,7 @@ class QnnPrecision(enum.Enum):
 
 
 class NpuGeneration(enum.Enum):
-    """A generation of the NPU whose time the simulator tells."""
+    """A generation of the NPU that the simulator times."""
 
     V73 = "v73"
     V81 = "v81"
@@ -52,15 +52,15 @@ class Chip:
     name: str
     marketing: str
     soc_model: int
-    """The compiler's number of it."""
+    """The compiler's number for the chip."""
     hexagon: int
-    """Generation of its NPU: 73 of v73."""
+    """Generation of its NPU: 73 for v73."""
     weights: tuple[tuple[NpuGeneration, float], ...]
-    """Exponents of the geometric mean of simulated times that follows this chip best."""
+    """Exponents of simulated times in the geometric mean that predicts this chip best."""
     calibrated_on: str | None
     """The published device that is this chip; None where there is none."""
     nearest: str | None = None
-    """The chip whose calibration stands in where there is none of its own."""
+    """The chip whose calibration is used where this one has none."""
     float_runs: bool = True
     """False where the compiler takes float models that the chip cannot run (v68)."""
 
@@ -69,7 +69,7 @@ _V73 = ((NpuGeneration.V73, 1.0),)
 _V81 = ((NpuGeneration.V81, 1.0),)
 _BOTH = ((NpuGeneration.V73, 0.5), (NpuGeneration.V81, 0.5))
 _MOSTLY_V81 = ((NpuGeneration.V73, 0.1), (NpuGeneration.V81, 0.9))
-"""v73's simulation takes some forms to be far too slow, also for phones with that generation."""
+"""v73's simulation makes some graph forms far too slow, even for phones of that generation."""
 
 CHIPS = {
     chip.name: chip
@@ -88,7 +88,7 @@ CHIPS = {
 
 
 def find_chip(name: str) -> Chip:
-    """The chip of that name, in either case. Raises UsageError, listing the names."""
+    """Returns the chip of that name, in either case. Raises UsageError, listing the names."""
     chip = CHIPS.get(name.upper())
     if chip is None:
         raise UsageError(
@@ -98,7 +98,7 @@ def find_chip(name: str) -> Chip:
 
 
 def is_qnn(device: object) -> bool:
-    """Whether ``--device`` names a chip, and no device that could be reached."""
+    """Returns whether ``--device`` names a chip rather than a device that could be reached."""
     return isinstance(device, str) and device.startswith(PREFIX)
 
 
@@ -119,7 +119,7 @@ def parse_device(device: str) -> tuple[tuple[Chip, ...], QnnPrecision]:
 
 
 def one_chip(device: str) -> tuple[Chip, QnnPrecision]:
-    """:func:`parse_device` of one chip. Raises UsageError where there are several."""
+    """Reads a device of one chip by :func:`parse_device`. Raises UsageError for several."""
     chips, precision = parse_device(device)
     if len(chips) > 1:
         raise UsageError(
@@ -130,8 +130,8 @@ def one_chip(device: str) -> tuple[Chip, QnnPrecision]:
 
 
 def simulations(chips: Iterable[Chip]) -> tuple[NpuGeneration, ...]:
-    """Every generation that must be simulated for these chips, and both where a doubt may hang on
-    their ratio: always both."""
+    """Returns the generations to simulate for these chips: always both, as doubts may depend on
+    their ratio; none without chips."""
     return tuple(NpuGeneration) if any(True for _ in chips) else ()
 
 
@@ -145,7 +145,7 @@ LICENCE = (
 
 
 def require_compiler() -> None:
-    """Raises UsageError, with what to install, where the compiler is not here or cannot be."""
+    """Raises UsageError, with what to install, where the compiler is missing or cannot run."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         raise UsageError(
             "Qualcomm's simulator runs on Linux x86-64 only, and this is"
@@ -160,7 +160,7 @@ def require_compiler() -> None:
 
 
 def compiler_available() -> bool:
-    """Whether :func:`require_compiler` would pass."""
+    """Returns whether :func:`require_compiler` would pass."""
     try:
         require_compiler()
     except UsageError:
@@ -170,8 +170,7 @@ def compiler_available() -> bool:
 
 @functools.cache
 def qairt_version() -> str:
-    """The version of Qualcomm's compiler and simulator: estimates of different ones are not the
-    same."""
+    """Returns the version of Qualcomm's compiler and simulator, between which estimates differ."""
     from onnxruntime_qnn import build_and_package_info
 
     return str(build_and_package_info.qnn_version)
@@ -179,7 +178,7 @@ def qairt_version() -> str:
 
 @functools.cache
 def compiler_versions() -> dict[str, str]:
-    """All that an estimate depends on beside the graph."""
+    """Returns the versions that an estimate depends on, besides the graph."""
     return {
         "qairt": qairt_version(),
         "onnxruntime-qnn": importlib.metadata.version("onnxruntime-qnn"),
@@ -188,7 +187,7 @@ def compiler_versions() -> dict[str, str]:
 
 
 def no_conditions(device: str, asked: Iterable[str]) -> None:
-    """Raises UsageError where a chip is to be measured under conditions that only devices have."""
+    """Raises UsageError where conditions are asked for that only real devices support."""
     if names := list(asked):
         raise UsageError(
             f"{device} is estimated by Qualcomm's simulator, which does not support"

@@ -1,15 +1,15 @@
-"""Convert simulated times to a phone's, by numbers of its chip from published measurements.
+"""Convert simulated times to a phone's, by published measurements on its chip.
 
 A chip's time is ``a + b x``: ``a`` is the overhead of an invocation, which the simulator does not
-know, ``x`` the simulated time (:attr:`.Chip.weights`).  ``a`` is the published time of a network of
+know, ``x`` the simulated time (:attr:`.Chip.weights`). ``a`` is the published time of a network of
 almost no work; ``b`` minimises the relative error, robustly, over networks of Qualcomm AI Hub
-Models.  In int8 ``a`` is fitted, too: those graphs lack the normalisation of the published ones.
-``data/published.json`` has these rows with their source.  It has the simulated times as ratios to a
-published one only.
+Models. In int8 ``a`` is fitted, too: those graphs lack the normalisation of the published ones.
+``data/published.json`` has these rows with their source. It has simulated times only as ratios to a
+published one.
 
 The band is that of split conformal prediction over leave-one-out errors (Barber et al., 2021,
 *Predictive inference with the jackknife+*): nine of ten networks lie in it. :class:`ChipOrigin`
-tells a reader of chip costs where they come from and how far to trust them.
+says where chip costs come from and how far to trust them.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from nnapi_prof.graph.plan import Plan
 from nnapi_prof.qnn import CHIPS, PREFIX, Chip, NpuGeneration, QnnPrecision
 
 COVERAGE = 0.9
-"""Share of networks whose measured time is to lie within the band."""
+"""Share of networks whose measured time should lie within the band."""
 ROBUST = 0.03
-"""Relative errors beyond this count by their size, below by its square (soft L1)."""
+"""Relative error beyond which errors count linearly, and below quadratically (soft L1)."""
 BORROWED = 2.0
-"""Factor on the band where another chip's fit, or another compiler's, stands in."""
+"""Factor on the band where the fit is another chip's or another compiler's."""
 FEWEST = 8
-"""Published networks without which nothing is fitted."""
+"""Smallest number of published networks for a fit."""
 MOST_APART = 4.2
-"""v73 over v81: that of every network whose estimates were good lay between 1.8 and this. What is
-further apart has a form that v73's simulation handles badly, and no chip was seen to."""
+"""Largest plausible ratio of v73 to v81: networks with good estimates had 1.8 to this. Beyond it
+the graph has a form that v73's simulation handles badly, but no chip was seen to."""
 TIE = 0.15
-"""Of gains below this nothing is known, whatever the band."""
+"""Smallest relative gain that estimates can show, whatever the band."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChipCalibration:
-    """How a chip's time follows from the simulation, and how far that was off."""
+    """Conversion from simulated times to a chip's, and its errors."""
 
     chip: str
     precision: QnnPrecision
     overhead_ns: float
-    """``a``: of each invocation."""
+    """``a``: overhead of each invocation."""
     slope: float
     """``b``."""
     networks: int
-    """Published networks that this was fitted to."""
+    """Number of published networks that this was fitted to."""
     median_error: float
-    """Relative, of networks left out of the fit: half are below."""
+    """Median relative error of networks left out of the fit."""
     worst_error: float
     within_quarter: float
     """Share of networks left out that were off by 25 % at most."""
@@ -65,7 +65,7 @@ class ChipCalibration:
     device: str
     """The published device."""
     borrowed: bool
-    """It is another chip's, or for another version of the compiler."""
+    """The fit is another chip's, or for another version of the compiler."""
     qairt: str
     """Version of the simulator that the rows were simulated with."""
     measured_qairt: str
@@ -79,22 +79,22 @@ class ChipCalibration:
         return self.overhead_ns * invocations + self.region_ns(x_ns)
 
     def band(self, ns: float) -> tuple[float, float]:
-        """Nine of ten published networks lie in this."""
+        """Returns the bounds that nine of ten published networks lie in."""
         return ns * math.exp(-self.spread), ns * math.exp(self.spread)
 
     @property
     def order_only(self) -> bool:
-        """Its errors are too large to tell milliseconds."""
+        """Whether its errors are so large that only the order of times counts."""
         return self.median_error > 0.1
 
     @property
     def tie(self) -> float:
-        """Relative gains below this are none that the estimate can see."""
+        """Smallest relative gain that the estimate can show."""
         return max(TIE, 2 * self.median_error)
 
 
 def mean_ns(chip: Chip, simulated: Mapping[NpuGeneration, float]) -> float:
-    """The weighted geometric mean of the simulated times that this chip follows, in ns; v73's
+    """Returns the weighted geometric mean of simulated times that predicts this chip, in ns; v73's
     counts as :data:`MOST_APART` times v81's at most."""
     most = MOST_APART * simulated[NpuGeneration.V81]
     return math.exp(sum(weight * math.log(min(simulated[s], most)) for s, weight in chip.weights))
@@ -102,7 +102,7 @@ def mean_ns(chip: Chip, simulated: Mapping[NpuGeneration, float]) -> float:
 
 @functools.cache
 def published() -> dict[str, Any]:
-    """The rows that come along (see ``data/published.json``)."""
+    """Returns the published rows in the package (``data/published.json``)."""
     file = importlib.resources.files("nnapi_prof.qnn") / "data" / "published.json"
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
@@ -110,7 +110,7 @@ def published() -> dict[str, Any]:
 def rows(
     chip: Chip, precision: QnnPrecision
 ) -> tuple[list[str], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Names, simulated and published times (ns) of the networks published for a chip."""
+    """Returns names, simulated and published times (ns) of the networks published for a chip."""
     data = published()
     reference = data["reference"]
     names, x, t = [], [], []
@@ -128,8 +128,8 @@ def rows(
 
 
 def published_overhead(chip: Chip, precision: QnnPrecision) -> float | None:
-    """The published time of the smallest network on a chip, in ns: nearly all of it is the overhead
-    of an invocation. None where it is fitted."""
+    """Returns the published time of the smallest network on a chip, in ns, which is nearly all
+    overhead of an invocation; None where that is fitted."""
     ms = published()["smallest_ms"].get(precision.value, {}).get(chip.calibrated_on)
     return None if ms is None else float(ms) * 1e6
 
@@ -137,7 +137,7 @@ def published_overhead(chip: Chip, precision: QnnPrecision) -> float | None:
 def fit(
     x: np.ndarray[Any, Any], t: np.ndarray[Any, Any], overhead: float | None = None
 ) -> tuple[float, float]:
-    """``a`` and ``b`` of ``t = a + b x``, both positive, that minimise the soft L1 norm of
+    """Returns ``a`` and ``b`` of ``t = a + b x``, both positive, that minimise the soft L1 norm of
     ``log((a + b x) / t)``; all in ns. ``a`` is the ``overhead`` where that is known."""
     from scipy.optimize import least_squares
 
@@ -155,7 +155,7 @@ def fit(
 def leave_one_out(
     x: np.ndarray[Any, Any], t: np.ndarray[Any, Any], overhead: float | None = None
 ) -> np.ndarray[Any, Any]:
-    """``log(predicted / measured)`` of each network, predicted from all others."""
+    """Returns ``log(predicted / measured)`` of each network, predicted from all others."""
     result = []
     for i in range(len(x)):
         others = np.arange(len(x)) != i
@@ -165,7 +165,7 @@ def leave_one_out(
 
 
 def spread_of(log_errors: Sequence[float] | np.ndarray[Any, Any]) -> float:
-    """The conformal quantile of absolute errors: the ``ceil((n + 1) COVERAGE)``-th smallest."""
+    """Returns the conformal quantile of errors, the ``ceil((n + 1) COVERAGE)``-th smallest size."""
     ordered = np.sort(np.abs(log_errors))
     place = min(math.ceil((len(ordered) + 1) * COVERAGE), len(ordered))
     return float(ordered[place - 1])
@@ -173,10 +173,10 @@ def spread_of(log_errors: Sequence[float] | np.ndarray[Any, Any]) -> float:
 
 @functools.cache
 def calibrate(chip: Chip, precision: QnnPrecision, qairt: str) -> ChipCalibration:
-    """The fit for a chip, or for the one nearest to it, its band then twice as wide.
+    """Returns the fit for a chip, or for the one nearest to it with a band twice as wide.
 
-    ``qairt`` is the version of the simulator that is installed.  Raises CostError where nothing was
-    published to fit to.
+    ``qairt`` is the version of the simulator that is installed. Raises CostError where too few
+    networks were published to fit to.
     """
     source = chip if chip.calibrated_on is not None else CHIPS[str(chip.nearest)]
     _, x, t = rows(source, precision)
@@ -211,17 +211,17 @@ def calibrate(chip: Chip, precision: QnnPrecision, qairt: str) -> ChipCalibratio
 
 @dataclass(frozen=True)
 class ChipOrigin:
-    """The compiler, calibration and phone behind costs on a chip, and what is odd about them."""
+    """The compiler, calibration and phone behind costs on a chip, and doubts about them."""
 
     calibration: ChipCalibration
     cpu: str
-    """The phone whose CPU stands beside the NPU, for people."""
+    """Name of the phone whose CPU accompanies the NPU, for display."""
     stable: bool = True
     """Every region of the plan was compiled whole."""
     region_errors: tuple[float, ...] = ()
-    """Relative errors of sums of units, of regions that nothing was fitted to."""
+    """Relative errors of sums of units, for regions that were not part of the fit."""
     doubts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Label of a unit or a region -> what is odd about its estimate, in sentences."""
+    """Label of a unit or a region -> doubts about its estimate, in sentences."""
     failures: Mapping[str, str] = field(default_factory=dict)
     """Label -> why there is no estimate."""
 
@@ -232,7 +232,7 @@ class ChipOrigin:
         return f"{PREFIX}{fit.chip}/{fit.precision.value}"
 
     def ties(self, plans: Sequence[Plan]) -> tuple[str, ...]:
-        """Names of rivals that the first plan beats by less than the estimate can see."""
+        """Returns the names of rivals that the first plan beats by less than :attr:`.tie`."""
         best = plans[0]
         return tuple(
             plan.name
@@ -243,13 +243,13 @@ class ChipOrigin:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The members of :meth:`from_json`."""
+        """Returns the members that :meth:`from_json` reads."""
         fit = asdict(self.calibration) | {"precision": self.calibration.precision.value}
         return asdict(replace(self, calibration=None)) | {"calibration": fit}  # type: ignore[arg-type]
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ChipOrigin:
-        """Raises KeyError, TypeError or ValueError where it is none."""
+        """Reads ``to_json``'s members. Raises KeyError, TypeError or ValueError for others."""
         fit = dict(data["calibration"])
         return cls(
             calibration=ChipCalibration(**fit | {"precision": QnnPrecision(fit["precision"])}),

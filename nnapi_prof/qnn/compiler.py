@@ -1,8 +1,8 @@
-"""Graphs compiled in worker processes with limits, and what came of each remembered.
+"""Compile graphs in worker processes with limits, and cache the answers.
 
-An estimate is deterministic to the microsecond, so that a remembered one is exact.  The key has all
-that it depends on: the canonical graph (:func:`nnapi_prof.qnn.graphs.canonical_hash`), the chip's
-number, the optimisation mode, and the versions of compiler and runtime.
+Estimates are deterministic to the microsecond, so a cached one is exact. The key has everything
+that an estimate depends on: the canonical graph (:func:`nnapi_prof.qnn.graphs.canonical_hash`), the
+chip's number, the optimisation mode, and the versions of compiler and runtime.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from nnapi_prof.qnn import compiler_versions
 from nnapi_prof.toolchain import cache_dir
 
 MODE = 3
-"""``htp_graph_finalization_optimization_mode``.  1 is never asked for: its estimate is a hundred
-times that of the others."""
+"""``htp_graph_finalization_optimization_mode``. 1 is never used: its estimate is a hundred times
+that of the others."""
 BASE_S = 60.0
 S_PER_MB = 1.0
-"""A graph may take a minute, and a second for each megabyte of its weights."""
+"""Time limit of a graph: a minute, and a second for each megabyte of its weights."""
 GRAPHS_EACH = 100
-"""Then a worker is replaced, whatever its memory."""
+"""Number of graphs after which a worker is replaced, whatever its memory."""
 MOST_RSS_KB = 2 << 20
 MOST_MEMORY = 24 << 30
-"""Bytes of address space of a worker: a graph that asks for more has no estimate."""
+"""Bytes of address space of a worker: a graph that needs more has no estimate."""
 ATTEMPTS = 3
-"""A worker that dies may have been killed by somebody: its graph gets two more."""
+"""Attempts for a graph, as a worker that dies may have been killed from outside."""
 POLL_S = 1.0
 PATIENCE = 10.0
-"""Times as long by the clock: time limits are of a core's time, for others may keep it busy."""
+"""Factor on time limits by the clock: they are CPU time, as other processes may use the core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class CompileRequest:
     graph_hash: str
     soc_model: int
     reasons: bool = False
-    """Say why nodes stay on the CPU, which takes a verbose log."""
+    """Report why nodes stay on the CPU, which requires a verbose log."""
     context: Path | None = None
-    """Where to write the ONNX with the chip's binary; such an answer is not remembered."""
+    """Path for the ONNX file with the chip's binary; such an answer is not cached."""
 
     @property
     def key(self) -> str:
@@ -79,15 +79,15 @@ class GraphPart:
 
     npu: bool
     nodes: tuple[tuple[str, str], ...]
-    """Name and operation."""
+    """Name and operation of each node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The compiler's answer to a request; times in µs, as the simulator counts."""
+    """The compiler's answer to a request; times in µs, like the simulator's."""
 
     us: int | None = None
-    """None where there is no estimate: a phone's own number, an error, nothing on the NPU."""
+    """Estimate; None for a phone's own number, after an error, or with nothing on the NPU."""
     low_us: int = 0
     high_us: int = 0
     spilled_bytes: int = 0
@@ -112,7 +112,7 @@ class Compiled:
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Compiled:
-        """A worker's answer."""
+        """Reads a worker's answer."""
         estimates = answer["estimates"]
         parts = tuple(
             GraphPart(part["npu"], tuple((str(name), str(kind)) for name, kind in part["nodes"]))
@@ -136,11 +136,11 @@ class Compiled:
 
 
 class WorkerDied(Exception):
-    """The worker ended, or was ended, before it answered."""
+    """A worker that ended, or was ended, before it answered."""
 
 
 class TooSlow(WorkerDied):
-    """It took more than its time: another attempt would, too."""
+    """A graph that exceeded its time limit, as another attempt would, too."""
 
 
 class _Worker:
@@ -171,7 +171,7 @@ class _Worker:
         return self.n_answered >= GRAPHS_EACH or _rss_kb(self.process.pid) > MOST_RSS_KB
 
     def ask(self, request: CompileRequest, timeout_s: float) -> dict[str, Any]:
-        """Raises WorkerDied, saying how, where there is no answer in time."""
+        """Returns a request's answer. Raises WorkerDied, saying how, where none comes in time."""
         asked = {
             "onnx": str(request.path),
             "soc_model": request.soc_model,
@@ -222,7 +222,7 @@ class _Worker:
 
 
 def _cpu_s(pid: int) -> float:
-    """Seconds that a process has computed; 0 where it is gone."""
+    """Returns the CPU time of a process in seconds; 0 where it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -231,7 +231,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _rss_kb(pid: int) -> int:
-    """Resident memory of a process; 0 where it is gone."""
+    """Returns the resident memory of a process in kB; 0 where it has ended."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
@@ -240,11 +240,11 @@ def _rss_kb(pid: int) -> int:
 
 
 class CompilerPool:
-    """Workers, started when the first graph is not remembered."""
+    """A pool of workers, which start at the first graph that is not cached."""
 
     def __init__(self, workers: int | None = None, cache: Path | None = None) -> None:
         self.n_compiled = 0
-        """Graphs that were not remembered."""
+        """Number of graphs that were not cached."""
         self._cache = (cache or cache_dir()) / "qnn" / "estimates"
         self._idle: queue.SimpleQueue[_Worker | None] = queue.SimpleQueue()
         self._workers: list[_Worker] = []
@@ -259,7 +259,7 @@ class CompilerPool:
         requests: Sequence[CompileRequest],
         progress: Callable[[int, int], None] | None = None,
     ) -> list[Compiled]:
-        """Compiles each, equal ones once; in the order of the requests."""
+        """Compiles each request, equal ones once; returns answers in the order of the requests."""
         distinct = {request.key: request for request in requests}
         done: dict[str, Compiled] = {}
         with ThreadPoolExecutor(self._size) as threads:
@@ -272,7 +272,7 @@ class CompilerPool:
         return [done[request.key] for request in requests]
 
     def remembers(self, request: CompileRequest) -> bool:
-        """Whether an answer is kept: the file of such a request is not read."""
+        """Returns whether an answer is cached: the file of such a request is not read."""
         return self._recall(request) is not None
 
     def _recall(self, request: CompileRequest) -> Compiled | None:
@@ -289,7 +289,7 @@ class CompilerPool:
             return remembered
         megabytes = sum(_file_size(path) for path in _files(request.path)) / 1e6
         answer = self._ask(request, BASE_S + S_PER_MB * megabytes)
-        if "died" in answer:  # perhaps by somebody's hand: not remembered
+        if "died" in answer:  # perhaps killed from outside: not cached
             return Compiled(error=answer["died"])
         with self._lock:
             self.n_compiled += 1
@@ -326,7 +326,7 @@ class CompilerPool:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process ids of the workers that run."""
+        """Process ids of running workers."""
         return tuple(w.process.pid for w in self._workers if w.process.poll() is None)
 
     def close(self) -> None:
@@ -343,7 +343,7 @@ class CompilerPool:
 
 
 def _remember(entry: Path, answer: Mapping[str, Any]) -> None:
-    """Writes an answer whole or not at all; a cache that cannot be written costs time only."""
+    """Writes an answer whole or not at all; a cache that cannot be written only costs time."""
     answered = {name: value for name, value in answer.items() if name != "seconds"}
     with contextlib.suppress(OSError):
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -353,7 +353,7 @@ def _remember(entry: Path, answer: Mapping[str, Any]) -> None:
 
 
 def _files(path: Path) -> Iterable[Path]:
-    """A graph and the weights beside it."""
+    """Returns the paths of a graph and of its separate weights."""
     return (path, path.with_name(f"{path.name}.data"))
 
 

@@ -1,13 +1,13 @@
-"""Estimated costs of a model's units and regions on a chip's NPU, and of its CPU beside it.
+"""Estimate costs of a model's units and regions on a chip's NPU and on its CPU.
 
     region = invocation + slope x (o + sum of its units' parts + its borders)
-    borders = c x bytes that cross them + sum of what each value that crosses costs besides
+    borders = c x bytes that cross them + sum of the crossing values' own costs
 
-Every unit is compiled alone (an activation with what it follows), and runs of several units; ``o``
-(µs of any graph), ``c`` (µs a byte), the parts and the values' own costs are those that predict
-these best.  A value costs something of its own where the compiler changes its layout, and where two
-units are joined so that it is never written.  The simulator
-knows no invocation: that is the calibration's.
+Every unit is compiled alone (an activation with its producer), and so are runs of several units;
+``o`` (µs of any graph), ``c`` (µs a byte), the parts and the values' own costs are those that
+predict these times best. A value has a cost of its own where the compiler changes its layout, and
+where it fuses two units so that the value is never written. The simulator has no invocation time:
+that comes from the calibration.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from nnapi_prof.graph.plan import HOST, Target
 from nnapi_prof.graph.unit import UnitGraph
 
 ALONE = 0.2
-"""Weight of units alone, which lie where joining matters, against a region of four; that of others
-grows with the root of their number of units, for plans have long regions."""
+"""Weight of single units, which mislead where fusion matters, against a region of four. The weight
+of regions grows with the root of their number of units, as plans have long regions."""
 BYTE_SCALE = 1e-6
-"""Bytes become megabytes, so that all columns are of one size."""
+"""Turns bytes into megabytes, so that all columns have a similar size."""
 STEPS = 6
 LEAST_ERROR = 0.02
-"""Smaller relative errors count by their square."""
+"""Relative error below which errors count quadratically."""
 SPARING = 2.0
-"""Weight of a value's own cost being none, in units of the median region: few values have one."""
+"""Weight of the penalty on values' own costs, in units of the median region: few have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class RegionTime:
 
 @dataclass(frozen=True, slots=True)
 class UnitModel:
-    """The costs that units and chains of one model tell for one chip."""
+    """Costs for one chip, fitted to units and chains of one model."""
 
     fixed_us: float
     """``o``."""
@@ -62,23 +62,23 @@ class UnitModel:
     parts: Mapping[int, float]
     """Unit -> µs of its own."""
     value_us: Mapping[str, float]
-    """Value -> µs of its own at a border, beside its bytes; of most nothing."""
+    """Value -> µs of its own at a border, besides its bytes; most have none."""
     errors: tuple[float, ...] = ()
-    """Relative, of chains that nothing was fitted to."""
+    """Relative errors for chains that were not part of the fit."""
 
     def region_us(self, units: Iterable[int], crossing: Mapping[str, int]) -> float:
-        """Predicted from units; in µs of the simulation."""
+        """Predicts the simulated time of a region from its units, in µs."""
         own = sum(self.parts[unit] for unit in units)
         borders = sum(self.value_us.get(value, 0.0) for value in crossing)
         return self.fixed_us + self.us_per_byte * sum(crossing.values()) + borders + own
 
     @property
     def border_rate(self) -> float:
-        """µs of each of :meth:`border_bytes`; any rate does where bytes cost nothing."""
+        """µs for each of :meth:`border_bytes`; arbitrary where bytes cost nothing."""
         return self.us_per_byte or BYTE_SCALE
 
     def border_bytes(self, graph: UnitGraph) -> dict[str, int]:
-        """Values -> the bytes that they count as at a border, of those that have others there."""
+        """Returns the bytes that values count as at a border, where they differ from their own."""
         counted = {
             name: round(
                 (self.us_per_byte * kind.n_bytes + self.value_us.get(name, 0.0)) / self.border_rate
@@ -89,7 +89,7 @@ class UnitModel:
 
 
 def border_values(graph: UnitGraph, units: Iterable[int]) -> dict[str, int]:
-    """Values that enter and leave -> their bytes."""
+    """Returns the values that enter and leave, with their bytes."""
     return {name: graph.values[name].n_bytes for side in graph.boundary(units) for name in side}
 
 
@@ -99,9 +99,9 @@ def fit_units(
     regions: Sequence[RegionTime],
     held_out: Sequence[RegionTime] = (),
 ) -> UnitModel:
-    """Finds ``o``, ``c``, parts of units and costs of values, none negative, by regions' errors.
+    """Fits ``o``, ``c``, parts of units and costs of values, none negative, to times of regions.
 
-    Large errors count by their size, not by its square (iteratively reweighted least squares).
+    Large errors count linearly, not quadratically (iteratively reweighted least squares).
 
     ``units`` are the leaders' groups compiled alone; a follower's part is in its leader's.
     """
@@ -140,18 +140,18 @@ def fit_units(
 
 @dataclass
 class ChipCosts(EstimatedCosts):
-    """Costs of the CPU by a described phone, of the NPU by the simulator; regions that were
-    compiled whole answer with their own figure, which is an estimate, too."""
+    """Costs of the CPU by a described phone, and of the NPU by the simulator. Regions that were
+    compiled whole have their own figure, which is an estimate, too."""
 
     npu: Target | None = None
     npu_error: float | None = None
-    """Relative, which nine of ten networks stay below."""
+    """Relative error that nine of ten networks stay below."""
 
     def error_of(self, units: Sequence[int], target: Target) -> float | None:
         return self.npu_error if target == self.npu else super().error_of(units, target)
 
     def as_cost_model(self) -> CostModel:
-        """Returns the same costs as reports ask for them."""
+        """Returns the same costs in the form for reports."""
         return CostModel(
             graph=self.graph,
             targets=self.targets,
@@ -165,7 +165,7 @@ class ChipCosts(EstimatedCosts):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The members of :meth:`from_json`."""
+        """Returns the members that :meth:`from_json` reads."""
         return {
             "prices": {
                 t.key: [p.invocation_ns, p.ns_per_in_byte, p.ns_per_out_byte]
@@ -191,7 +191,7 @@ class ChipCosts(EstimatedCosts):
 
     @classmethod
     def from_json(cls, graph: UnitGraph, data: Mapping[str, Any]) -> ChipCosts:
-        """Raises KeyError, TypeError or ValueError where these are none."""
+        """Reads ``to_json``'s members. Raises KeyError, TypeError or ValueError for others."""
         return cls(
             graph=graph,
             prices={Target.parse(key): Price(*map(float, p)) for key, p in data["prices"].items()},

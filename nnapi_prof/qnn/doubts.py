@@ -1,7 +1,7 @@
-"""Reasons not to trust an estimate, as facts with numbers; their sentences are made here, once.
+"""Reasons not to trust an estimate, as facts with numbers; only this module words them.
 
-The limits are those of a study of 37 networks: good ones have a ratio of v73 to v81 of 1.8 to 4.2,
-packed attention one of 44; wrong estimates have an upper bound of three times the lower.
+The limits are those of a study of 37 networks: good estimates have a ratio of v73 to v81 of 1.8 to
+4.2, packed attention has 44; wrong ones have an upper bound of three times the lower.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     import onnx
 
 WIDE = 2.0
-"""Upper over lower bound of the simulator."""
+"""Ratio of the simulator's upper to its lower bound beyond which an estimate is doubted."""
 APART = 6.0
-"""v73 over v81."""
+"""Ratio of v73 to v81 beyond which an estimate is doubted."""
 SLOW = 5.0
-"""Times what arithmetic and memory alone would take."""
+"""Ratio to the time of arithmetic and memory alone beyond which an estimate is doubted."""
 LEAST_US = 50
-"""Smaller estimates are near the simulator's floor, where ratios say nothing."""
+"""Smallest estimate to judge by ratios, in µs: smaller ones are near the simulator's floor."""
 PEAK = {
     (NpuGeneration.V73, QnnPrecision.FP16): 3.0e12,
     (NpuGeneration.V81, QnnPrecision.FP16): 9.7e12,
@@ -35,7 +35,7 @@ PEAK = {
 }
 """Multiply-accumulates a second that the largest networks reach in the simulation."""
 BYTES_PER_S = {NpuGeneration.V73: 42e9, NpuGeneration.V81: 60e9}
-"""Of large borders in the simulation."""
+"""Bytes a second across large borders in the simulation."""
 ELEMENT = {QnnPrecision.FP16: 2, QnnPrecision.INT8: 1}
 
 
@@ -54,12 +54,12 @@ class DoubtKind(enum.Enum):
 
 
 SUSPECT = frozenset({DoubtKind.WIDE_BOUNDS, DoubtKind.GENERATIONS_APART, DoubtKind.ABOVE_ROOFLINE})
-"""Of a form of the graph that another exporter may not have."""
+"""Doubts about a form of the graph that another exporter may not write."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Doubt(Fact):
-    """One oddity of a network's, a region's or a unit's estimate."""
+    """One doubt about the estimate of a network, a region or a unit."""
 
     kind: DoubtKind
     simulation: str = ""
@@ -69,7 +69,7 @@ class Doubt(Fact):
     nodes: tuple[str, ...] = ()
 
     def words(self, unit: str = "ms") -> str:
-        """The sentence."""
+        """Returns the sentence."""
         kind, value, where = self.kind, self.value, self.simulation
         if kind is DoubtKind.WIDE_BOUNDS:
             return (
@@ -122,7 +122,7 @@ def of_compiled(
 ) -> Iterator[Doubt]:
     """Yields doubts about simulations of one graph.
 
-    ``macs`` are its multiply-accumulates, ``moved`` the numbers in its weights, inputs and outputs.
+    ``macs`` are its multiply-accumulates, ``moved`` counts the numbers in its weights and borders.
     """
     for simulation, one in compiled.items():
         if one.us is None:
@@ -157,13 +157,13 @@ def of_int8(
 
 
 PACKED = (3, 1, 2, 0, 4)
-"""The order in which ``nn.MultiheadAttention`` brings the three to the front."""
+"""Permutation by which ``nn.MultiheadAttention`` moves query, key and value to the front."""
 
 
 def packed_attention(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Names of the transposes that unpack query, key and value of one projection: of rank 5, a 1 in
-    front that changes place with a 3. A traced graph tells no shapes there: the 1 is then one that
-    was put in before, and taken out behind."""
+    """Returns the names of transposes that unpack query, key and value of one projection: of rank
+    5, exchanging a leading 1 with a 3. A traced graph has no shapes there; the 1 then comes from an
+    Unsqueeze before the transpose, and a Squeeze behind removes it."""
     shapes = shapes_of(model)
     producer = {name: node for node in model.graph.node for name in node.output}
     readers = {name: node for node in model.graph.node for name in node.input}
@@ -189,11 +189,12 @@ MAC_OPERATIONS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def outside_quantisation(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Convolutions and products of a Q/DQ model that the compiler computes in float: an input does
-    not come from a DequantizeLinear, or the output does not go straight to a QuantizeLinear.
+    """Returns convolutions and products of a Q/DQ model that the compiler computes in float: an
+    input does not come from a DequantizeLinear, or the output does not go straight to a
+    QuantizeLinear.
 
     A ReLU in between is fused where the zero point is its lower limit, 0; with any other it stays,
-    and the convolution falls out of its unit without a word.
+    and the convolution silently drops out of its unit.
     """
     from onnx import numpy_helper
 

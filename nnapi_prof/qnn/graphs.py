@@ -1,11 +1,11 @@
-"""Make the ONNX graph of a PyTorch model that Qualcomm's compiler gets, in floats or 8 bits.
+"""Make the ONNX graph of a PyTorch model for Qualcomm's compiler, in floats or 8 bits.
 
 The model is exported once (``torch.onnx``), then ONNX Runtime's own tools for QNN fuse GELU and
-layer norm and lay images of the inputs channels last, as Qualcomm AI Hub compiles them.
+layer norm and make image inputs channels last, as Qualcomm AI Hub does.
 
 In 8 bits a graph has Q/DQ units, by ONNX Runtime's own rules for Qualcomm's NPU. Activations are
-asymmetric uint8, weights symmetric int8 by channel.  Ranges are those of the samples; of random
-ones the time is right and the accuracy means nothing.
+asymmetric uint8, weights symmetric int8 by channel. Ranges are those of the samples; with random
+ones the time is right, but the accuracy is meaningless.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 OPSET = 18
 TRACED_OPSET = 17
 SMALL = 64
-"""Constants of more numbers are weights, whose values change no estimate; smaller ones may be
-shapes, limits or scales."""
+"""Constants of more numbers are weights, whose values do not change an estimate; smaller ones may
+be shapes, limits or scales."""
 INLINE_LIMIT = 1 << 30
-"""Bytes of weights that go into the file itself; protobuf takes less than 2 GiB."""
+"""Largest model in bytes with its weights in the file itself; protobuf takes less than 2 GiB."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Form:
         return canonical_hash(self.model)
 
     def write(self, path: Path) -> Path:
-        """Writes it, with weights beside it where they are large."""
+        """Writes the graph, with its weights in a separate file where they are large."""
         import onnx
 
         large = self.model.ByteSize() > INLINE_LIMIT
@@ -68,7 +68,7 @@ class Form:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """The exporter and ONNX Runtime's tools tell much that no user needs."""
+    """Suppresses warnings and logs of the exporter and of ONNX Runtime's tools."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "")]
     levels = [logger.level for logger in loggers]
     try:
@@ -119,10 +119,10 @@ def export_onnx(
 
 
 def export_by_trace(program: ExportedProgram) -> onnx.ModelProto:
-    """Exports by the older exporter, which traces: the form that Qualcomm AI Hub's models have.
+    """Exports by the older, tracing exporter, which gives the form of Qualcomm AI Hub's models.
 
-    Some networks have a form that the compiler handles well from one exporter only. Raises
-    ConversionError where this one does not know an operator.
+    The compiler handles some networks well in the form of one exporter only. Raises ConversionError
+    where this one does not support an operator.
     """
     import onnx
     import torch
@@ -146,11 +146,11 @@ def export_by_trace(program: ExportedProgram) -> onnx.ModelProto:
 
 
 def preprocess(model: onnx.ModelProto, last: bool = True) -> Form:
-    """Fuses what the compiler has operations for.
+    """Fuses operations that the compiler has as one.
 
-    With ``last`` it is the graph to compile: images of the inputs lie channels last, as their
-    layout change is not what the network costs, and parts are :func:`rewritten`. Without, regions
-    are to be cut from it, and that is done to them.
+    With ``last`` the result is the graph to compile: image inputs are channels last, as their
+    layout change is not a cost of the network, and parts are :func:`rewritten`. Otherwise regions
+    are cut from it, and rewritten themselves.
     """
     import onnx
     from onnxruntime.quantization.execution_providers.qnn import qnn_preprocess_model
@@ -171,14 +171,14 @@ def preprocess(model: onnx.ModelProto, last: bool = True) -> Form:
 
 
 def rewritten(model: onnx.ModelProto) -> Form:
-    """The form of a graph that the compiler handles best in either precision, changed in place."""
+    """Rewrites a graph in place to the form that the compiler handles best in either precision."""
     shuffle_last(model, shapes_of(model))
     return Form(model)
 
 
 def float_form(form: Form) -> Form:
-    """The form that it handles best in fp16: a copy. In 8 bits the compiler would take nothing of
-    some graphs then, of which EfficientFormer is one."""
+    """Returns a copy in the form that the compiler handles best in fp16. In 8 bits it would take
+    nothing of some graphs in that form, such as EfficientFormer's."""
     import onnx
 
     model = onnx.ModelProto()
@@ -188,7 +188,7 @@ def float_form(form: Form) -> Form:
 
 
 def _strip(model: onnx.ModelProto) -> None:
-    """Names of Python's source lines, which the tools trip over."""
+    """Removes metadata on Python's source lines, on which the tools fail."""
     for node in model.graph.node:
         del node.metadata_props[:]
         node.doc_string = ""
@@ -197,7 +197,7 @@ def _strip(model: onnx.ModelProto) -> None:
 
 
 def _is_image(value: onnx.ValueInfoProto) -> bool:
-    """A float tensor of rank 4 or 5: [N, C, H, W] or [N, C, D, H, W]."""
+    """Returns whether a value is a float tensor [N, C, H, W] or [N, C, D, H, W]."""
     import onnx
 
     kind = value.type.tensor_type
@@ -206,13 +206,13 @@ def _is_image(value: onnx.ValueInfoProto) -> bool:
 
 
 def shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
-    """The shapes of all values and constants; sizes that are not known are 0."""
+    """Returns the shapes of all values and constants; unknown sizes are 0."""
     import onnx
 
     outline = onnx.ModelProto()
     outline.CopyFrom(model)
     for constant in outline.graph.initializer:
-        if int(np.prod(constant.dims, dtype=np.int64)) > SMALL:  # shapes are told by small ones
+        if int(np.prod(constant.dims, dtype=np.int64)) > SMALL:  # only small ones give shapes
             constant.ClearField("raw_data")
             constant.ClearField("float_data")
     graph = onnx.shape_inference.infer_shapes(outline).graph
@@ -224,8 +224,8 @@ def shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
 
 
 def attends(model: onnx.ModelProto) -> bool:
-    """Whether two computed values are multiplied, as attention does: exporters write that in forms
-    that the compiler does not treat alike."""
+    """Returns whether two computed values are multiplied, as attention does. Exporters write that
+    in forms that the compiler treats differently."""
     constants = {constant.name for constant in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type != "Constant" and not constants.issuperset(filter(None, node.input)):
@@ -238,7 +238,7 @@ def attends(model: onnx.ModelProto) -> bool:
 
 
 def count_macs(model: onnx.ModelProto) -> float:
-    """Multiply-accumulates of convolutions and products."""
+    """Returns the number of multiply-accumulates in convolutions and products."""
     shapes = shapes_of(model)
     total = 0.0
     for node in model.graph.node:
@@ -255,11 +255,11 @@ def count_macs(model: onnx.ModelProto) -> float:
 
 
 def canonical_hash(model: onnx.ModelProto) -> str:
-    """A hash that neither names, nor the order of independent nodes in the file, nor the values of
-    float weights change: nothing of it moves an estimate by a microsecond. Weights that are all the
-    same count by their value, as the compiler leaves out what adds zeros or scales by ones.
+    """Returns a hash that does not depend on names, the order of independent nodes in the file, or
+    the values of float weights, none of which moves an estimate by a microsecond. Weights that are
+    all equal count by value, as the compiler removes additions of zeros and scaling by ones.
 
-    Each value is named by what computes it, from the inputs on.
+    Each value is identified by the nodes that compute it, from the inputs on.
     """
     import onnx
     from onnx import numpy_helper
@@ -298,12 +298,12 @@ def canonical_hash(model: onnx.ModelProto) -> str:
 
 
 Sample = Mapping[str, np.ndarray[Any, Any]]
-"""Input name -> its values, laid as the graph takes them."""
+"""Input name -> its values, in the graph's layout."""
 SEED = 0
 
 
 def quantise_form(form: Form, samples: Sequence[Sample] | None = None) -> Form:
-    """The graph in 8 bits; ranges from ``samples``, else from one random batch.
+    """Returns the graph in 8 bits, with ranges from ``samples`` or else one random batch.
 
     Raises ConversionError where ONNX Runtime cannot run or quantise it.
     """
@@ -346,7 +346,7 @@ def quantise_form(form: Form, samples: Sequence[Sample] | None = None) -> Form:
 
 
 def samples_for(model: onnx.ModelProto, inputs: Sequence[Sequence[Tensor]]) -> list[Sample]:
-    """Inputs of a program by the names of its graph's, images as the graph takes them.
+    """Returns inputs of a program by their names in the graph, images in its layout.
 
     Raises ConversionError where they are not its inputs.
     """
@@ -368,7 +368,7 @@ def samples_for(model: onnx.ModelProto, inputs: Sequence[Sequence[Tensor]]) -> l
 
 
 def random_sample(model: onnx.ModelProto) -> Sample:
-    """Normal numbers for floats, zeros and ones for integers: same each time."""
+    """Returns normal numbers for floats, zeros and ones for integers; the same each time."""
     import onnx
 
     generator = np.random.default_rng(SEED)

@@ -1,8 +1,8 @@
-"""Compile a whole network for chips: what the NPU takes, the time it would need, files for an app.
+"""Compile a whole network for chips: operations on the NPU, estimated time, files for an app.
 
 The compiler writes an ONNX file whose NPU regions are nodes ``com.microsoft.EPContext``, and a
-context binary beside it; what the NPU does not take stays as ONNX operators for the CPU. The binary
-is for this chip only. It has not been loaded on a phone: none was at hand.
+context binary beside it; operators that the NPU does not take stay ONNX operators for the CPU. The
+binary is for this chip only. It has not been loaded on a phone: none was available.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class ChipEstimate:
-    """The estimate of a network on a chip's NPU without the chip."""
+    """The estimate for a network on a chip's NPU, made without the chip."""
 
     chip: str
     precision: QnnPrecision
@@ -50,18 +50,18 @@ class ChipEstimate:
     no estimate."""
     low_ns: float | None
     high_ns: float | None
-    """Nine of ten published networks lie between."""
+    """Bounds that nine of ten published networks lie between."""
     npu_ns: float | None
-    """The same of the part on the NPU."""
+    """Estimated time of the part on the NPU."""
     calibration: ChipCalibration | None
     taken: Mapping[str, int]
-    """Operation -> how many of them the NPU takes."""
+    """Operation -> number of them that the NPU takes."""
     refused: tuple[Refused, ...]
     doubts: tuple[Doubt, ...]
     simulated_ns: Mapping[str, float] = field(default_factory=dict)
-    """Generation -> what the simulator itself says."""
+    """Generation -> the simulator's own time."""
     error: str | None = None
-    """Why the compiler made nothing, or there is no estimate."""
+    """Reason that the compiler made nothing, or there is no estimate."""
 
 
 def estimate_network(
@@ -75,7 +75,7 @@ def estimate_network(
 ) -> tuple[ChipEstimate, ...]:
     """Compiles the graph for each chip and both simulated generations.
 
-    ``rival`` is its form in fp16 where ``form`` is in int8: what is slower in 8 bits is doubted.
+    ``rival`` is its form in fp16 where ``form`` is in int8: a slower time in 8 bits is doubted.
     """
     simulations = tuple(NpuGeneration)
     with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
@@ -152,9 +152,9 @@ def _of_chip(
 
 
 def group_refusals(own: Compiled) -> tuple[Refused, ...]:
-    """Groups what stays on the CPU by operation and reason.
+    """Groups operations that stay on the CPU by kind and reason.
 
-    In int8 quantising the graph's float inputs and outputs is the app's, and no refusal.
+    In int8 the app quantises the graph's float inputs and outputs, which is not a refusal.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for name, kind in own.on_cpu:
@@ -169,7 +169,7 @@ def group_refusals(own: Compiled) -> tuple[Refused, ...]:
 
 
 def _numbers_moved(form: Form) -> float:
-    """Numbers in weights, inputs and outputs."""
+    """Returns the count of numbers in weights, inputs and outputs."""
     graph = form.model.graph
     count = sum(math.prod(constant.dims) for constant in graph.initializer)
     for value in (*graph.input, *graph.output):
@@ -191,11 +191,11 @@ class ChipFiles:
     binaries: tuple[Path, ...]
     """Context binaries beside it, which it names."""
     on_npu: int
-    """Operations in the binary."""
+    """Number of operations in the binary."""
     refused: tuple[Refused, ...]
     """Operations that stay on the CPU."""
     channels_last: tuple[str, ...]
-    """Inputs that are images, and now [N, H, W, C]."""
+    """Image inputs, which are now [N, H, W, C]."""
 
 
 def write_context(
@@ -233,11 +233,11 @@ def write_context(
 
 
 FORMS_APART = 1.2
-"""Times as slow, beyond which the form of one exporter is a bad one."""
+"""Ratio of times beyond which the form of one exporter is a bad one."""
 
 
 def times_as_slow(one: ChipEstimate, other: ChipEstimate) -> float | None:
-    """The geometric mean over simulated generations of how many times as long ``one`` takes; 0
+    """Returns how many times as long ``one`` takes, as geometric mean over simulated generations; 0
     where it has no estimate, None where the other one has none."""
     if not other.simulated_ns or (other.npu_ns is None and one.npu_ns is not None):
         return None
@@ -250,7 +250,7 @@ def times_as_slow(one: ChipEstimate, other: ChipEstimate) -> float | None:
 
 
 def other_form(path: Path) -> Form | None:
-    """An ExportedProgram's file by the exporter that does not trace; None where that fails."""
+    """Returns an ExportedProgram's graph by the non-tracing exporter; None where that fails."""
     from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
     from nnapi_prof.qnn.graphs import export_onnx, preprocess
 
@@ -264,8 +264,8 @@ def other_form(path: Path) -> Form | None:
 
 
 def exported_form(path: Path, inputs: Sequence[str] = ()) -> Form | None:
-    """Return an ExportedProgram's file as the ONNX graph that ships, by the exporter that traces
-    where it can; None of another file, and where both exporters fail."""
+    """Return an ExportedProgram's file as the ONNX graph that ships, by the tracing exporter if
+    possible; None for other files, for ``inputs`` with open sizes, and where both fail."""
     from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
     from nnapi_prof.qnn.graphs import export_by_trace, preprocess
 

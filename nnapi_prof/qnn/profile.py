@@ -1,4 +1,4 @@
-"""Costs of a model on a chip by units, and the plan's regions compiled whole until it stands."""
+"""Find costs of a model on a chip by units; compile the plan's regions whole until it is stable."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from nnapi_prof.qnn.network import FLOAT_REFUSED, group_refusals
 from nnapi_prof.qnn.regions import activation_groups
 
 SHORT, LONG = ((2, 2), (4, 2)), ((8, 4), (16, 8), (32, 16), (64, 32))
-"""Neighbouring units compiled together to tell their parts: how many, and how far apart. Long ones
-go from one place where a single value carries everything to another, as regions of plans do; those
-from the model's beginning also without its first part, which mostly changes a layout."""
+"""Windows of neighbouring units compiled together to find their parts: length and step in units.
+Long ones reach between places where a single value carries everything, as regions of plans do;
+those from the beginning are also compiled without its first part, mostly a layout change."""
 FEW_PLACES = 4
-"""Of such places: with fewer of them any place will do."""
+"""Number of such places below which windows may begin and end anywhere."""
 HELD_OUT = 8
-"""Regions compiled to tell how far sums are off, and fitted to nothing."""
+"""Number of regions that are left out of the fit, to measure the errors of sums."""
 SEED = 0
 MOST_ROUNDS = 8
 
 Region = frozenset[int]
 Cut = Callable[[Iterable[int]], Form]
 Planner = Callable[[ChipCosts], Sequence[Plan]]
-"""The best plan, then its rivals."""
+"""Makes the best plan for given costs, then its rivals."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class ChipProfile:
     stable: bool
     """Every region of the plan was compiled whole."""
     n_compiled: int
-    """Graphs that were not remembered."""
+    """Number of graphs that were not cached."""
     n_regions: int
-    """Units, chains and regions that the costs rest on."""
+    """Number of units, chains and regions behind the costs."""
     errors: tuple[float, ...]
-    """Relative errors of sums of units, of regions that nothing was fitted to."""
+    """Relative errors of sums of units, for regions that were not part of the fit."""
     doubts: Mapping[str, tuple[odd.Doubt, ...]] = field(default_factory=dict)
-    """Label of a unit or a region -> what is odd about its estimate."""
+    """Label of a unit or a region -> doubts about its estimate."""
     failures: Mapping[str, str] = field(default_factory=dict)
     """Label -> why there is no estimate."""
 
@@ -72,18 +72,18 @@ class _Compiler:
             *(graph, cut, chip, precision, pool),
         )
         self.us: dict[Region, float | None] = {}
-        """The mean that the chip follows; None where there is no estimate."""
+        """The mean in µs that predicts the chip; None where there is no estimate."""
         self.checked: set[Region] = set()
-        """Those that were compiled for the chip itself."""
+        """Regions compiled for the chip itself."""
         self.refusals: dict[Region, str] = {}
         self.failures: dict[Region, str] = {}
         self.doubts: dict[Region, tuple[odd.Doubt, ...]] = {}
 
     def compile(self, regions: Iterable[Sequence[int]], whole: bool = True) -> None:
-        """Compiles what was not yet; a graph that fails has no estimate, and the others go on.
+        """Compiles new regions; a graph that fails has no estimate, and the others go on.
 
-        What only tells the parts of its units, each of which the chip takes, is not compiled
-        ``whole`` for the chip itself.
+        Regions that only serve to find the parts of units, each of which the chip takes, are not
+        compiled ``whole`` for the chip itself.
         """
         earlier = self.checked if whole else self.us
         fresh = [r for r in dict.fromkeys(map(frozenset, regions)) if r not in earlier]
@@ -160,10 +160,10 @@ def profile_chip(
     planner: Planner,
     say: Callable[[str], None] = lambda _: None,
 ) -> ChipProfile:
-    """Compiles units and windows of them, then what plans use, until the plan stands.
+    """Compiles units and windows of them, then regions of plans, until the plan is stable.
 
-    ``cut`` gives a region's graph, ``cpu`` are the costs of the phone's CPU (and of the host, where
-    that must help out), ``planner`` the best plan under some costs and its rivals.
+    ``cut`` makes a region's graph. ``cpu`` has the costs of the phone's CPU (and of the host, where
+    it is needed). ``planner`` makes the best plan for given costs, and its rivals.
     """
     target = Target(f"qnn:{chip.name}/{precision.value}")
     leader = activation_groups(graph)
@@ -220,7 +220,7 @@ def profile_chip(
 
 
 def _groups_of(leader: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
-    """Leader -> itself and those that are compiled with it."""
+    """Returns leader -> itself and the units that are compiled with it."""
     groups: dict[int, tuple[int, ...]] = {}
     for unit, first in leader.items():
         groups[first] = (*groups.get(first, ()), unit)
@@ -230,7 +230,7 @@ def _groups_of(leader: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
 def _closed(
     units: Iterable[int], groups: Mapping[int, tuple[int, ...]], leader: Mapping[int, int]
 ) -> tuple[int, ...]:
-    """The units, and those that no activation may be cut off from."""
+    """Returns the units with their whole groups, as no activation may be cut off."""
     return tuple(sorted({member for unit in units for member in groups[leader[unit]]}))
 
 
@@ -251,8 +251,8 @@ def _windows(
 
 
 def narrow_places(graph: UnitGraph) -> list[int]:
-    """Numbers of units between which a single value carries everything, 0 and the end among them;
-    all where there are few."""
+    """Returns the places between units where a single value carries everything, including 0 and the
+    end; all places where there are few."""
     n = len(graph.units)
     inner = [place for place in range(1, n) if len(graph.boundary(range(place))[1]) == 1]
     return [0, *inner, n] if len(inner) >= FEW_PLACES else list(range(n + 1))
@@ -285,7 +285,7 @@ def _costs(
     compiler: _Compiler,
     floats: bool,
 ) -> ChipCosts:
-    """The CPU's costs, and beside them the NPU's."""
+    """Returns the CPU's costs together with the NPU's."""
     estimates = dict(cpu.estimates)
     refusals = dict(cpu.refusals)
     error = math.expm1(calibration.spread)
@@ -332,7 +332,7 @@ def _with_whole(
 
 
 def phone_side(costs: EstimatedCosts) -> EstimatedCosts:
-    """The CPU of a described phone, and the host where it must help out; no accelerators."""
+    """Returns the costs of a phone's CPU, and of the host where it is needed; no accelerators."""
     used = {target for target in costs.prices if target in (CPU, HOST)}
     return EstimatedCosts(
         graph=costs.graph,
@@ -345,6 +345,6 @@ def phone_side(costs: EstimatedCosts) -> EstimatedCosts:
 
 
 def on_npu(plan: Plan) -> float:
-    """Share of the plan's latency on the NPU."""
+    """Returns the share of the plan's latency on the NPU."""
     total = sum(s.predicted_ns for s in plan.segments if s.target.engine is Engine.QNN)
     return total / plan.predicted_ns if plan.predicted_ns else 0.0

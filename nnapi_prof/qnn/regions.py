@@ -1,12 +1,12 @@
-"""Cut regions of a model for the compiler from one ONNX export that the cache keeps.
+"""Cut regions of a model for the compiler from one cached ONNX export.
 
-Exporting takes seconds of a core, whereas reading an export takes a tenth of one. A cache entry is
-named by all that decides its bytes: graph, weights, example shapes and versions of the exporters.
+Exporting takes seconds of a core, reading an export a tenth of one. A cache entry is named by
+everything that determines its bytes: graph, weights, example shapes and versions of the exporters.
 
 The normalised model is exported once, with every value between units as an output, so that each has
-a name in the ONNX graph.  A region is what lies between its borders, where images lie channels
-last, in float32: channels first in float16 costs the compiler's estimate several times as much, and
-the change of layout is a cost of its own (that of the units that change it).
+a name in the ONNX graph. A region is the part between its borders, where images are channels last
+in float32: channels first in float16 makes the estimate several times as long, and a change of
+layout is a separate cost (of the units that change it).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from nnapi_prof.qnn.costs import ChipCosts
 
 EXPORT_FORMAT = 1
-"""Of an entry; a change of :func:`export_onnx` or :func:`preprocess` raises it."""
+"""Version of entries; a change of :func:`export_onnx` or :func:`preprocess` raises it."""
 MOST_EXPORT_BYTES, MOST_EXPORTS = 256 << 20, 8
-"""Of an entry, and entries that stay; the oldest ones go first."""
+"""Largest size of an entry, and number of entries that are kept; the oldest are removed first."""
 EXPORTERS = ("torch", "onnx", "onnxscript", "onnxruntime", "onnxruntime-qnn", "numpy")
 
 
@@ -60,7 +60,7 @@ def prepared_export(
     key = export_key(module, examples, outputs)
     entry = cache_dir() / "qnn" / "exports" / f"{key}.onnx"
     if key is not None:
-        with contextlib.suppress(Exception):  # protobuf's own errors, of a file that is no model
+        with contextlib.suppress(Exception):  # protobuf's own errors, of an invalid file
             return onnx.load_model(str(entry))
     model = preprocess(export_onnx(module, examples, outputs), last=False).model
     if key is not None and model.ByteSize() <= MOST_EXPORT_BYTES:
@@ -71,7 +71,7 @@ def prepared_export(
 def export_key(
     module: fx.GraphModule, examples: Sequence[Tensor], outputs: Sequence[str]
 ) -> str | None:
-    """Return the name of an export; None where the module holds what has no bytes to hash."""
+    """Return the name of an export; None where the module holds something without bytes to hash."""
     versions = [(name, _package_version(name)) for name in EXPORTERS]
     sizes = [(tuple(each.shape), str(each.dtype)) for each in examples]
     digest = hashlib.sha256(repr((EXPORT_FORMAT, OPSET, versions, sizes, list(outputs))).encode())
@@ -98,7 +98,7 @@ def _package_version(name: str) -> str:
 
 
 def _keep(entry: Path, data: bytes) -> None:
-    """Write an entry whole or not at all; a cache that cannot be written costs time only."""
+    """Write an entry whole or not at all; a cache that cannot be written only costs time."""
     with contextlib.suppress(OSError):
         entry.parent.mkdir(parents=True, exist_ok=True)
         draft = entry.with_suffix(f".{os.getpid()}")
@@ -110,7 +110,7 @@ def _keep(entry: Path, data: bytes) -> None:
 
 
 MOST_BYTES = 1 << 30
-"""Of values that ranges in 8 bits are taken from."""
+"""Bytes of values from which ranges in 8 bits are taken."""
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 _ELEMENTS = {
     "float32": "FLOAT",
@@ -127,7 +127,7 @@ ACTIVATIONS = frozenset(
     "relu relu6 hardtanh gelu silu sigmoid tanh hardswish hardsigmoid leaky_relu elu selu softplus"
     " mish celu prelu erf clamp".split()
 )
-"""Operations of one tensor that the compiler computes with what makes it, and that cost many times
+"""Operations on one tensor that the compiler computes with its producer, and that cost many times
 as much alone."""
 
 
@@ -151,13 +151,13 @@ class RegionCutter:
                 self._alias.setdefault(node.output[0], node.input[0])
 
     def _origin(self, value: str) -> str:
-        """The value itself, or the one whose layout it changes."""
+        """Returns the value itself, or the one whose layout it changes."""
         while value in self._alias:
             value = self._alias[value]
         return value
 
     def cut(self, region: Iterable[int]) -> Form:
-        """The region's graph, images at its borders channels last.
+        """Returns the region's graph, with images channels last at its borders.
 
         Raises ConversionError where its borders cannot be found in the export.
         """
@@ -196,8 +196,8 @@ class RegionCutter:
         return rewritten(model)
 
     def run(self, inputs: Sequence[Sequence[torch.Tensor]]) -> list[Sample]:
-        """Computes every value between units, for each of some inputs of the program in turn: as
-        many as :data:`MOST_BYTES` hold, one at least."""
+        """Computes every value between units, for the inputs of the program in turn, until they
+        exceed :data:`MOST_BYTES`, at least once."""
         import onnxruntime
 
         rows: list[Sample] = []
@@ -220,7 +220,7 @@ class RegionCutter:
         return rows
 
     def samples(self, region: Iterable[int], form: Form, values: Sequence[Sample]) -> list[Sample]:
-        """The inputs of a region's graph among the values of :meth:`run`."""
+        """Returns the inputs of a region's graph from the values of :meth:`run`."""
         entering, _ = self.graph.boundary(region)
         read = {value.name for value in form.model.graph.input}
         result: list[Sample] = []
@@ -237,7 +237,7 @@ class RegionCutter:
         return result
 
     def _between(self, border: set[str], leaving: Sequence[str]) -> list[int]:
-        """Places of the nodes that make ``leaving`` from ``border``, in the graph's order."""
+        """Returns places of the nodes that make ``leaving`` from ``border``, in graph order."""
         places: set[int] = set()
         asked = [name for name in leaving if name not in border]
         while asked:
@@ -257,8 +257,8 @@ class RegionCutter:
 
 
 def _without_clones(program: Program) -> tuple[fx.GraphModule, dict[str, str]]:
-    """A copy of the module in which no value changes its layout, and value -> the one that it is a
-    copy of."""
+    """Returns a copy of the module in which no value changes its layout, and value -> the one that
+    it is a copy of."""
     module = fx.GraphModule(program.module, copy.deepcopy(program.module.graph))
     alias: dict[str, str] = {}
     for node in list(module.graph.nodes):
@@ -306,8 +306,8 @@ def _border(source: str, target: str, kind: TensorType, order: Sequence[int]) ->
 
 
 def activation_groups(graph: UnitGraph) -> dict[int, int]:
-    """Unit -> the one that it is compiled with: an activation goes with what makes its input, where
-    nothing else reads that."""
+    """Returns unit -> the one that it is compiled with: an activation goes with the producer of its
+    input, where nothing else reads that."""
     leader: dict[int, int] = {}
     for unit in graph.units:
         leader[unit.index] = unit.index
@@ -323,20 +323,20 @@ def activation_groups(graph: UnitGraph) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """The units of one operation that could be written otherwise."""
+    """The units of one operation that could be rewritten."""
 
     operation: str
     units: tuple[int, ...]
     reasons: tuple[str, ...]
-    """Why the NPU does not take them; empty where it does."""
+    """Reasons that the NPU does not take them; empty where it does."""
     share_ns: float
-    """What a rewrite can save at most, by the plan."""
+    """Largest time that a rewrite can save, by the plan."""
     rules: Mapping[KnownRewrite, tuple[str, ...]]
-    """Rewrite -> the nodes that it is for."""
+    """Rewrite -> the nodes that it applies to."""
 
 
 def obstacles_of(program: Program, costs: ChipCosts, plan: Plan) -> Iterator[Obstacle]:
-    """Find the operations of a plan for a chip that a known rewrite could make faster."""
+    """Yield the operations of a plan for a chip that a known rewrite could make faster."""
     from nnapi_prof.advice.search import names_of, rules_for
 
     assert costs.npu is not None

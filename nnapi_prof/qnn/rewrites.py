@@ -1,6 +1,6 @@
 """Rewrite parts of an ONNX graph into forms that Qualcomm's compiler and its tools handle well.
 
-Each computes the same.  Which form is faster, the simulator says (tests/qnn/test_compile.py).
+Each computes the same. The simulator says which form is faster (tests/qnn/test_compile.py).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import onnx
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Of all values and constants; sizes that are not known are 0."""
+"""Shapes of all values and constants; unknown sizes are 0."""
 FEWEST_CHANNELS = 16
-"""Of fewer, a product is simulated to be faster than a convolution: pixels have 3."""
+"""Channels below which a product is simulated to be faster than a convolution: pixels have 3."""
 
 
 def shuffle_last(model: onnx.ModelProto, shapes: Shapes) -> int:
@@ -25,7 +25,7 @@ def shuffle_last(model: onnx.ModelProto, shapes: Shapes) -> int:
     A shuffle reshapes [N, C, ...] to [N, G, C / G, ...], exchanges G and C / G, and reshapes back.
     The convolutions around it are channels last on the NPU, and ONNX Runtime would change the
     layout before each shuffle and behind each of its readers. (AI Hub's ShuffleNet has 158
-    operations without that, and 223 by way of ONNX Runtime.)
+    operations without these changes, and 223 through ONNX Runtime.)
     """
     from onnx import helper, numpy_helper
 
@@ -72,7 +72,7 @@ def shuffle_last(model: onnx.ModelProto, shapes: Shapes) -> int:
 
 
 def _shuffles(chain: Sequence[onnx.NodeProto], shapes: Shapes) -> bool:
-    """Whether three nodes, one behind the other, shuffle channels."""
+    """Returns whether three consecutive nodes shuffle channels."""
     if [node.op_type for node in chain] != ["Reshape", "Transpose", "Reshape"]:
         return False
     whole, parts, after = (
@@ -91,8 +91,8 @@ def scale_by_convolution(model: onnx.ModelProto, shapes: Shapes) -> int:
     """Rewrites products of an image and a constant for each channel to depthwise convolutions, in
     place; returns their number.
 
-    A convolution of 1x1 is simulated to be faster, on both generations. Networks that
-    scale their layers have one such product for each.
+    A 1x1 convolution is simulated to be faster on both generations. Networks that scale their
+    layers have one such product for each.
     """
     from onnx import helper, numpy_helper
 
@@ -120,11 +120,11 @@ def scale_by_convolution(model: onnx.ModelProto, shapes: Shapes) -> int:
 
 
 def unshare_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which every node has weights of its own.
+    """Returns a copy in which every node has its own weights.
 
     Exporters let equal constants share one initializer, also through ``Identity``. The quantiser
-    would give a bias that is shared the type of an activation, and the compiler would take fifty
-    times as long for a graph that is sixty times as slow.
+    would give a shared bias the type of an activation, and the compiler would take fifty times as
+    long for a graph that is sixty times as slow.
     """
     import onnx
 

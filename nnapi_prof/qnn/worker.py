@@ -1,7 +1,7 @@
 """A process that compiles graphs with Qualcomm's compiler: requests in, one JSON line each out.
 
-Native code of a stranger runs here, so that a crash, a hang or a full memory ends this process and
-no other.  Its own stdout and stderr belong to the libraries; answers go to a pipe of their own.
+Third-party native code runs here, so that a crash, a hang or exhausted memory ends only this
+process. Its stdout and stderr belong to the libraries; answers go to a separate pipe.
 
     python -m nnapi_prof.qnn.worker FD
     {"onnx": PATH, "soc_model": 77, "mode": 3, "reasons": false, "context": null, "log": PATH}
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 SIMULATED = "Simulated (Accelerator exec time us"
-"""Rows of the estimate.  "(cycles)" and "Accelerator (execute) time" are the x86 emulator's own
-time after an inference, and say nothing of an NPU."""
+"""Prefix of the estimate's rows. "(cycles)" and "Accelerator (execute) time" are the x86 emulator's
+own time after an inference, and say nothing about an NPU."""
 ROOT_ROW = "Performance Estimates"
 FILLS = ("Intermediate Fill", "Intermediate Spill")
 MISSING = "Missing Ops (Number of Ops with no Costs associated)"
@@ -45,10 +45,10 @@ _REASONS = (
 
 
 def read_estimates(rows: Iterable[list[str]]) -> list[dict[str, int]]:
-    """Estimates of the profiling file, one for each graph on the NPU: ``us``, ``low_us``,
+    """Reads estimates of the profiling file, one for each graph on the NPU: ``us``, ``low_us``,
     ``high_us``, ``spilled_bytes``, ``missing``.
 
-    Nothing but rows called "Simulated" is a time.
+    Only rows called "Simulated" are times.
     """
     graphs: list[dict[str, int]] = []
     for row in rows:
@@ -68,7 +68,7 @@ def read_estimates(rows: Iterable[list[str]]) -> list[dict[str, int]]:
 
 
 def read_reasons(text: str) -> dict[str, str]:
-    """Node, or type of node in ``<>``, -> why it stays on the CPU, from a verbose log."""
+    """Returns node, or type of node in ``<>``, -> why it stays on the CPU, from a verbose log."""
     reasons: dict[str, str] = {}
     for pattern in _REASONS:
         for match in pattern.finditer(text):
@@ -93,7 +93,7 @@ class QnnCompiler:
         self.devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == "QNN"][:1]
 
     def compile(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Compiles one graph; what goes wrong in it becomes ``error``."""
+        """Compiles one graph; a failure becomes ``error``."""
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
             profile = Path(folder) / "profile.csv"
@@ -134,7 +134,7 @@ class QnnCompiler:
 
 
 def _assigned(subgraphs: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Each part of the graph, whose it is, and its nodes as [name, operation]."""
+    """Yields each part of the graph: whether the NPU has it, and its nodes as [name, operation]."""
     for part in subgraphs:
         nodes = [[node.name, node.op_type] for node in part.get_nodes()]
         yield {"npu": part.ep_name == "QNN", "nodes": nodes}
