@@ -76,8 +76,7 @@ def description_of(info: AgentInfo) -> dict[str, object]:
 
 
 def described_info(description: Mapping[str, Any], simulated: bool) -> AgentInfo:
-    """Returns the info of a device from its description in a table (:func:`description_of`), as far
-    as it goes.
+    """Returns the info of a device from its entry in a table (:func:`description_of`).
 
     Raises CostError where the description is not one.
     """

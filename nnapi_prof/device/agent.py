@@ -74,8 +74,7 @@ _STORE_SCRIPT = 'chmod 600 "$0"/* && mv -f "$0"/* "$1"/ && rmdir "$0"'
 # $0 where blobs go; beside it lies the archive of them.
 _UNPACK_SCRIPT = 'umask 077; tar -xf "$0.tar" -C "$0"; code=$?; rm -f "$0.tar"; exit $code'
 FEWEST_IN_ARCHIVE = 4
-"""Smallest number of blobs that are pushed as an archive, which takes a further command to
-unpack."""
+"""Smallest number of blobs that are worth an archive, which takes a further command to unpack."""
 
 
 class AgentClient:
@@ -130,7 +129,7 @@ class AgentClient:
         return self._remote_dir or remote_dir()
 
     def info(self) -> AgentInfo:
-        """Returns the device's description, which is asked for once. Raises AgentError."""
+        """Returns the device's description, and asks for it only once. Raises AgentError."""
         if self._info is None:
             self._info = self._ask_info()
         return self._info
@@ -350,8 +349,7 @@ class _Reader:
         self.error: str | None = None
         self.noise = ""
         self.unread: SerializationError | None = None
-        """Error of a last line that could not be read: a killed agent may have written half of
-        it."""
+        """Error of an unreadable last line: a killed agent may have written half of it."""
         self._running: int | None = None
         self._finished: int | None = None
 
@@ -417,7 +415,7 @@ _AGENT_LINE = re.compile(r"\s*(\d+)\s+(.*)/([0-9a-f]{16})/agent(?:\.[0-9a-f]{8})
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The files that were deleted, and the size of what is left."""
+    """The number and size of the deleted files, and the size of the rest."""
 
     n_agents: int
     n_files: int

@@ -104,8 +104,7 @@ def agent_binary(abi: str, os_name: str, progress: Notify | None = None) -> Path
 
 
 def shipped_agent(abi: str, os_name: str, key: str, folder: Path = AGENTS_DIR) -> Path | None:
-    """Returns the shipped agent for a device, if there is one that was built from the sources
-    ``key``."""
+    """Returns the shipped agent for a device, if one was built from the sources ``key``."""
     agent = folder / f"{os_name}-{abi}" / "agent"
     sources = folder / "sources"
     if not agent.is_file() or not sources.is_file():
@@ -162,8 +161,8 @@ def find_agent(abi: str, os_name: str, cache: Path | None = None) -> Path | None
 
 
 def _has_fast(abi: str, os_name: str) -> bool:
-    """Returns whether XNNPACK is built for such a device: zig has other names for the flags of
-    one."""
+    """Returns whether XNNPACK is built for such a device: zig spells the flags of one
+    differently."""
     return (abi, os_name) != ("armeabi-v7a", "linux")
 
 
@@ -282,8 +281,7 @@ def _key(compiler: Compiler, prefix: Path | None) -> str:
 
 
 def build_key(compiler: Compiler, prefix: Path | None, patterns: tuple[str, ...]) -> str:
-    """Returns the key of a build: a hash over the compiler, XNNPACK and all source files of these
-    patterns."""
+    """Returns the key of a build: a hash over compiler, XNNPACK and all files of ``patterns``."""
     digest = hashlib.sha256(compiler.identity.encode())
     if prefix is not None:
         digest.update(f"\0{xnnpack.identity(prefix)}".encode())

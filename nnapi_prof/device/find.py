@@ -79,7 +79,7 @@ def open_device(spec: str | None = None, progress: Notify | None = None) -> Open
     support library or NeuronAdapter.
 
     With None: $ANDROID_SERIAL, else the only connected phone, else the default simulated phone.
-    ``progress`` hears of slow steps: building, pushing, a phone that asks its owner.
+    ``progress`` is called at slow steps: building, pushing, a phone that asks its owner.
 
     Raises DeviceNotFound, DeviceUnauthorized, DeviceOffline, BuildError; DeviceError where several
     phones are connected and none is named; UsageError where the library's path is empty.
@@ -110,8 +110,7 @@ def open_device(spec: str | None = None, progress: Notify | None = None) -> Open
 
 
 def split_spec(spec: str | None) -> tuple[str | None, str | None]:
-    """Splits a value of ``--device`` into the device, None for none, and the path behind
-    ``,library=``.
+    """Splits a value of ``--device`` into device and path behind ``,library=``; None where missing.
 
     Raises UsageError where that path is empty.
     """

@@ -1,8 +1,7 @@
 """Build the runtime library for Java: ``libnnapi_prof_jni.so`` and the class that calls it.
 
 Both come from ``device_agent/library/java``. Besides the tools of every build they need a JDK, for
-``javac`` and for ``jni.h``, which is the same for Android; they need neither Android's SDK nor its
-NDK.
+``javac`` and ``jni.h``, which is the same for Android, but neither Android's SDK nor its NDK.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ from nnapi_prof.toolchain import cache_dir, cross_compiler, find_compiler, locke
 JAVA_DIR = SOURCE_DIR / "library" / "java"
 LIBRARY = "libnnapi_prof_jni.so"
 RELEASE = 8
-"""Java version of the class files: the oldest that Android's tools and today's javac both
-support."""
+"""Java version of the class files: the oldest that Android's tools and today's javac support."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +56,7 @@ class Jdk:
 
 
 def find_jdk() -> Jdk:
-    """Finds the JDK: $JAVA_HOME, else that of the ``javac`` on the PATH. Raises BuildError where
-    there is none."""
+    """Finds the JDK of $JAVA_HOME, else of ``javac`` on the PATH. Raises BuildError without one."""
     named = os.environ.get("JAVA_HOME")
     javac = shutil.which("javac")
     if named:
@@ -131,8 +128,7 @@ def jni_library(
 
 
 def compile_classes(folder: Path) -> list[Path]:
-    """Compiles the Java classes into a folder; returns their class files, in order. Raises
-    BuildError."""
+    """Compiles the Java classes into a folder; returns the files, sorted. Raises BuildError."""
     sources = sorted((JAVA_DIR / "dev").rglob("*.java"))
     run_tool(
         [

@@ -54,8 +54,7 @@ SCRIPT = _ASK + (
     '[ "$(cat $s/type 2>/dev/null)" = Battery ] && [ -r $s/capacity ] && '
     'echo "supply $(cat $s/capacity) $(cat $s/status)"; done; '
 )
-"""Script that reports a device's state in one call of a shell; :func:`parse_state` reads its
-output."""
+"""Shell script that reports a device's state; :func:`parse_state` reads its output."""
 _LOAD = "grep '^cpu ' /proc/stat; sleep 0.3; grep '^cpu ' /proc/stat; true"
 
 
@@ -73,7 +72,7 @@ class DeviceProbe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """The state of a device; None where it does not tell."""
+    """The state of a device; None for what it does not report."""
 
     skin_mc: int | None = None
     """Thousandths of a degree Celsius of the skin, else of the battery, else of the hottest zone:
@@ -298,9 +297,7 @@ class Gates:
 
     def reasons(self, state: DeviceState, seen_khz: Mapping[str, int] | None = None) -> list[str]:
         """Lists the unmet conditions, each as half a sentence. Unknown readings count as met.
-
-        ``seen_khz`` are the highest clocks that its cores were allowed so far.
-        """
+        ``seen_khz`` are the highest clocks that its cores were allowed so far."""
         reasons = []
         if self.max_temp_c is not None:
             if state.skin_mc is not None and state.skin_mc > self.max_temp_c * 1000:

@@ -77,8 +77,7 @@ class State:
 
 
 def state(cache: Path | None = None, compiler: Compiler | None = None, device: str = "") -> State:
-    """Returns the state for a device, this host without ``compiler`` and ``device``. Builds
-    nothing.
+    """Returns the state for a device, by default this host. Builds nothing.
 
     Raises BuildError where $NNAPI_PROF_XNNPACK names a folder without it.
     """
@@ -197,7 +196,7 @@ def _work_folder(prefix: Path, compiler: Compiler) -> Path:
 
 
 def _compile(work: Path, sources: Path, compiler: Compiler) -> None:
-    """Compiles what is not compiled yet. Raises BuildError."""
+    """Compiles the files that are not compiled yet. Raises BuildError."""
     cmake, ninja = python_tool("cmake", "CMAKE_BIN_DIR"), python_tool("ninja", "BIN_DIR")
     configure = [
         *(cmake, "-Wno-dev", "-S", str(RECIPE_DIR), "-B", str(work), "-G", "Ninja"),
@@ -244,8 +243,7 @@ def recipe_hash() -> str:
 
 
 def _own_prefix(cache: Path, device: str = "", compiler: Compiler | None = None) -> Path:
-    """Returns the prefix in the cache; its name changes with the recipe, and with a device's
-    compiler."""
+    """Returns the prefix in the cache, which is named by the recipe, and by a device's compiler."""
     name = recipe_hash()
     if compiler is not None:
         digest = hashlib.sha256(compiler.identity.encode())

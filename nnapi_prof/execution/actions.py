@@ -151,8 +151,7 @@ BUSY_TURNS_S = 1.0
 
 
 def reference() -> Region:
-    """Returns the reference: a 3x3 convolution of 32 channels on 28x28, 7.2 million
-    multiply-accumulates."""
+    """Returns a 3x3 convolution of 32 channels on 28x28, 7.2 million multiply-accumulates."""
     builder = ModelBuilder(LEVEL)
     shape = (1, SIDE, SIDE, CHANNELS)
     data = builder.input(Operand(OperandCode.TENSOR_FLOAT32, shape))

@@ -87,8 +87,7 @@ def bundle_at(
     fits: Mapping[Target, TargetFit] | None = None,
     forms: Forms = MappingProxyType({}),
 ) -> Bundle:
-    """Returns the bundle of :func:`bundle_of` for a device that need not be connected. Raises
-    UnsupportedOp."""
+    """Returns the bundle of :func:`bundle_of` without the device. Raises UnsupportedOp."""
     levels = device.levels
     regions = {
         key: convert_region(program, *key)
@@ -190,7 +189,7 @@ def at_sizes(bundle: Bundle, model: Path, stated: Sequence[str]) -> tuple[Bundle
 
 
 def _fills(made_for: InputSpec, spec: InputSpec) -> bool:
-    """Whether ``spec`` is ``made_for`` with numbers in place of its open sizes."""
+    """Returns whether ``spec`` is ``made_for`` with numbers in place of its open sizes."""
     if made_for.dtype != spec.dtype or spec.open_dims:
         return False
     return len(made_for.shape) == len(spec.shape) and all(

@@ -23,8 +23,7 @@ there, and the rounding errors of many layers add up."""
 
 QUANTISED_TOLERANCE = 0.1
 """The same for an output computed from quantised values: a device may round a tie the other way,
-and a difference of one step can grow to several in later layers. Two steps of the last scale are
-always allowed."""
+and one step can grow to several in later layers. Two steps of the last scale are always allowed."""
 
 
 def usual_tolerance(precision: Precision) -> float:
@@ -167,8 +166,7 @@ _WHAT = {
 
 
 def weak_evidence(check: OutputCheck) -> str | None:
-    """Returns why an output's agreement proves little (``is 0 everywhere``); None where it proves
-    more."""
+    """Returns why an output's agreement proves little (``is 0 everywhere``), or None."""
     return _WHAT.get(check.evidence)
 
 

@@ -237,8 +237,7 @@ def _with_host(
     refusals: dict[tuple[int, Target], str],
     simulated: bool,
 ) -> EstimatedCosts:
-    """Returns the costs, with eager PyTorch on the host for units that nothing on the phone can
-    run."""
+    """Returns the costs; units that nothing on the phone can run have eager PyTorch on the host."""
     used = dict(prices)
     for unit in graph.units:
         if not any((unit.index, target) in estimates for target in prices):
@@ -368,8 +367,7 @@ def _in_precision(works: tuple[Work, ...], processor: PhoneUnit, relaxed: bool) 
 def filled_costs(
     program: Program, rows: Sequence[Measurement], fingerprint: str
 ) -> tuple[CostModel, str | None]:
-    """Returns the costs of a model that was only partly measured on a device, and a note that says
-    so.
+    """Returns the costs of a model that was only partly measured on a device, and a note on that.
 
     Units that were never measured are estimated by a description fitted to ``rows``, all rows of
     the device in the table, of any model. Raises CostError where there are none.

@@ -37,8 +37,7 @@ from nnapi_prof.progress import StepCallback
 OWN_CHOICE = "nnapi"
 """The lane of NNAPI's own choice."""
 VARIANTS = 4
-"""Number of variants of the inputs; one on a simulated phone, where each variant computes the whole
-model again."""
+"""Number of variants of the inputs; one on a simulated phone, where each runs the model again."""
 CLOSE = 0.01
 """Relative difference of two rates below which the way with fewer plans is chosen."""
 ALL_CORES = "all-cpu, every core"
@@ -47,7 +46,7 @@ FRAMES_TO_CHOOSE = 20
 
 
 def lane_of(target: Target) -> str:
-    """The lane that a target's segments run on."""
+    """Returns the lane that a target's segments run on."""
     if target.engine is Engine.CPU:
         return CPU_LANE
     name = target.accelerator
@@ -55,8 +54,7 @@ def lane_of(target: Target) -> str:
 
 
 def ways_of(bundle: Bundle) -> FramePlan:
-    """Returns the ways in which a bundle runs many frames: its own, else each distinct plan by
-    itself."""
+    """Returns the ways of running many frames: the bundle's own, else each distinct plan alone."""
     if bundle.frames is not None:
         return bundle.frames
     distinct = {plan_key(plan): index for index, plan in reversed([*enumerate(bundle.plans)])}
@@ -200,11 +198,9 @@ def frame_notes(runs: Sequence[FrameScheduleRun]) -> list[str]:
 
 
 def fastest(runs: Sequence[FrameScheduleRun]) -> int:
-    """Returns the index of the way with the most frames per second.
-
-    Of the ways within :data:`CLOSE` of the fastest it is the one with the fewest plans, and of
-    these the first. Ways with a failed frame do not count; 0 where no way is left.
-    """
+    """Returns the index of the way with the most frames per second; of those within :data:`CLOSE`
+    of the fastest the one with the fewest plans, and of these the first. Ways with a failed frame
+    do not count; 0 where no way is left."""
     rates = {
         number: run.frames_per_second or 0.0
         for number, run in enumerate(runs)
@@ -228,12 +224,9 @@ def all_cores(bundle: Bundle, threads: int) -> FrameSchedule | None:
 
 def choose_way(bundle: Bundle, frames: FramePlan, runs: Sequence[FrameScheduleRun]) -> Bundle:
     """Returns the bundle with the fastest of ``frames``' ways as the one to use, and its plans
-    first.
-
-    A note says so where another way was planned. On a real device the measured rate of each way
-    replaces its prediction, and a note has both: costs are measured one at a time, but here
-    processors do not run alone.
-    """
+    first. A note says so where another way was planned. On a real device the measured rate of each
+    way replaces its prediction, and a note has both: costs are measured one at a time, on idle
+    processors."""
     chosen, planned = fastest(runs), runs[0]
     way = frames.ways[chosen]
     notes = list(bundle.notes)
@@ -306,11 +299,9 @@ SERIAL, OVERLAPPED = "one segment after the other", "branches at once"
 
 
 def with_branches(plans: Sequence[Plan], parallel: ParallelPlan) -> tuple[Plan, FramePlan] | None:
-    """Returns the schedule, to follow ``plans``, and the two ways of running a frame; None without
-    a gain.
-
-    The ways are the first plan, which is used until the other way has run faster, and the schedule.
-    """
+    """Returns the schedule, to follow ``plans``, and the two ways of running a frame: the first
+    plan, which is used until the other way has run faster, and the schedule. None where there is no
+    gain."""
     if not parallel.tried or parallel.gain <= 1:
         return None
     serial_ns = plans[0].predicted_ns
@@ -365,11 +356,9 @@ def verified_frames(
     options: RunOptions,
     counting: Callable[[int], StepCallback],
 ) -> Bundle:
-    """Returns the bundle with the way of running frames that is fastest on the device.
-
-    For many frames at once, the CPU engine on every core is another way. ``counting`` is called
-    with the number of ways, and returns the callback for each way's result.
-    """
+    """Returns the bundle with the fastest way of running frames on the device. For many frames at
+    once, the CPU engine on every core is another way. ``counting`` is called with the number of
+    ways, and returns the callback for each way's result."""
     assert bundle.frames is not None
     info = client.info()
     frames = bundle.frames

@@ -105,8 +105,7 @@ TRIES = 4
 """Number of plans tried for one budget, each with powers corrected by the one before."""
 
 ALIKE = 0.03
-"""Relative distance of a plan's error below the budget at which the search for a better plan
-ends."""
+"""Relative distance below the budget at which a plan's error is close enough."""
 
 
 @dataclass
@@ -135,8 +134,7 @@ class FrontSearch:
         return least_exact
 
     def _in_one(self, plan: Plan, precision: Precision) -> Plan:
-        """Returns the plan with its floats in one precision, as it runs, wherever that has
-        costs."""
+        """Returns the plan with its floats in one precision, wherever that has costs."""
         placements = [
             (units, self._index_at(units, k, precision)) for units, k in self._placements(plan)
         ]
@@ -145,8 +143,8 @@ class FrontSearch:
         return self._plan_of(plan.name, placements)
 
     def _index_at(self, units: Sequence[int], index: int, precision: Precision) -> int:
-        """Returns the index of a region's target with floats in that precision. Targets in 8 bits,
-        or without costs in that precision, stay the same."""
+        """Returns a target's index with floats in that precision; its own in 8 bits or without
+        costs."""
         target = self.problem.targets[index]
         own = target.at(precision)
         if target.precision is Precision.INT8 or own not in self.problem.targets:
@@ -215,8 +213,7 @@ class FrontSearch:
             self.add("front", self._plan_of("front", found.placements, found.proof))
 
     def within(self, budget: float) -> None:
-        """Searches for a plan whose error, run whole, is within a budget and only a little below
-        it.
+        """Searches for a plan whose error, run whole, is within a budget and close to it.
 
         The search starts from the fastest plan so far. A plan that exceeds the budget, or stays far
         below it, is planned again with its units' powers corrected by its own error.

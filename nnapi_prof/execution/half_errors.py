@@ -41,8 +41,7 @@ from nnapi_prof.precision.simulation import NARROW_DOUBT, EagerUnits, kept_in_fl
 
 
 def float16_checks(program: Program, region: Region) -> tuple[OutputCheck, ...]:
-    """Compares each output of ``region`` (all of ``program``) in float16 with float32 in eager
-    PyTorch.
+    """Compares outputs of ``region`` (all of ``program``) in float16 with float32 in eager PyTorch.
 
     It runs on the program's example inputs, in stock PyTorch on the emulator, whose float16 rounds
     after every operation: a driver may be better, and hardly worse. Raises ConversionError where
@@ -104,8 +103,7 @@ def unit_errors(program: Program, units: Iterable[int]) -> dict[int, UnitError]:
 
 def narrow_errors(program: Program, units: Iterable[int]) -> dict[int, float]:
     """Returns the error of each unit, as :func:`unit_errors` defines it, on a CPU with float16
-    sums: one random draw of the sums' errors, times the factor by which their model may be
-    wrong."""
+    sums: one random draw of the sums' errors, times the factor by which that model may be off."""
     values = all_values(program, program.example_inputs)
     narrow = EagerUnits(program, narrow=True)
     errors: dict[int, float] = {}

@@ -27,12 +27,9 @@ aten = torch.ops.aten
 
 
 def choose_inputs(program: Program, seed: int | None) -> tuple[Tensor, ...]:
-    """Returns the inputs to run with.
-
-    Without a seed they are the program's examples (bundled ones where the file has them). With a
-    seed they are new ones of the same shapes: random normal floats, with integers and truth values
-    kept.
-    """
+    """Returns the inputs to run with: the program's examples (bundled ones where the file has
+    them), or with a seed new ones of the same shapes: random normal floats, with integers and truth
+    values kept."""
     if seed is None:
         return program.example_inputs
     random = torch.Generator().manual_seed(seed)
@@ -282,8 +279,7 @@ class _Shifted(fx.Interpreter):
 
 @dataclass(frozen=True)
 class _Ranking:
-    """A node that returns places in the order of values, and the nodes that move these to an
-    output."""
+    """A node that returns places in the order of values, and the moves of these to an output."""
 
     node: fx.Node
     moves: tuple[fx.Node, ...]
@@ -350,8 +346,7 @@ the difference between two orders of adding some thousand products."""
 DRAWS = 3
 """Number of runs with random errors of that size."""
 MARGIN = 2.0
-"""Factor on an output's change in these runs: they are few, and a device's errors differ from
-theirs."""
+"""Factor on an output's change in these runs: they are few, and a device's errors are others."""
 
 
 def allow_rounding(
@@ -411,8 +406,7 @@ def _wobble(program: Program, inputs: Sequence[Tensor], name: str) -> float:
 
 
 LITTLE = 0.05
-"""Tolerance, as a share of an output's largest value, above which a check shows only coarse
-faults."""
+"""Share of an output's largest value above which a tolerance shows only coarse faults."""
 
 
 def _share_off(values: Tensor, exact: Tensor, least: float) -> float:
@@ -425,8 +419,7 @@ def _share_off(values: Tensor, exact: Tensor, least: float) -> float:
 
 
 class _Rounded(fx.Interpreter):
-    """Runs a graph with a random error of ROUNDING in inputs and results; without errors for seed
-    0."""
+    """Runs a graph with a random error of ROUNDING in inputs and results; none for seed 0."""
 
     def __init__(self, module: fx.GraphModule, seed: int, name: str | None = None) -> None:
         super().__init__(module)

@@ -257,7 +257,7 @@ PlanObjective = Latency | Parallel | Within | Throughput
 
 def units_like(graph: UnitGraph, pattern: str, asked: str) -> list[int]:
     """Return the units whose name or label a pattern matches. Raises UsageError where there are
-    none, which says what ``asked`` for them."""
+    none, with ``asked`` in its message."""
     units = [
         unit.index
         for unit in graph.units

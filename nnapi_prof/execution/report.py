@@ -108,8 +108,7 @@ class FrameScheduleRun:
 
     @property
     def outcomes(self) -> Counter[Outcome]:
-        """Number of frames by outcome: the same bits as their plan gives alone, other bits, or a
-        failure."""
+        """Number of frames by outcome: the bits of their plan alone, other bits, or a failure."""
         return Counter(frame.outcome for frame in self.frames)
 
     def _each_round(self) -> Iterator[Sequence[FrameSample]]:
@@ -173,8 +172,7 @@ class SegmentTiming:
     samples_ns: tuple[int, ...]
     compile_ns: int | None
     first_ns: int | None = None
-    """Time of its first, cold run, which is only known for the bundle's first plan. ``samples_ns``
-    are warm."""
+    """Time of its first, cold run; only for the bundle's first plan. ``samples_ns`` are warm."""
 
     @property
     def median_ns(self) -> float | None:
@@ -198,8 +196,7 @@ class PlanRun:
     first_ns: int | None = None
     """Latency of the first, cold run after compilation. ``total_ns`` are warm."""
     copies_ns: tuple[int, ...] = ()
-    """Part of ``total_ns`` that copies inputs and outputs; empty where the latency is the
-    model's."""
+    """Part of ``total_ns`` that copies inputs and outputs; empty if the latency is the model's."""
 
     @property
     def median_copies_ns(self) -> float | None:
@@ -359,8 +356,7 @@ RESULT_FILE = "run.json"
 EARLIER = "runs"
 """Name of the bundle's folder of earlier reports, each named by its time."""
 MOST_BYTES = 1 << 26
-"""Largest size of one run's report: that of a plan of a thousand segments, run a thousand times, is
-a fifth of that."""
+"""Largest size of a run's report: five times that of a thousand segments, run a thousand times."""
 MOST_KEPT = 50
 """Number of earlier runs that are kept. `nnapi-prof partition` starts again, with another
 bundle."""
@@ -418,8 +414,7 @@ def last(bundle: Path) -> RunReport | None:
 
 
 def every(bundle: Path) -> tuple[RunReport, ...]:
-    """Returns all runs that are kept, the oldest first. Raises SerializationError as
-    :func:`last`."""
+    """Returns all kept runs, the oldest first. Raises SerializationError as :func:`last`."""
     files = _earlier(bundle)[-MOST_KEPT:]
     earlier = [_read_report(path, "remove the file to do without it") for path in files]
     newest = last(bundle)

@@ -1,5 +1,4 @@
-"""Run a bundle on a device: once for its outputs, then plan and baselines in rounds for their
-times.
+"""Run a bundle on a device: once for its outputs, then plan and baselines in rounds for timing.
 
 1. The plan runs once; its outputs (and inputs of segments on the host) return to the host.
 2. Every distinct plan is timed (:mod:`~nnapi_prof.execution.timing`).
@@ -177,8 +176,7 @@ def _accuracy_cost(precision: Precision, checks: Sequence[OutputCheck]) -> str:
 
 
 def _faster_rivals(runs: Sequence[PlanRun]) -> list[str]:
-    """Returns notes on baselines that were faster than the plan by more than NOISE, with the
-    predictions."""
+    """Returns notes on baselines that were faster than the plan by more than NOISE, if any."""
     plan = runs[0].median_ns
     if plan is None:
         return []

@@ -77,15 +77,13 @@ class TimedPlan:
         return tuple(sum(runs) for runs in zip(*self.stage_copies_ns.values(), strict=False))
 
     def first_ns(self) -> int | None:
-        """Returns the end-to-end latency of the very first run, the cold one; None where it
-        failed."""
+        """Returns the end-to-end latency of the first, cold run; None where it failed."""
         first = [ns for ns in self.stage_first_ns.values() if ns is not None]
         whole = self.error is None and len(first) == len(self.stage_total_ns) > 0
         return sum(first) if whole else None
 
     def latency_ns(self) -> float | None:
-        """Returns the median latency; None where the plan failed or nothing of it runs on the
-        device."""
+        """Returns the median latency; None for a plan that failed or does not run on the device."""
         total = self.total_ns()
         return float(statistics.median(total)) if total else None
 
@@ -120,8 +118,7 @@ def time_repeats(
     options: RunOptions,
     progress: StepCallback | None,
 ) -> list[dict[PlanKey, TimedPlan]]:
-    """Times plans as :func:`time_plans`, but returns each repeat separately; the order of plans
-    alternates."""
+    """Times plans as :func:`time_plans`, each repeat by itself; the order of plans alternates."""
     # A stage after a host segment reads intermediate values: eager PyTorch computes them.
     values = dict(zip(bundle.graph.inputs, inputs, strict=True))
     if any(stage.on_host for plan in plans for stage in stages_of(plan)):
@@ -228,8 +225,7 @@ def _time_once(
 
 
 def feed_of(bundle: Bundle, values: Mapping[str, torch.Tensor], request: RequestBuilder) -> Feed:
-    """Returns a feed that gives an action of ``request`` the graph's values as blobs, in memory
-    order."""
+    """Returns a feed of an action of ``request``: the graph's values as blobs, in memory order."""
 
     def feed(name: str) -> tuple[TensorSource, int]:
         return TensorSource.BLOB, request.add_blob(
@@ -278,14 +274,14 @@ def choose_measured(
     options: RunOptions,
     progress: StepCallback | None = None,
 ) -> Bundle:
-    """Times every plan of a bundle end to end. Returns the bundle, with a better first plan if
-    there is one.
+    """Times every plan of a bundle end to end; returns the bundle, the first plan replaced if need
+    be.
 
     On a real device :data:`TO_CHOOSE` repeats are added to those of ``options``, with as many runs
     each: they choose the plan, and the others predict. The first plan is replaced where it failed
     and a baseline did not, by a baseline that was clearly faster, or on a real device by one as
     fast with fewer segments (:func:`choose`); its notes then say so, with both latencies, and it
-    keeps its name. On a real device the predictions of all plans become the latencies of their runs
+    keeps its name. On a real device the predictions of all plans become those of their runs
     (:func:`_as_run`).
     """
     more = 0 if bundle.simulated else TO_CHOOSE
@@ -316,8 +312,7 @@ def choose_measured(
 
 
 def _replaced(first: TimedPlan, winner: TimedPlan, simulated: bool) -> str:
-    """Explains why the partitioner's own plan was replaced, with both latencies over all
-    repeats."""
+    """Explains why the partitioner's own plan was replaced, with both latencies."""
     unit = "ms (simulated)" if simulated else "ms"
     planned_ns, ns = first.latency_ns(), winner.latency_ns()
     what = f"took {planned_ns / 1e6:.4g} {unit}" if planned_ns else f"failed ({first.error})"
@@ -358,8 +353,7 @@ def _plan_ran(repeats: Repeats, plan: Plan) -> bool:
 
 
 def _faster(repeats: Repeats, rival: Plan, plan: Plan, close: float) -> bool:
-    """Returns whether ``rival`` is faster than ``plan`` by more than ``close``, and in every
-    repeat."""
+    """Returns whether ``rival`` is faster than ``plan`` by over ``close``, and in every repeat."""
     gains = [
         math.log(
             (repeat[plan_key(plan)].latency_ns() or math.inf)

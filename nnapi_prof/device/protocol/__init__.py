@@ -62,8 +62,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Numbers of a segment's operations that the CPU engine ran on XNNPACK's and on portable
-    kernels."""
+    """Numbers of a segment's operations that the CPU engine ran on kernels of each kind."""
 
     xnnpack: int
     portable: int
@@ -281,13 +280,11 @@ class NnapiInfo:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Readings over all CPUs at the time of ``agent info``; None where the device does not report
-    them."""
+    """Readings over all CPUs at the time of ``agent info``; None where there are none."""
 
     cpu_khz: int | None = None
     thermal_mc: int | None = None
-    """Temperature of the hottest zone, or of a simulated phone, in thousandths of a degree
-    Celsius."""
+    """The hottest zone, or a simulated phone's temperature, in thousandths of a degree Celsius."""
     throttled: bool | None = None
 
 

@@ -153,8 +153,7 @@ class FramesSpec:
     in_flight: int
     """Largest number of frames in flight, 1 to :data:`MAX_IN_FLIGHT`."""
     variants: int = 1
-    """Number of inputs that frames take in turn: number n is the tensors' own, rotated by n
-    elements."""
+    """Number of inputs that frames take in turn: number n has the elements rotated by n."""
     overlaps: bool = False
     """A frame's own segments run as soon as their inputs are ready, not one after the other."""
 

@@ -139,8 +139,7 @@ class Fields:
         )
 
     def readings(self, name: str, low: int, high: int) -> tuple[int | None, ...]:
-        """Returns a list of readings of sensors; None for one out of range, as of a broken
-        sensor."""
+        """Returns readings of sensors; None for one out of range, as of a broken sensor."""
         return tuple(
             None if value is None or not low <= value <= high else value
             for value in self.numbers_or_null(name)

@@ -204,8 +204,7 @@ class RequestBuilder:
         return Request(self.build(), self.blobs, self._silence_ms() / 1000)
 
     def _silence_ms(self) -> int:
-        """Returns the longest silence: a group may time out once for each action, and cool down
-        once."""
+        """Returns the longest silence: a timeout for each action of a group, and one cool-down."""
         alone, groups, wait_ms = 0, dict[int, int](), self._patience.wait_ms
         for action in self._actions.values():
             timing = action.timing

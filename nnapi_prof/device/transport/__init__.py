@@ -28,8 +28,7 @@ from nnapi_prof.errors import DeviceError, DeviceOffline, DeviceStorageError, es
 COMMAND_TIMEOUT_S = 30.0
 """Timeout of commands that end at once: mkdir, getprop, rm."""
 MAX_LINE_BYTES = 32 << 20
-"""Longest line of a command (PROTOCOL.md, section 5); results with 100,000 samples have some 5
-MB."""
+"""Longest line of a command (PROTOCOL.md, section 5); 100,000 samples take some 5 MB."""
 MAX_OUTPUT_BYTES = 64 << 20
 """Largest output of a command that is run to its end."""
 MAX_FILE_BYTES = 1 << 30
@@ -71,8 +70,7 @@ class Transport(Protocol):
         ...
 
     def shell(self, argv: Sequence[str], timeout_s: float = COMMAND_TIMEOUT_S) -> CommandResult:
-        """Runs a command to its end. ``timeout_s`` limits the silence between parts of its
-        output."""
+        """Runs a command to its end. ``timeout_s`` limits the silences of its output."""
         ...
 
     def stream(self, argv: Sequence[str], silence_s: float = COMMAND_TIMEOUT_S) -> LineStream:
@@ -251,8 +249,7 @@ STORAGE_WORDS = {
 
 
 def storage_error(words: str, remote: str, serial: str) -> DeviceStorageError | None:
-    """Returns the error for a device's words about full or read-only storage; None for other
-    words."""
+    """Returns the error for a device's words about full or read-only storage, else None."""
     lower = words.lower()
     for needle, state in STORAGE_WORDS.items():
         if needle in lower:

@@ -208,8 +208,7 @@ class WireDevice(AdbDevice):  # type: ignore[misc]  # adb_shell has no types
 
     def _filesync_flush(self, adb_info: Any, filesync_info: Any) -> None:
         """Sends the buffer, in packets that grow while the link is fast and shrink where it is
-        slow: the device is silent until a packet is through, which must not look like a dead
-        link."""
+        slow: the silence until a packet is through must not look like a dead link."""
         sent = memoryview(bytes(filesync_info.send_buffer[: filesync_info.send_idx]))
         filesync_info.send_idx = 0
         while sent:
@@ -223,8 +222,7 @@ class WireDevice(AdbDevice):  # type: ignore[misc]  # adb_shell has no types
                 self._at_once = max(self._at_once // 2, SMALLEST_SENT)
 
     def _send_packet(self, packet: bytes, adb_info: Any, filesync_info: Any) -> None:
-        """Sends one packet and waits until it was taken, keeping what the device sends
-        meanwhile."""
+        """Sends one packet and waits until it was taken, keeping the device's words meanwhile."""
         message = AdbMessage(constants.WRTE, adb_info.local_id, adb_info.remote_id, packet)
         usual = adb_info.transport_timeout_s
         adb_info.transport_timeout_s = usual + len(packet) / SLOWEST_BYTES_PER_S

@@ -94,8 +94,7 @@ class AdbServer:
     def open(self, serial: str) -> ServerTransport:
         """Opens a transport to a device of this server.
 
-        Raises DeviceNotFound, DeviceUnauthorized or DeviceOffline by the state that the server
-        reports.
+        Raises DeviceNotFound, DeviceUnauthorized or DeviceOffline by the state that the server has.
         """
         device = self.find(serial)
         if device is None:
@@ -314,8 +313,7 @@ def _connect(address: tuple[str, int] | str, timeout_s: float) -> socket.socket:
 
 
 def _parse_device(line: str) -> ServerDevice:
-    """Parses ``SERIAL STATE key:value ...``; a state may be several words ("no permissions
-    (...)")."""
+    """Parses ``SERIAL STATE key:value ...``; a state may have spaces ("no permissions (...)")."""
     serial, _, rest = line.partition("\t") if "\t" in line else line.partition(" ")
     words = rest.split()
     details = [i for i, word in enumerate(words) if ":" in word and not word.startswith("(")]

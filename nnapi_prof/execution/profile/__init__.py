@@ -1,5 +1,4 @@
-"""Measure a model on a device into rows of the cost table: choose what is worth measuring, and
-measure it.
+"""Choose what is worth measuring of a model on a device, and measure it into the cost table.
 
 This module has the options of a profile, its progress and its outcome.
 """
@@ -156,14 +155,13 @@ class ProfileOptions(MeasureOptions):
     one_thread: bool = False
     """Segments on the CPU may also have one thread: a trial showed that short calls are faster."""
     gates: Gates = Gates()
-    """Conditions that the device must meet before each measurement, and the interval of drift
-    checks."""
+    """Conditions that the device must meet before measurements, and the interval of checks."""
     copies: bool = True
     """Plans include the time to copy their inputs and outputs from and to an app's buffers."""
 
     def timing(self, simulated: bool, unit: bool = False) -> Timing:
-        """Returns the timing of a region, or of a ``unit``. A simulated phone's time costs nothing,
-        so no budget ends the runs early there."""
+        """Returns the timing of a region or a ``unit``; no budget ends a simulated phone's runs
+        early."""
         most = self.runs or (SIMULATED_RUNS if simulated else MANY_RUNS)
         least = most if simulated else min(self.min_runs, most)
         timeout_s = min(self.timeout_s, max(self.timeout_s * UNIT_SHARE, UNIT_S))
@@ -193,8 +191,7 @@ QUIET_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of one phase, in measurements or plans. ``label`` is that of the last
-    measurement."""
+    """The progress of one phase, in measurements or plans; ``label`` is the last one's."""
 
     phase: str
     done: int
@@ -225,16 +222,14 @@ class ProfileOutcome:
     rounds: int
     """Number of rounds of measuring whole regions."""
     stable: bool
-    """Whether the last round had nothing new to measure: the plan rests on regions measured
-    whole."""
+    """Whether the last round measured nothing new: the plan rests on regions measured whole."""
     seconds: float
     n_rows: int = 0
     """Measurements that costs and plans rest on, known before or new."""
     n_regions: int = 0
     """Regions measured whole because a plan had them or could have had them."""
     n_exhaustive: int | None = None
-    """Number of measurements of every convex region on every target; None where there are too
-    many."""
+    """Number of measurements of all convex regions on all targets; None where it is too large."""
     potential: float = 0.0
     """Largest share of the plan's latency that further measurements may still save: the saving if
     every unmeasured region took the lower end of its interval."""
@@ -264,9 +259,9 @@ ProgressCallback = Callable[[Progress], None]
 
 
 def tell_planning(tell: Callable[[str, int, int, str], None], phase: str) -> Report:
-    """Returns a callback that reports the partitioner's progress, once a second after the first
-    two: the phase, the seconds so far and allowed, and the largest distance of the best plan from
-    the optimum."""
+    """Returns a callback that reports a partitioner's progress, once a second after the first two:
+    phase, seconds so far and allowed, and the largest distance of the best plan from the
+    optimum."""
     began = told = time.monotonic()
 
     def report(watch: Watch) -> None:

@@ -109,8 +109,7 @@ def pairs_to_measure(
 def _asked_beside_the_cpu(
     units: Sequence[int], both: Mapping[int, tuple[float, float]], options: ProfileOptions
 ) -> Iterator[tuple[int, Conditions, float]]:
-    """Yields unit, conditions and seconds of keeping both sides busy, for an accelerator's further
-    actions."""
+    """Yields unit, conditions and busy seconds of an accelerator's further actions."""
     own = options.conditions
     lightest = min(units, key=lambda unit: both[unit][1])
     for mode in (Mode.SYNC, Mode.ASYNC):
@@ -189,8 +188,7 @@ def _sides(
 def measure_pairs(
     measurer: Measurer, graph: UnitGraph, options: ProfileOptions, pairs: Sequence[UnitPair]
 ) -> None:
-    """Measures the pairs that are not in the store; the rows of each are committed as they
-    arrive."""
+    """Measures the pairs that are not in the store, and commits the rows of each as they arrive."""
     pending = [pair for pair in pairs if not _is_measured(measurer, pair)]
     measurer.note_reused(job for pair in pairs for job in pair.sides)
     done = 0

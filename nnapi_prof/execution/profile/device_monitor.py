@@ -48,8 +48,7 @@ DRIFT = 0.05
 """Relative slow-down of the reference that counts as drift: profiles minutes apart differ by 1 to 4
 % (benchmarks/bench_repeat.py)."""
 LOW_SHARE = 0.25
-"""Relative slow-down of the reference since earlier profiles that counts as low: more than drift
-and heat explain."""
+"""Relative slow-down since earlier profiles that counts as low: more than by drift and heat."""
 AGAIN = 2
 """Largest number of times that the jobs of a drifting window are measured again."""
 
@@ -106,8 +105,7 @@ class DriftMonitor(Generic[T]):
 
     @property
     def again(self) -> int | None:
-        """Number of times that the items of the present window were measured before; None without a
-        window."""
+        """Number of earlier measurements of the present window's items; None without a window."""
         return self._windows[-1].again if self._windows else None
 
     @property
@@ -143,8 +141,7 @@ class DriftMonitor(Generic[T]):
             self._windows[-1].items.append(item)
 
     def drifting(self) -> Iterator[tuple[Window[T], float]]:
-        """Removes and yields the windows that are over and drift, each with its drift (0.1: 10
-        %)."""
+        """Removes and yields the finished windows that drift, each with its drift (0.1: 10 %)."""
         for window in list(self._windows[:-1]):
             ends = [each for each in (window.before, window.after) if each is not None]
             drift = max(end.slower_than(fast) for end in ends for fast in self._anchors)
@@ -263,8 +260,8 @@ class DeviceMonitor:
             return [result.status for result in self._ask(request)]
 
     def rest(self, settled: Callable[[Anchor], bool], waits: Waits) -> None:
-        """Lets the device rest until the reference is as fast as before, for at most a hot device's
-        wait."""
+        """Lets the device rest until the reference is as fast as before, up to the limit for
+        heat."""
         began = time.monotonic()
         most = waits.left_s(self._most_rest_s)
         with self._spending("wait"):

@@ -284,7 +284,7 @@ def _why(result: ActionResult) -> str:
 
 
 def region_label(graph: UnitGraph, region: UnitSet) -> str:
-    """Returns a label for people: those of up to three units, else the first, the last and the
+    """Returns the labels of up to three units, for people; else the first, the last and the
     count."""
     labels = [graph.units[index].label for index in region]
     if len(labels) <= 3:

@@ -166,8 +166,8 @@ class Measurer(KnownRows):
     def _measure_all(
         self, jobs: Sequence[Job], stored: Callable[[Job], None], again: int = 0
     ) -> None:
-        """Measures jobs in requests. Before each, waits for the device, and runs the reference
-        where it is due."""
+        """Measures jobs in requests, each after waiting for the device and a reference run if
+        due."""
         most = WATCHED_ACTIONS if self._monitor.watched else MAX_ACTIONS
         for batch in batches(self._graph, jobs, most):
             if self._drift.open and self._drift.due:

@@ -56,16 +56,14 @@ if TYPE_CHECKING:
 
 PLANNING_SHARE = 0.1
 PLANNING_S = 5.0
-"""Planning between rounds takes that share of the measuring time, or so many seconds if that is
-more."""
+"""Planning between rounds takes that share of measuring, or so many seconds if that is more."""
 LEAST_SECONDS = 0.1
 NEAR = 0.1
 """Relative slow-down against the best plan beyond which a plan in 8 bits alone is not refined."""
 FRONT_ROUNDS = 3
 FRONT_POINTS = 6
 FRONT_S = 4.0
-"""Rounds in which plans for error budgets are refined, their number, and the seconds to find
-them."""
+"""Rounds that refine plans for error budgets, the number of plans, and the seconds to find them."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ class _Session:
         return self.outcome()
 
     def _measure_chains(self) -> None:
-        """Measures chains and runs in 8 bits, on targets that a plan over all precisions could
+        """Measures chains and runs in 8 bits, on targets that a plan of all precisions could
         use."""
         if self.sessions.eight is None:
             return
@@ -206,8 +204,7 @@ class _Session:
                 session.measurer.measure(f"regions of all, round {self._rounds}", own)
 
     def _points(self, costs: PrecisionCosts) -> dict[str, Chosen]:
-        """Returns the plans that all others lie between, with the regions that each needs
-        measured."""
+        """Returns the plans that all others lie between, with the regions to measure for each."""
         floats = tuple(t for t in costs.targets if t.precision is not Precision.INT8)
         cases: dict[str, tuple[PrecisionCosts, Callable[[int, Target], bool] | None]] = {
             "fastest": (costs, None)

@@ -76,10 +76,9 @@ def chain_regions(
     graph: UnitGraph, stretches: Sequence[UnitSet] | None = None
 ) -> Iterator[tuple[Kind, UnitSet]]:
     """Yields the heaviest chain of two for each pair of kinds of units, and runs of 4, 8, 16, ...
-    units, from the graph's beginning and its end in turn, up to the whole graph; sorted by their
-    first unit.
+    units, from the graph's beginning and end in turn, up to the whole graph; sorted by first unit.
 
-    With ``stretches`` of units that may be joined, runs are of the first stretch, and chains within
+    With ``stretches`` of units that may be joined, runs are of the first one, and chains within
     each.
     """
     if stretches is None:
@@ -223,8 +222,7 @@ def _follows(own: Mapping[str, Measurement], named: Sequence[Mapping[str, Measur
 
 
 def first_targets(specs: Sequence[TargetSpec]) -> frozenset[Target]:
-    """Returns the CPU, and every accelerator under one preference: FAST_SINGLE_ANSWER where
-    available."""
+    """Returns the CPU and each accelerator under one preference, FAST_SINGLE_ANSWER if possible."""
     first: dict[str | None, Target] = {}
     for spec in specs:
         name = spec.target.accelerator
@@ -384,8 +382,7 @@ def choose(
 
 
 def repriced(plan: Plan, costs: FittedCosts) -> Plan | None:
-    """Returns an earlier round's plan at the present costs; None unless all of it was measured
-    whole."""
+    """Returns an earlier plan at the present costs; None unless all of it was measured whole."""
     segments = []
     for segment in plan.segments:
         cost = costs.region_cost(segment.units, segment.target)

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
 
 MAX_TURNS_OF_BASELINES = 4
-"""Rounds of measuring baselines: a measured one may turn out to be better under another preference,
-which is not measured yet."""
+"""Rounds of measuring baselines: one may then be better under a preference not measured yet."""
 PLANNING_S = 2.5
 PLANNING_SHARE = 0.1
 """Planning takes so many seconds, or that share of the measuring time if that is more; ..."""
@@ -235,8 +234,7 @@ class Session(UnitSession):
         return True
 
     def _measure_beside(self, costs: CostModel) -> Slowdowns:
-        """Measures how CPU and accelerators slow each other down, on targets that a plan may
-        use."""
+        """Measures how CPU and accelerators slow each other down, on targets of plans."""
         agent, options = self.measurer.info.cost_version, self._options
         behind = self.behind - self._reopened
         pairs = pairs_to_measure(self._graph, costs, self.specs, behind, options, agent)

@@ -58,7 +58,7 @@ class Waits:
         self._drivers: dict[str | None, DriverFacts] = {}
         self.waited_s = 0.0
         self.fruitless = False
-        """Whether a wait was in vain: there is no other one."""
+        """Whether a wait was in vain; there is no further one."""
         self.lost_s: dict[str, float] = defaultdict(float)
         """Accelerator -> seconds of waiting for its driver, which died or hung."""
         self.simulated_s = 0.0
@@ -92,8 +92,7 @@ class Waits:
         return {name for name, lost_s in self.lost_s.items() if lost_s > most_s}
 
     def rooms(self) -> dict[str, int]:
-        """Returns how many compilations at once each driver holds that holds fewer than are tried
-        first."""
+        """Returns how many compilations drivers hold at once, if fewer than are tried first."""
         return {
             name: facts.room
             for name, facts in self._drivers.items()
@@ -152,10 +151,9 @@ def check_same(before: Sequence[Accelerator], now: Sequence[Accelerator] | None)
 class DriverHealth:
     """The health of the drivers in one profile. Jobs left open are counted in ``doubts``.
 
-    Failures and refusals of a driver on which nothing has run are held until the end of the
-    request; so are then results of NNAPI's own choice, which may be the CPU for that reason. If
-    nothing else ran on the driver by then, small models show whether it is at fault: it is if it
-    runs none of them.
+    Failures and refusals of a driver that ran nothing yet are held until the end of the request; so
+    are then results of NNAPI's own choice, which may be the CPU. If the driver ran nothing else by
+    then, small models show whether it is at fault: it is if it runs none of them.
     """
 
     def __init__(self, doubts: Counter[str]) -> None:
@@ -188,8 +186,7 @@ class DriverHealth:
         return True
 
     def unproven(self) -> dict[str, Target]:
-        """Returns the accelerators whose rows are held and on which nothing has run; holds nothing
-        more."""
+        """Returns the accelerators whose rows are held and that ran nothing; holds nothing more."""
         asked = {name: to for name, to in self._failing.items() if name not in self._gauges}
         self._failing.clear()
         return asked
@@ -214,8 +211,7 @@ class DriverHealth:
         return bool(needed)
 
     def ended(self, end: End, unmeasured: Iterable[Job], too_slow: Collection[str]) -> None:
-        """Records at the end of a request which drivers are ill, and the jobs that they left
-        open."""
+        """Records at the end of a request which drivers are ill, and the jobs left open."""
         states = {each.accelerator or AUTO: each.state for each in end.drivers}
         states |= dict.fromkeys(too_slow, SLOW)
         flags = {SICK: OPEN, SLOW: HANGS}

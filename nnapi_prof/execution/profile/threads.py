@@ -56,7 +56,7 @@ MOST_WHOLE_NS = 50e6
 """Longest time, by the units and with the best number, of a model that runs whole: a slower one has
 units that are worth waking threads for, and running it would take much of the trial."""
 WHOLE = -1
-"""Stands in place of a unit for the whole model, ..."""
+"""Stands for the whole model in place of a unit, ..."""
 SHORT_CALL = -2
 """... for the lightest unit, which has the shortest call, ..."""
 WHOLE_AGAIN = -3
@@ -65,14 +65,12 @@ NEAR = 1.15
 """Time of the heaviest unit on a simulated phone, relative to the best number, above which a number
 is tried on no other unit; nor are numbers larger than the best; ..."""
 SHARE = 0.1
-"""... and the share of the trial's additional measurements in those of trial and profile
-together."""
+"""... and the share of the trial's further measurements in all of trial and profile."""
 N_CALLS = 2
 """Number of measurements of the shortest call."""
 ROUNDS, RUNS = 3, 15
 BUDGET_MS, WARMUP_MS = 12.0, 20.0
-"""Limits in ms of one unit with one number of threads: a third of what a measurement takes
-otherwise."""
+"""Limits in ms of one unit with one number of threads: a third of those of a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +187,7 @@ def run_trial(
 
 
 def _settings(options: ProfileOptions, info: AgentInfo) -> ProfileOptions:
-    """Returns the options of the trial: short measurements, or a profile's own on a simulated
-    phone."""
+    """Returns the trial's options: short measurements, or a profile's on a simulated phone."""
     unwatched = replace(options, gates=replace(options.gates, anchor_s=0.0))
     if info.simulated:
         return unwatched
@@ -296,8 +293,7 @@ def _near(ns: Mapping[int, float]) -> list[int]:
 
 
 def _shortest_call(calls: Iterable[Mapping[int, float]], threads: int) -> Mapping[int, float]:
-    """Returns the call that gains most by one thread, of those that ran with one and with
-    ``threads``."""
+    """Returns the call that gains most by one thread, among those with one and ``threads``."""
     pairs = [{n: own[n] for n in (1, threads)} for own in calls if own.keys() >= {1, threads}]
     return max(pairs, key=lambda own: own[threads] / own[1], default={}) if threads > 1 else {}
 
@@ -309,8 +305,7 @@ def least_number(ns: Mapping[int, float]) -> int:
 
 
 def _units_like(graph: UnitGraph, sampled: Iterable[int]) -> Mapping[int, float]:
-    """Returns how many times each unit of a sample counts, for the units that are most like it by
-    size."""
+    """Returns how many times each unit of a sample counts, for units of the most similar size."""
     samples = [graph.units[unit] for unit in sampled]
     times: dict[int, float] = defaultdict(float)
     for unit in graph.units:
@@ -350,8 +345,8 @@ def thread_units(graph: UnitGraph) -> tuple[int, ...]:
 
 
 def thread_counts(info: AgentInfo, cpus: str = BIG) -> tuple[int, ...]:
-    """Returns the numbers of threads to try on a device, ascending: :data:`COUNTS`, all big cores,
-    all cores.
+    """Returns the numbers of threads to try on a device, ascending: :data:`COUNTS`, big cores, all
+    cores.
 
     A core is big where its highest clock is above that of the slowest. ``cpus`` are the cores of
     the conditions: a mask limits the numbers to its cores.

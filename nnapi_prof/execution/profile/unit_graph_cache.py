@@ -43,8 +43,7 @@ CUTTING_CODE = ("frontend", "graph", "passes")
 
 @dataclass(frozen=True)
 class UnitGraphCache:
-    """A model's units, and the function that loads it. ``load`` returns the same program each
-    time."""
+    """A model's units, and ``load``, a function that returns the same program each time."""
 
     name: str
     units: UnitGraph
@@ -130,8 +129,7 @@ def _key(path: Path, content: bytes, inputs: Sequence[str]) -> str:
 
 
 def _code() -> Iterator[tuple[str, int, int]]:
-    """Yields name, size and time of every source file that cuts units: an update invalidates the
-    cache."""
+    """Yields name, size and time of the source files that cut units: updates invalidate entries."""
     root = Path(nnapi_prof.__file__).parent
     for package in CUTTING_CODE:
         for source in sorted((root / package).rglob("*.py")):

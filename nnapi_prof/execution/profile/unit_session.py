@@ -257,8 +257,7 @@ class UnitSession:
         )
 
     def all_units_run(self, job: Job) -> bool:
-        """Returns whether each unit of a job's region ran alone on its target, as far as that was
-        tried."""
+        """Returns whether each unit of a job's region ran alone on its target, if it was tried."""
         units = self._graph.units
         return not any(
             (units[index].signature, job.spec.target) in self._unusable for index in job.region
@@ -300,8 +299,7 @@ class UnitSession:
             return self._fit(self.chosen_rows(), named)
 
     def fit_alone(self) -> CostModel:
-        """Fits costs to what is always measured, so that the same command makes the same choice
-        again."""
+        """Fits costs to what is always measured, so that the same command repeats its choices."""
         return self._fit([row for row in self.chosen_rows() if row.key in self._alone])
 
     def _fit(self, rows: Iterable[Measurement], named: Iterable[UnitSet] = ()) -> CostModel:
