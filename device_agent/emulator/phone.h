@@ -197,27 +197,27 @@ struct np_heat {
   struct np_body *body; /* the temperature that outlives the process, NULL: none */
 };
 
-/* What raises the CPU's clock while it is busy and lowers it while it rests. The first four are the
- * description's, the others change while a process lives, under the lock of the heat. */
-/* What of the clock is told. */
+/* The CPU clock that the phone reports. */
 enum np_told_clock {
   NP_TOLD_TRULY,
-  NP_TOLD_STUCK, /* the highest, whatever it is */
+  NP_TOLD_STUCK, /* always the highest */
   NP_TOLD_NOISE  /* any number */
 };
 
+/* The governor, which raises the CPU's clock while it is busy and lowers it while it rests. The
+ * last three fields change while a process lives, under the lock of the heat. */
 struct np_governor {
-  double lowest; /* of the highest clock */
-  double ramp; /* ns of being busy from the lowest clock to the highest; 0: the clock is constant */
-  double drop; /* ns of rest from the highest to the lowest */
-  double steps;   /* clocks that there are, a whole number */
-  double period;  /* ns in which the clock is held down once, whatever runs; 0: it never is, ... */
-  double held;    /* ... for so many ns of them, the first ones not, ... */
-  double held_to; /* ... to this part of what it would be */
+  double lowest;  /* the lowest clock, as a share of the highest */
+  double ramp;    /* busy ns from the lowest clock to the highest; 0: the clock is constant */
+  double drop;    /* ns of rest from the highest to the lowest */
+  double steps;   /* number of clocks, a whole number */
+  double period;  /* ns, in each of which the clock is capped once, whatever runs; 0: never */
+  double held;    /* ns of each period, at its end, in which it is capped */
+  double held_to; /* share of the normal clock that the cap leaves */
   enum np_told_clock told;
-  double level;   /* how far up it was when it was busy last: 0 the lowest clock, 1 the highest */
-  uint64_t at_ns; /* when that was, by the simulated clock */
-  double away;    /* ns of rest since that are not in the clock */
+  double level;   /* level when last busy: 0 the lowest clock, 1 the highest */
+  uint64_t at_ns; /* time when last busy, by the simulated clock */
+  double away;    /* ns of rest since then that the simulated clock does not include */
 };
 
 enum np_fault_kind {
@@ -225,28 +225,28 @@ enum np_fault_kind {
   NP_FAULT_FAIL,
   NP_FAULT_DIE,  /* the service */
   NP_FAULT_STOP, /* the service hangs */
-  NP_FAULT_HANG, /* from here on the call never returns */
+  NP_FAULT_HANG, /* the call and all later ones never return */
   NP_FAULT_ABORT,
   NP_FAULT_CRASH,
   NP_FAULT_EXHAUST,
-  /* Of executions only, which end as if nothing were wrong: */
-  NP_FAULT_RESHAPE, /* the outputs' shapes are others */
+  /* For executions only, which report success: */
+  NP_FAULT_RESHAPE, /* the outputs have other shapes */
   NP_FAULT_SKIP,    /* the outputs are not written */
-  NP_FAULT_PARTLY,  /* their latter halves are not */
+  NP_FAULT_PARTLY,  /* the second halves of the outputs are not written */
 };
 enum np_fault_stage { NP_FAULT_COMPILE, NP_FAULT_EXECUTE };
 
-/* What goes wrong with the nth operation of a kind in a model. */
+/* A fault of the nth operation of a kind in a model. */
 struct np_fault {
   enum np_fault_kind kind;
   enum np_fault_stage stage;
   int32_t code;      /* operation */
   uint32_t nth;      /* from 1, in the order of execution */
-  uint64_t from_run; /* from 1: the execution of a compilation from which on it happens */
-  uint64_t every;    /* of those, the first and every so many-th; 1: each */
-  uint64_t times;    /* that it strikes in the life of its service; 0: any number */
-  bool company;      /* only while the service of another accelerator holds compilations */
-  const struct np_accelerator *accelerator; /* whose fault it is; NULL: any but CPUs */
+  uint64_t from_run; /* from 1: the first execution of a compilation that it affects */
+  uint64_t every;    /* of those, it affects the first and every nth after it; 1: each */
+  uint64_t times;    /* how often it strikes in the life of its service; 0: no limit */
+  bool company;      /* only while another accelerator's service holds compilations */
+  const struct np_accelerator *accelerator; /* the one with the fault; NULL: any except CPUs */
 };
 
 /* One row of a table of speeds. */
@@ -257,9 +257,10 @@ struct np_thread_row {
 
 /* How the CPU engine's speed grows with the number of its threads. */
 struct np_threads {
-  double scaling; /* what the second thread adds, of one thread's speed, where no row tells */
-  double cores;   /* threads beyond add nothing; 0: not described */
-  double wake;    /* ns that a run takes longer with more than one */
+  double scaling; /* speed added by the second thread, as a share of one thread's, if there are no
+                     rows */
+  double cores;   /* further threads add nothing; 0: not described */
+  double wake;    /* extra ns of a run with more than one thread */
   struct np_thread_row rows[NP_MAX_THREAD_ROWS]; /* ascending */
   uint32_t n_rows;
 };
@@ -275,10 +276,10 @@ struct np_phone {
   struct np_property *properties;
   uint32_t n_properties;
   struct np_unit_model cpu;  /* the agent's CPU engine, one thread */
-  struct np_threads threads; /* its speed by their number */
-  double contention; /* times as long while another processor is busy, beside all else; 0: 1 */
-  double memory_bandwidth; /* bytes/ns that all processors share; 0: each has its own alone */
-  double cpu_khz;          /* clock of the CPU where nothing throttles; 0: not described */
+  struct np_threads threads; /* its speed by number of threads */
+  double contention;       /* further slow-down factor while another processor is busy; 0 means 1 */
+  double memory_bandwidth; /* bytes/ns that all processors share; 0: each has only its own */
+  double cpu_khz;          /* clock of the CPU without throttling; 0: not described */
   struct np_accelerator accelerators[NP_MAX_ACCELERATORS];
   uint32_t n_accelerators;
   double noise_spread; /* standard deviation of the logarithm of a run's time */
@@ -291,62 +292,61 @@ struct np_phone {
   struct np_heat heat;
 };
 
-/* Reads the description at `path` into *phone, which the caller frees with np_phone_free.
- * NP_IO where the file cannot be read, NP_BAD_REQUEST with the JSON path, what was found and what
- * was wanted, NP_NO_MEMORY; *phone is NULL then and *why tells. */
+/* Reads the description at `path` into *phone, which the caller frees with np_phone_free. NP_IO if
+ * the file cannot be read, NP_BAD_REQUEST with the JSON path, what was found and what was wanted,
+ * or NP_NO_MEMORY; *phone is NULL then, and *why says why. */
 enum np_status np_phone_load(const char *path, struct np_phone **phone, struct np_message *why);
 
-/* The same from bytes in memory. */
+/* Reads a description from bytes in memory. */
 enum np_status np_phone_parse(const char *bytes, size_t length, struct np_phone **phone,
                               struct np_message *why);
 
-/* Adds the faults of NNAPI_EMULATOR_FAULTS to a phone and to its identity: PHONES.md has the
- * grammar. NP_OK, or NP_BAD_REQUEST with the reason in *why. */
+/* Adds the faults in `text`, NNAPI_EMULATOR_FAULTS, to a phone and to its identity; the grammar is
+ * in PHONES.md. NP_OK, or NP_BAD_REQUEST with the reason in *why. */
 enum np_status np_phone_inject(struct np_phone *phone, const char *text, struct np_message *why);
 
 /* Frees a phone; NULL is allowed. */
 void np_phone_free(struct np_phone *phone);
 
-/* Value of an Android system property of the phone, NULL where it has none. */
+/* Returns an Android system property of the phone, NULL if it has none. */
 const char *np_phone_property(const struct np_phone *phone, const char *name);
 
-/* Whether the description lets an accelerator take an operation of a checked graph: its kind, its
- * data, its ranks, the level of its form, and that no fault refuses it. */
+/* Returns whether an accelerator supports an operation of a checked graph: its code, data, ranks
+ * and the level of its form must be described, and no fault may refuse it. */
 bool np_phone_takes(const struct np_phone *phone, const struct np_accelerator *accelerator,
                     const struct np_graph *graph, uint32_t operation, bool relaxed);
 
-/* The phone's CPU as NNAPI's own CPU path, where the phone describes no accelerator of type CPU:
- * the CPU engine without invocation, transfer or compilation. */
+/* Makes NNAPI's own CPU path for a phone that describes no accelerator of type CPU: the CPU engine
+ * without invocation, transfer or compilation time. */
 void np_phone_host_cpu(const struct np_phone *phone, struct np_accelerator *cpu);
 
-/* Whether operation `operation` of a graph, run by an accelerator, is the one that a fault is
- * about. */
+/* Returns whether an operation of a graph, run by an accelerator, is the one that a fault
+ * affects. */
 bool np_fault_meets(const struct np_fault *fault, const struct np_accelerator *accelerator,
                     const struct np_graph *graph, uint32_t operation);
 
-/* The phone spends `ns` with something busy that heats it towards `heat` degrees above the
- * ambient; 0 is idle. */
+/* Lets the phone spend `ns` with a load that heats it towards `heat` degrees above ambient; 0:
+ * idle. */
 void np_phone_spend(struct np_phone *phone, uint64_t ns, double heat);
 
-/* Lets the phone's temperature outlive the process, in the file at `path`, which is made where it
- * is not there: by the host's clock it cools while no process uses it. NP_OK, or NP_IO with *why.
- */
+/* Keeps the phone's temperature beyond the process in the file at `path`, which is created if
+ * necessary; while no process uses it, it cools by the host's clock. NP_OK, or NP_IO with *why. */
 enum np_status np_phone_keep_body(struct np_phone *phone, const char *path, struct np_message *why);
 
-/* The clock of the CPU at a moment of the simulated clock, of its highest. */
+/* Returns the clock of the CPU at a simulated time, as a share of its highest. */
 double np_governor_ratio(struct np_phone *phone, uint64_t now_ns);
 
-/* How long the CPU takes from that moment on for what takes `ns` at its highest clock, and in
- * *level how far up the governor is then: for np_governor_stop, when it is done. */
+/* Returns the time in ns that the CPU takes, from that time on, for work that takes `ns` at its
+ * highest clock; *level is the governor's level afterwards, for np_governor_stop. */
 double np_governor_run(struct np_phone *phone, uint64_t now_ns, double ns, double *level);
-/* The same where it is busy for `ns`, whatever it gets done. */
+/* Does the same for a CPU that is busy for `ns`, however much it computes. */
 double np_governor_busy(struct np_phone *phone, uint64_t now_ns, uint64_t ns);
 void np_governor_stop(struct np_phone *phone, uint64_t now_ns, double level);
 
-/* The CPU rests for `ns` that are not in the simulated clock. */
+/* Lets the CPU rest for `ns` that the simulated clock does not include. */
 void np_governor_rest(struct np_phone *phone, uint64_t ns);
 
-/* Temperature in degrees Celsius, and the factor by which it slows operations. */
+/* Return the temperature in degrees Celsius, and the factor by which it slows operations. */
 double np_phone_temperature(struct np_phone *phone);
 double np_phone_throttle(struct np_phone *phone);
 

@@ -1,4 +1,4 @@
-/* Operations along one axis: a tensor seen as [outer][n][inner], n being the axis. */
+/* Operations along one axis: a tensor viewed as [outer][n][inner], where n is the axis. */
 #ifndef NP_ALONG_H
 #define NP_ALONG_H
 
@@ -8,8 +8,8 @@ struct np_along {
   size_t outer, n, inner;
 };
 
-/* Reads the axis of input 0 that input `input` names, the last one where it is left away.
- * NP_MISSING where axis or shape is not known, NP_BAD_MODEL where there is no such axis. */
+/* Reads the axis of input 0 from input `input`; the default is the last axis. NP_MISSING if axis or
+ * shape is not known, NP_BAD_MODEL if there is no such axis. */
 static inline enum np_status np_read_axis(const struct np_call *call, uint32_t input,
                                           uint32_t *axis) {
   int32_t value = -1;
@@ -22,8 +22,8 @@ static inline enum np_status np_read_axis(const struct np_call *call, uint32_t i
   return np_axis(call, value, np_in(call, 0)->rank, axis);
 }
 
-/* For operations whose output has the shape of input 0: sets it, and checks the axis where it is
- * known already. */
+/* Sets the shape of an output that has that of input 0, and checks the axis if it is already
+ * known. */
 static inline enum np_status np_along_infer(const struct np_call *call, uint32_t input) {
   const struct np_tensor *data = np_in(call, 0);
   uint32_t axis;
@@ -34,7 +34,7 @@ static inline enum np_status np_along_infer(const struct np_call *call, uint32_t
   return data->known ? np_set_shape(call, 0, data->rank, data->dims) : NP_MISSING;
 }
 
-/* Of a tensor without elements `outer` is 0. */
+/* Views a tensor along an axis; `outer` is 0 for a tensor without elements. */
 static inline struct np_along np_along_axis(const struct np_tensor *tensor, uint32_t axis) {
   struct np_along along = {tensor->elements > 0, tensor->dims[axis], 1};
   for (uint32_t d = 0; d < tensor->rank; d++) {

@@ -1,4 +1,4 @@
-/* CONV_2D and GROUPED_CONV_2D: what their float and quantised forms share. */
+/* Shared by the float and quantised forms of CONV_2D and GROUPED_CONV_2D. */
 #ifndef NP_CONV_H
 #define NP_CONV_H
 
@@ -11,13 +11,13 @@ struct np_conv {
   uint32_t group_in;  /* input channels of a group */
   uint32_t group_out; /* output channels of a group */
   size_t depth;       /* products summed into one output */
-  uint32_t fuse;      /* which input is the fuse code */
+  uint32_t fuse;      /* index of the input that is the fuse code */
 };
 
-/* Which inputs are told by kernel->extra. */
+/* Layouts of the inputs, in kernel->extra. */
 enum np_conv_form { NP_CONV_ONE_GROUP, NP_CONV_GROUPS };
 
-/* Reads and checks shapes and arguments. NP_MISSING where one is not known yet. */
+/* Reads and checks shapes and arguments. NP_MISSING if one is not known yet. */
 enum np_status np_conv_read(const struct np_call *call, struct np_conv *conv);
 
 /* The kernel's functions for quantised data. */

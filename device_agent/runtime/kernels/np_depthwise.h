@@ -1,4 +1,4 @@
-/* DEPTHWISE_CONV_2D: what its float and quantised forms share. */
+/* Shared by the float and quantised forms of DEPTHWISE_CONV_2D. */
 #ifndef NP_DEPTHWISE_H
 #define NP_DEPTHWISE_H
 
@@ -8,7 +8,7 @@ struct np_depthwise {
   struct np_window window;
   uint32_t multiplier;
   uint32_t out_channels;
-  uint32_t fuse; /* which input is the fuse code */
+  uint32_t fuse; /* index of the input that is the fuse code */
 };
 
 /* The kernel's functions for quantised data. prepare does nothing for floats. */

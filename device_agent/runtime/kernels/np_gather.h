@@ -1,5 +1,5 @@
-/* A copy from a strided view of one tensor into another: what TRANSPOSE, SLICE, STRIDED_SLICE and
- * the like are. */
+/* Copies a strided view of one tensor into another, as TRANSPOSE, SLICE, STRIDED_SLICE and similar
+ * operations do. */
 #ifndef NP_GATHER_H
 #define NP_GATHER_H
 
@@ -14,11 +14,11 @@ struct np_view {
   ptrdiff_t strides[NP_MAX_RANK]; /* in elements; may be negative */
 };
 
-/* Row-major strides of a shape, in elements. */
+/* Computes the row-major strides of a shape, in elements. */
 void np_row_major(uint32_t rank, const uint32_t *dims, ptrdiff_t *strides);
 
-/* Copies elements of `size` (1, 2 or 4) bytes: out, in the order given by `to`, from `from`. Both
- * views have the dimensions of `to`; from->dims is not looked at. */
+/* Copies elements of `size` (1, 2 or 4) bytes from `in`, viewed as `from`, to `out`, viewed as
+ * `to`. Both views have the dimensions of `to`; from->dims is ignored. */
 void np_gather(const struct np_view *to, void *out, const struct np_view *from, const void *in,
                size_t size);
 

@@ -39,21 +39,21 @@ struct np_gemm_engine {
   np_gemm_dots *dots;
 };
 
-/* The engine for this processor: the same one at every call. */
+/* Returns the engine for this processor, the same one at every call. */
 const struct np_gemm_engine *np_gemm_engine(void);
 
-/* Engines by number from 0, NULL after the last one or where this processor cannot run it: for
- * tests. */
+/* Returns an engine by number from 0, NULL after the last one or if this processor cannot run it:
+ * for tests. */
 const struct np_gemm_engine *np_gemm_engine_at(unsigned index);
 
-/* Floats that packed weights and bias need; SIZE_MAX on overflow. */
+/* Returns the number of floats that packed weights and bias need; SIZE_MAX on overflow. */
 size_t np_gemm_packed_floats(const struct np_gemm_engine *engine, size_t n, size_t k);
 
 /* Packs weights [n, k] (row stride k) and bias [n] (zeros where NULL) into packed. */
 void np_gemm_pack(const struct np_gemm_engine *engine, size_t n, size_t k, const float *weights,
                   const float *bias, float *packed);
 
-/* c[m, n] (row stride ldc) = clamp(a[m, k] (row stride lda) * weights + bias). */
+/* Computes c[m, n] (row stride ldc) = clamp(a[m, k] (row stride lda) * weights + bias). */
 void np_gemm(const struct np_gemm_engine *engine, size_t m, size_t n, size_t k, const float *a,
              size_t lda, const float *packed, float *c, size_t ldc, float low, float high);
 
@@ -66,7 +66,7 @@ static inline __attribute__((always_inline)) void np_gemm_dots_loop(size_t k, co
   const int16_t *b1 = b + ldb;
   const int16_t *b2 = b1 + ldb;
   const int16_t *b3 = b2 + ldb;
-  k = k / 16 * 16; /* no loop for what is left */
+  k = k / 16 * 16; /* no loop for a remainder */
   for (size_t i = 0; i < k; i++) {
     s00 += a0[i] * b[i];
     s01 += a0[i] * b1[i];
@@ -87,7 +87,7 @@ static inline __attribute__((always_inline)) void np_gemm_dots_loop(size_t k, co
   out[7] = s13;
 }
 
-/* Engines of single architectures, NULL where this build or processor has none. */
+/* Return the engines of single architectures, NULL if this build or processor has none. */
 const struct np_gemm_engine *np_gemm_avx2(void);
 const struct np_gemm_engine *np_gemm_avx512(void);
 

@@ -1,4 +1,4 @@
-/* What the recurrent kernels share: sequences, activations, and the step of every LSTM on floats.
+/* Shared by the recurrent kernels: sequences, activations, and the step of every LSTM on floats.
  *
  *   i = logistic(norm(Wi x + Ai a + Ri h + Pi c) + bi)       1 - f where there is no input gate
  *   f = logistic(norm(Wf x + Af a + Rf h + Pf c) + bf)
@@ -15,14 +15,14 @@
 
 /* ---- Sequences ------------------------------------------------------------------------------ */
 
-/* How many rows a tensor [steps, batch, width], or [batch, steps, width], has. */
+/* The rows of a tensor [steps, batch, width] or [batch, steps, width]. */
 struct np_sequence {
   size_t steps;
   size_t batch;
   int time_major;
 };
 
-/* Elements between the rows of neighbours in the batch, and of neighbours in time. */
+/* Return the number of elements between rows that are neighbours in the batch, or in time. */
 static inline size_t np_batch_stride(const struct np_sequence *sequence, size_t width) {
   return sequence->time_major ? width : sequence->steps * width;
 }
@@ -33,50 +33,50 @@ static inline size_t np_time_stride(const struct np_sequence *sequence, size_t w
 
 /* ---- Shapes and values ---------------------------------------------------------------------- */
 
-/* That an input has this shape: NP_BAD_MODEL and a sentence otherwise, NP_MISSING where its shape
- * is not known yet. An input left out has any shape. */
+/* Check that an input has this shape: NP_BAD_MODEL and a sentence if not, NP_MISSING if its shape
+ * is not known yet. An omitted input passes. */
 enum np_status np_require_vector(const struct np_call *call, uint32_t input, size_t n);
 enum np_status np_require_matrix(const struct np_call *call, uint32_t input, size_t rows,
                                  size_t columns);
 
-/* Sets the shape of an output to [rows, columns], or to that of a sequence of rows. */
+/* Set the shape of an output to [rows, columns], or to that of a sequence of rows. */
 enum np_status np_set_matrix(const struct np_call *call, uint32_t output, size_t rows,
                              size_t columns);
 enum np_status np_set_sequence(const struct np_call *call, uint32_t output,
                                const struct np_sequence *sequence, size_t width);
 
-/* Rows and columns of an input; NP_BAD_MODEL for one that is left out or is no matrix, NP_MISSING
- * where its shape is not known yet. */
+/* Reads the rows and columns of an input; NP_BAD_MODEL if it is omitted or not a matrix, NP_MISSING
+ * if its shape is not known yet. */
 enum np_status np_read_matrix(const struct np_call *call, uint32_t input, size_t *rows,
                               size_t *columns);
 
-/* Steps, batch and width of an input of rank 3. */
+/* Reads steps, batch and width of an input of rank 3. */
 enum np_status np_read_sequence(const struct np_call *call, uint32_t input, int time_major,
                                 struct np_sequence *sequence, size_t *width);
 
-/* What infer returns for what it came to: NP_MISSING instead of NP_BAD_MODEL while an optional
- * input has no values yet, since a run may leave it out, and the shapes may fit then. */
+/* Converts the status of infer: NP_MISSING instead of NP_BAD_MODEL while an optional input has no
+ * values yet, since a run may omit it, and the shapes may fit then. */
 enum np_status np_allow_omitted(const struct np_call *call, enum np_status status);
 
-/* The values of a float input, NULL for one left out. */
+/* Returns the values of a float input, NULL if it is omitted. */
 const float *np_floats(const struct np_call *call, uint32_t input);
 
 /* ---- Arithmetic ----------------------------------------------------------------------------- */
 
-/* Activations: fuse codes, and two more that the recurrent operations know. */
+/* Activations: fuse codes, and two more that the recurrent operations have. */
 enum { NP_ACTIVATION_TANH = 4, NP_ACTIVATION_SIGMOID = 6 };
 #define NP_LSTM_ACTIVATIONS 0x5bu /* a bit each: none, relu, relu6, tanh and sigmoid */
 #define NP_RNN_ACTIVATIONS 0x5fu  /* and relu1 */
 
-/* Reads a code of one of the `allowed` activations: NP_BAD_MODEL for others, NP_MISSING where the
+/* Reads the code of one of the `allowed` activations: NP_BAD_MODEL for others, NP_MISSING if the
  * value is not known yet. */
 enum np_status np_read_activation(const struct np_call *call, uint32_t input, uint32_t allowed,
                                   int32_t *activation);
 
-/* One of these activations of a number. */
+/* Applies one of these activations to a number. */
 float np_activate(int32_t activation, float value);
 
-/* Inner product of two vectors. */
+/* Returns the inner product of two vectors. */
 float np_dot(const float *a, const float *b, size_t n);
 
 /* out[i] += row i of weights[rows, columns] times vector. */
@@ -87,9 +87,9 @@ void np_add_product(const float *weights, const float *vector, size_t rows, size
 
 enum np_gate { NP_GATE_INPUT, NP_GATE_FORGET, NP_GATE_CELL, NP_GATE_OUTPUT, NP_GATES };
 
-/* What one gate has; NULL for what is left out. */
+/* The tensors of a gate; NULL for omitted ones. */
 struct np_lstm_gate {
-  const float *input;     /* [units, inputs]; of the input gate NULL where the gate is left out */
+  const float *input;     /* [units, inputs]; NULL in the input gate: there is no input gate */
   const float *auxiliary; /* [units, auxiliary_inputs] */
   const float *recurrent; /* [units, outputs] */
   const float *peephole;  /* [units] */
@@ -106,8 +106,8 @@ struct np_lstm {
   float cell_clip, projection_clip; /* 0 for none */
 };
 
-/* Where an operation has the inputs of one LSTM: those not named here follow `weights` in an order
- * that every operation has. UINT32_MAX for what it does not have. */
+/* Indices of the inputs of one LSTM in an operation; inputs not named here follow `weights`, in the
+ * same order in every operation. UINT32_MAX: the operation has none. */
 struct np_lstm_arguments {
   uint32_t input;
   uint32_t auxiliary;
@@ -119,18 +119,18 @@ struct np_lstm_arguments {
   uint32_t scalars;           /* activation, cell_clip, proj_clip */
 };
 
-/* Sizes of an LSTM whose input and auxiliary input have these widths (0 for no auxiliary one), all
- * of its shapes checked against each other. NP_MISSING where one is not known yet. */
+/* Reads the sizes of an LSTM whose input and auxiliary input have these widths (0: no auxiliary
+ * one), and checks all its shapes against each other. NP_MISSING if one is not known yet. */
 enum np_status np_lstm_read_sizes(const struct np_call *call,
                                   const struct np_lstm_arguments *arguments, size_t batch,
                                   size_t inputs, size_t auxiliary_inputs, struct np_lstm *lstm);
 
-/* Its activation and clips. NP_MISSING where one is not known yet. */
+/* Reads an LSTM's activation and clips. NP_MISSING if one is not known yet. */
 enum np_status np_lstm_read_scalars(const struct np_call *call,
                                     const struct np_lstm_arguments *arguments,
                                     struct np_lstm *lstm);
 
-/* Its weights; they are known. */
+/* Reads an LSTM's weights, which must be known. */
 void np_lstm_read_weights(const struct np_call *call, const struct np_lstm_arguments *arguments,
                           struct np_lstm *lstm);
 
@@ -149,15 +149,15 @@ struct np_rows_out {
   size_t stride;
 };
 
-/* One step of a batch. state[batch, outputs] and cell[batch, units] are read and replaced, the
- * state is written to `output` as well. gates is working memory of np_lstm_gate_floats; what it
- * holds afterwards is what the reference leaves in LSTM's scratch buffer. auxiliary.data is NULL
- * where there is none. */
+/* Computes one step of a batch. Reads and replaces state[batch, outputs] and cell[batch, units],
+ * and writes the state to `output` as well. `gates` is working memory of np_lstm_gate_floats; its
+ * contents afterwards are those that the reference leaves in LSTM's scratch buffer. auxiliary.data
+ * is NULL if there is no auxiliary input. */
 void np_lstm_step(const struct np_lstm *lstm, size_t batch, struct np_rows input,
                   struct np_rows auxiliary, float *state, float *cell, float *gates,
                   struct np_rows_out output);
 
-/* units * batch * 4, which is enough for every LSTM; SIZE_MAX on overflow. */
+/* Returns units * batch * 4, enough for every LSTM; SIZE_MAX on overflow. */
 static inline size_t np_lstm_gate_floats(const struct np_lstm *lstm, size_t batch) {
   return np_mul_saturated(np_mul_saturated(lstm->units, batch), NP_GATES);
 }

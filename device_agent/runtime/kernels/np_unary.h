@@ -1,4 +1,4 @@
-/* Operations of one tensor: kernel_unary.c, and kernel_unary_quant.c for quantised ones. */
+/* Operations on one tensor: kernel_unary.c, and kernel_unary_quant.c for quantised ones. */
 #ifndef NP_UNARY_H
 #define NP_UNARY_H
 
@@ -22,7 +22,7 @@ enum np_unary {
   NP_UNARY_SIN,
 };
 
-/* That scale and zero point of a quantised operation's output are what it asks for. */
+/* Checks that a quantised operation's output has the scale and zero point that it requires. */
 enum np_status np_unary_quant_check(const struct np_call *call);
 
 /* Computes a quantised operation. */

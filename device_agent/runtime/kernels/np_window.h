@@ -1,4 +1,4 @@
-/* Windows that slide over images: what convolutions and poolings share. */
+/* Windows that slide over images: shared by convolutions and poolings. */
 #ifndef NP_WINDOW_H
 #define NP_WINDOW_H
 
@@ -13,15 +13,16 @@ struct np_window {
   uint32_t out_h, out_w;
 };
 
-/* Reads the shape of input 0 and, from input `at` on, paddings and strides. filter_* and dilation_*
- * are set by the caller before; all else comes out. NP_MISSING where a value is not known yet. */
+/* Reads the shape of input 0 and, from input `at` on, paddings and strides. The caller sets
+ * filter_* and dilation_* before; this sets all other fields. NP_MISSING if a value is not known
+ * yet. */
 enum np_status np_window_fit(const struct np_call *call, uint32_t at, struct np_window *window);
 
-/* Inputs that paddings and strides take: 6 where explicit, else 3. */
+/* Returns the number of inputs for paddings and strides: 6 if explicit, else 3. */
 uint32_t np_window_inputs(const struct np_call *call);
 
-/* Reads the optional pair of dilations, over width and height, from input `at` on: 1 where they are
- * not there. */
+/* Reads the optional pair of dilations, over width and height, from input `at` on; the default is
+ * 1. */
 enum np_status np_window_dilations(const struct np_call *call, uint32_t at,
                                    struct np_window *window);
 
@@ -29,7 +30,8 @@ enum np_status np_window_dilations(const struct np_call *call, uint32_t at,
 enum np_status np_window_shape(const struct np_call *call, const struct np_window *window,
                                uint32_t channels);
 
-/* The taps of a window along one axis that lie inside the image: from *first, before *last. */
+/* Finds the taps of a window along one axis that are inside the image: from *first, before
+ * *last. */
 static inline void np_window_taps(uint32_t out, uint32_t stride, uint32_t pad, uint32_t dilation,
                                   uint32_t filter, uint32_t size, uint32_t *first, uint32_t *last) {
   const uint64_t start = (uint64_t)out * stride; /* in the padded image */

@@ -4,7 +4,8 @@
 
 #include "moves.h"
 
-/* Tries so many moves, at temperatures from `hot` to `cold` ns; see annealing.anneal. */
+/* Tries `moves` moves at temperatures that start at `hot` ns and fall by `factor`; see
+ * annealing.anneal. */
 void np_anneal(const struct np_move_sizes *sizes, const struct np_move_tables *tables,
                struct np_labelling *state, int64_t moves, double hot, double factor);
 

@@ -20,7 +20,7 @@ struct np_timeline {
   int64_t *mark;       /* [units] 1 for units that a try looks at, else 0 */
 };
 
-/* Tries so many moves, at temperatures that begin with `hot` ns and sometimes fall by `factor`. The
+/* Tries `moves` moves at temperatures that start at `hot` ns and sometimes fall by `factor`. The
  * cost is the makespan plus `load_price` times the sum of all phases, and is the state's third
  * cost. */
 void np_schedule(const struct np_move_sizes *sizes, const struct np_move_tables *tables,

@@ -1,6 +1,6 @@
-/* What the kernels of object detection share: quantised values as floats and back, boxes, and
- * suppression of boxes that overlap (NMS). Computed in float32 whatever the type, as Android's
- * reference does; where scores are equal the order follows from its algorithm, too. */
+/* Shared by the kernels of object detection: conversion of quantised values to floats and back,
+ * boxes, and suppression of overlapping boxes (NMS). Everything is computed in float32 whatever the
+ * type, as in Android's reference, whose algorithm also determines the order of equal scores. */
 #ifndef NP_BOXES_H
 #define NP_BOXES_H
 
@@ -9,32 +9,32 @@
 
 #include "kernels/np_kernel.h"
 
-enum { NP_BOX = 4 }; /* numbers of a box: two corners */
+enum { NP_BOX = 4 }; /* numbers per box: two corners */
 
 /* Scale of quantised boxes, whose zero point is 0. */
 #define NP_BOX_SCALE 0.125f
 
 /* ---- Working memory ------------------------------------------------------------------------- */
 
-/* A kernel's scratch memory, laid out one array after another. With base NULL it is only measured:
- * `used` is the answer to the kernel's `scratch`. */
+/* A kernel's scratch memory, laid out one array after another. With base NULL its size is only
+ * measured: `used` is then the result of the kernel's `scratch`. */
 struct np_layout {
   unsigned char *base;
   size_t used; /* SIZE_MAX once it overflows */
 };
 
-/* Room for n elements; NULL while measuring. */
+/* Adds room for n elements; returns NULL while measuring. */
 void *np_layout_add(struct np_layout *layout, size_t n, size_t each);
 
-/* The values of an input as floats: of FLOAT32 the input itself, of other types a copy that is laid
- * out. NULL while measuring. */
+/* Returns the values of an input as floats: for FLOAT32 the input itself, for other types a copy
+ * added to the layout. NULL while measuring. */
 const float *np_layout_floats(struct np_layout *layout, const struct np_call *call, uint32_t input);
 
-/* A copy of them that may be written. */
+/* Adds a writable copy of an input's values as floats. */
 float *np_layout_copy(struct np_layout *layout, const struct np_call *call, uint32_t input);
 
-/* Writes n values to elements `at` and up of an output, quantised where it is: value / scale + zero
- * point, the sum rounded half away from zero. */
+/* Writes n values to an output from element `at` on, quantised if the output is: value / scale +
+ * zero point, with the sum rounded half away from zero. */
 void np_store_floats(const struct np_call *call, uint32_t output, size_t at, const float *values,
                      size_t n);
 
@@ -42,24 +42,25 @@ void np_store_floats(const struct np_call *call, uint32_t output, size_t at, con
 
 #define NP_ANY_DIM (-1)
 
-/* That an input has this shape, of which NP_ANY_DIM stands for any number: NP_MISSING where it is
- * not known yet, NP_BAD_MODEL and a sentence where it differs. */
+/* Checks that an input has this shape, in which NP_ANY_DIM matches any number: NP_MISSING if it is
+ * not known yet, NP_BAD_MODEL and a sentence if it differs. */
 enum np_status np_require_shape(const struct np_call *call, uint32_t input, uint32_t rank,
                                 const int64_t *dims);
 
-/* That a quantised input is one of boxes: scale 1/8, zero point 0. Says yes to other types. */
+/* Checks that a quantised input has the quantisation of boxes: scale 1/8, zero point 0. Accepts
+ * other types. */
 enum np_status np_require_box_scale(const struct np_call *call, uint32_t input);
 
-/* That n boxes have x1 <= x2 and y1 <= y2, and no NaN: NP_RUN_FAILED otherwise. */
+/* Checks that n boxes have x1 <= x2 and y1 <= y2, and no NaN: NP_RUN_FAILED if not. */
 enum np_status np_check_boxes(const struct np_call *call, const float *boxes, size_t n);
 
 /* ---- Boxes ---------------------------------------------------------------------------------- */
 
-/* Moves the box [x1, y1, x2, y2] by delta [dx, dy, dw, dh], which is relative to its size, the last
- * two as logarithms, and clips it to the image [height, width]. NaN stays NaN. */
+/* Moves the box [x1, y1, x2, y2] by delta [dx, dy, dw, dh], relative to its size (the last two as
+ * logarithms), and clips it to the image [height, width]. NaN stays NaN. */
 void np_box_transform(const float *box, const float *delta, const float *image, float *moved);
 
-/* Candidates for detection: an index has a score, and box index / per_box. */
+/* Candidates for detection: index i has a score, and box i / per_box. */
 struct np_candidates {
   const float *scores;
   const float *boxes;
@@ -73,22 +74,22 @@ struct np_soft_nms {
   float score_threshold;
 };
 
-/* Leaves the best of n candidates, best first, in the first places of `select` and returns how
- * many, at most `limit`: each time the one of highest score (the first in `select` of equal ones)
- * is taken and those that overlap it are dropped. Two boxes without area overlap by NaN, which
- * drops none. */
+/* Puts the best of n candidates, best first, in the first places of `select` and returns their
+ * number, at most `limit`: repeatedly takes the one with the highest score (of equal ones the first
+ * in `select`) and drops those that overlap it. Two boxes without area overlap by NaN, which drops
+ * neither. */
 size_t np_nms_hard(const struct np_candidates *candidates, float iou_threshold, size_t limit,
                    size_t *select, size_t n);
 
-/* The same, but the others' scores are multiplied by what the kernel says of the overlap, and those
- * that fall below a threshold are dropped. `scores` are the candidates', to be written. */
+/* Does the same, but multiplies the others' scores by the kernel's factor for the overlap, and
+ * drops those that fall below a threshold. `scores` are the candidates' and are written. */
 size_t np_nms_soft(const struct np_candidates *candidates, float *scores,
                    const struct np_soft_nms *soft, size_t limit, size_t *select, size_t n);
 
-/* A limit of a number of boxes that negative numbers turn off. */
+/* Converts a limit of the number of boxes; a negative one means no limit. */
 static inline size_t np_box_limit(int32_t limit) { return limit < 0 ? SIZE_MAX : (size_t)limit; }
 
-/* Sorts n indices by score, highest first, or by index modulo `classes`; both are stable. `spare`
+/* Sort n indices by score, highest first, or by index modulo `classes`; both are stable. `spare`
  * has room for n. */
 void np_sort_by_score(size_t *items, size_t n, const float *scores, size_t *spare);
 void np_sort_by_class(size_t *items, size_t n, size_t classes, size_t *spare);
@@ -100,7 +101,7 @@ size_t np_select_column(const float *scores, size_t rows, size_t columns, size_t
 
 /* ---- Regions of interest -------------------------------------------------------------------- */
 
-/* What ROI_ALIGN and ROI_POOLING have in common: inputs 0 to 6. */
+/* The inputs that ROI_ALIGN and ROI_POOLING have in common, 0 to 6. */
 struct np_rois {
   uint32_t batches, height, width, depth; /* of the feature map */
   uint32_t n;
@@ -108,7 +109,7 @@ struct np_rois {
   float scale_h, scale_w; /* from the image to the feature map */
 };
 
-/* A region in pixels of the feature map, inside it. */
+/* A region inside the feature map, in its pixels. */
 struct np_roi {
   uint32_t batch;
   float x1, y1, x2, y2;
@@ -119,8 +120,8 @@ enum np_status np_rois_read(const struct np_call *call, struct np_rois *rois);
 /* Sets the output's shape. */
 enum np_status np_rois_infer(const struct np_call *call, const struct np_rois *rois);
 
-/* Region i, as far as it is one: NP_RUN_FAILED for a batch that there is not, corners in the wrong
- * order, a region that leaves the feature map, NaN. */
+/* Reads and checks region i: NP_RUN_FAILED for a batch out of range, corners in the wrong order, a
+ * region beyond the feature map, or NaN. */
 enum np_status np_roi_read(const struct np_call *call, const struct np_rois *rois, uint32_t i,
                            struct np_roi *roi);
 

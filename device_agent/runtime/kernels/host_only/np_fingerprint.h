@@ -1,5 +1,5 @@
-/* FarmHash's Fingerprint64 (github.com/google/farmhash): a hash of bytes that never changes, which
- * LSH_PROJECTION is defined by. */
+/* Returns FarmHash's Fingerprint64 (github.com/google/farmhash), a hash that never changes between
+ * versions; LSH_PROJECTION is defined by it. */
 #ifndef NP_FINGERPRINT_H
 #define NP_FINGERPRINT_H
 
