@@ -1,15 +1,14 @@
 /* What 32-bit ARM has no instruction for: division, and 64-bit integers as floating point.
  *
  * Compilers call these by names that ARM's run-time ABI sets; usually they come with the compiler's
- * own library. Floating-point arguments are in integer registers on Android, as that ABI wants.
- * None may use the operation that it stands for. Conversions from numbers out of range saturate,
- * as the processor's own do. */
+ * own library. As that ABI requires, floating-point arguments are in integer registers on Android.
+ * No function may use the operation that it implements. Conversions of numbers out of range
+ * saturate, as the processor's own do. */
 #include <stdint.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
-/* A quotient of 32-bit integers, rounded to 53 bits, is nearer to the next integer below than one
- * more could be: its integer part is exact. */
+/* The integer part of a quotient of 32-bit integers rounded to 53 bits is exact. */
 static uint32_t quotient(uint32_t n, uint32_t d) {
   return d == 0 ? 0 : (uint32_t)((double)n / (double)d);
 }
@@ -70,7 +69,7 @@ int64_t np_divide_signed(int64_t n, int64_t d, int64_t *rest) {
   return (int64_t)((n < 0) != (d < 0) ? -q : q);
 }
 
-/* Four registers: the quotient, then the remainder, which C cannot say. */
+/* Four registers: the quotient, then the remainder, which C cannot express. */
 #define FOUR_REGISTERS(name, function)                                                             \
   __asm__(".pushsection .text." #name ",\"ax\"\n.arm\n.balign 4\n.globl " #name "\n.hidden " #name \
           "\n.type " #name ", %function\n" #name ":\n"                                             \
@@ -80,7 +79,7 @@ int64_t np_divide_signed(int64_t n, int64_t d, int64_t *rest) {
 FOUR_REGISTERS(__aeabi_uldivmod, np_divide);
 FOUR_REGISTERS(__aeabi_ldivmod, np_divide_signed);
 
-/* Shifts, where small code was asked for. A shift is 0 to 63. */
+/* Shifts, called in code optimised for size. A shift is 0 to 63. */
 static uint64_t joined(uint32_t high, uint32_t low) { return (uint64_t)high << 32 | low; }
 
 HIDDEN uint64_t __aeabi_llsl(uint64_t n, int shift);
@@ -119,8 +118,8 @@ double __aeabi_ul2d(uint64_t n) { return wide((double)(uint32_t)(n >> 32), (uint
 HIDDEN double __aeabi_l2d(int64_t n);
 double __aeabi_l2d(int64_t n) { return wide((double)(int32_t)(n >> 32), (uint32_t)n); }
 
-/* By way of a double that is exact, or keeps in its last bit that there was more: a float's
- * rounding sees no difference. */
+/* Converts through a double that is exact, or whose last bit is set if bits were lost, so that
+ * rounding to a float gives the correct result. */
 static float narrow(uint64_t n) {
   double scale = 1;
   if (n >> 53 != 0) {
@@ -134,7 +133,7 @@ float __aeabi_ul2f(uint64_t n) { return narrow(n); }
 HIDDEN float __aeabi_l2f(int64_t n);
 float __aeabi_l2f(int64_t n) { return n < 0 ? -narrow(-(uint64_t)n) : narrow((uint64_t)n); }
 
-/* The processor's conversion: saturates, and makes 0 of what is not a number. */
+/* Uses the processor's conversion, which saturates and turns NaN into 0. */
 static uint32_t whole(double n) {
   uint32_t bits;
   __asm__("vcvt.u32.f64 s0, %P1\n\tvmov %0, s0" : "=r"(bits) : "w"(n) : "s0");

@@ -1,8 +1,8 @@
-/* Where an executable starts, and the note that says which Android it is for.
+/* The entry point of an executable, and the note that names its Android version.
  *
- * The dynamic linker has run the pre-initialisers and constructors (DT_PREINIT_ARRAY and
- * DT_INIT_ARRAY) by now; destructors of the executable are libc's part, told through the structure
- * that __libc_init takes. The mark of a PIE is taken out afterwards, see README.md. */
+ * The dynamic linker has already run the pre-initialisers and constructors (DT_PREINIT_ARRAY and
+ * DT_INIT_ARRAY); libc runs the executable's destructors, which it gets in the structure that
+ * __libc_init takes. The mark of a PIE is removed afterwards, see README.md. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,7 +12,7 @@
 
 typedef void (*np_function)(void);
 
-/* bionic of API level 27 has the three pointers; later ones have counts behind them, for static
+/* bionic of API level 27 has these three pointers; later versions append counts, for static
  * executables. */
 struct structors {
   const np_function *preinit, *init, *fini;
@@ -38,10 +38,11 @@ static void run_destructors(void) {
   }
 }
 
-/* bionic wants the list between -1 and 0, and the linker makes .fini_array without them. */
+/* bionic requires -1 before the list and 0 after it, and the linker makes .fini_array without
+ * them. */
 static const np_function destructors[] = {(np_function)UINTPTR_MAX, run_destructors, NULL};
 
-/* The linker runs these two itself; old versions of libc look at the pointers' values only. */
+/* The linker runs these two itself; old versions of libc only check the pointers' values. */
 HIDDEN _Noreturn void np_start(void *raw_arguments) {
   const struct structors structors = {
       .preinit = __preinit_array_start,
@@ -72,7 +73,7 @@ HIDDEN _Noreturn void np_start(void *raw_arguments) {
 __asm__(".pushsection .text._start,\"ax\"; " STATE " .globl _start; .hidden _start;"
         ".type _start," FUNCTION "; _start: " JUMP "; .size _start, . - _start; .popsection");
 
-/* .note.android.ident, as the NDK's start files have it: API level, NDK version, its build. */
+/* .note.android.ident, as in the NDK's start files: API level, NDK version, its build. */
 static const struct {
   uint32_t name_bytes, content_bytes, type;
   char name[8];

@@ -1,8 +1,8 @@
-/* What musl's headers ask for and bionic has under another name or with other structures.
+/* Functions that musl's headers declare and bionic has under another name or with other structures.
  *
- * Everything here is hidden: it serves the executable and takes no other library's calls. Functions
- * of bionic are declared with bionic's own types and numbers, under names of our own, because
- * musl's headers may have the plain name for something else. Unused ones are not linked. */
+ * All are hidden: they serve the executable and intercept no other library's calls. Functions of
+ * bionic are declared with bionic's own types and numbers, under names of our own, because musl's
+ * headers may use the plain name for something else. Unused ones are not linked. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>
@@ -32,8 +32,8 @@ static void call(void *function) { ((void (*)(void))function)(); }
 HIDDEN int atexit(void (*function)(void));
 int atexit(void (*function)(void)) { return bionic_at_exit(call, (void *)function, NULL); }
 
-/* Libraries that are compiled here ask sysconf these questions, by musl's numbers, and are compiled
- * with -Dsysconf=np_android_sysconf. */
+/* sysconf for libraries compiled here, which use musl's numbers and are compiled with
+ * -Dsysconf=np_android_sysconf. */
 int bionic_get_nprocs(void) BIONIC(get_nprocs);
 int bionic_get_nprocs_conf(void) BIONIC(get_nprocs_conf);
 HIDDEN long np_android_sysconf(int name);
@@ -71,7 +71,7 @@ struct bionic_time {
 _Static_assert(sizeof(time_t) == 8 && sizeof(off_t) == 8, "musl's");
 _Static_assert(sizeof(long) == 4 && sizeof(struct bionic_time) == 8, "bionic's");
 
-/* NULL stays NULL. Times that bionic cannot say are cut to the nearest that it can. */
+/* Converts a time for bionic; NULL stays NULL. Times that bionic cannot represent are clamped. */
 static const struct bionic_time *shortened(const struct timespec *from, struct bionic_time *to) {
   if (from == NULL) {
     return NULL;
@@ -149,7 +149,7 @@ int __pthread_cond_timedwait_time64(pthread_cond_t *condition, pthread_mutex_t *
   return bionic_cond_timedwait(condition, mutex, shortened(until, &own));
 }
 
-/* The kernel's, and it starts as musl's rusage does but for the width of its two times. */
+/* The kernel's structure. It starts like musl's rusage, except for the width of its two times. */
 struct bionic_usage {
   struct bionic_time user, system;
   long counts[14];
@@ -189,7 +189,7 @@ pid_t __wait4_time64(pid_t pid, int *status, int options, struct rusage *usage) 
   return ended;
 }
 
-/* musl's struct stat begins with the kernel's, which is bionic's, and has 64-bit times behind. */
+/* musl's struct stat begins with the kernel's, which is bionic's, followed by 64-bit times. */
 #define BIONIC_STAT_BYTES 104
 _Static_assert(offsetof(struct stat, st_ino) + sizeof(ino_t) == BIONIC_STAT_BYTES,
                "bionic's structure is a prefix of musl's");

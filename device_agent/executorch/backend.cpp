@@ -59,15 +59,15 @@ static_assert(sizeof(WeightRow) == 80);
 // One delegated call, ready to run.
 struct Call {
   std::vector<FreeableBuffer> weights;
-  std::vector<uint64_t> aligned; // the bundle, where its place was not
+  std::vector<uint64_t> aligned; // copy of the bundle, if its place was not aligned
   std::vector<uint32_t> places;  // of inputs, then outputs
   nnp_bundle *bundle = nullptr;
-  std::vector<nnp_model *> models; // by plan; nullptr where no frame runs by it
+  std::vector<nnp_model *> models; // by plan; nullptr if no frame runs by it
   bool is_mixture = false;
-  uint32_t plan = 0; // of this phone, where it is no mixture
+  uint32_t plan = 0; // for this phone, unless the bundle is a mixture
   uint64_t frame = 0;
-  const void *program = nullptr; // names it, as describe() says
-  bool has_changed = false;      // since it was described
+  const void *program = nullptr; // identifies the program, see describe()
+  bool has_changed = false;      // since the last description
 
   Call() = default;
   Call(const Call &) = delete;
@@ -81,13 +81,13 @@ struct Call {
   }
 };
 
-// What an app asks for: nnp_options, with texts of its own.
+// An app's options: nnp_options, with copies of its texts.
 struct Settings {
   nnp_options options = nnp_options_default();
   std::string nnapi_library, folder, cache_folder, trial_helper;
 };
 
-// Those of all models that are loaded from now on.
+// The settings of all models loaded from now on.
 struct Shared {
   std::mutex lock;
   Settings settings;
@@ -116,12 +116,12 @@ Error to_error(nnp_status status) {
   }
 }
 
-// NNAPI's PriorityCode of a word; 0 where it is none.
+// Returns NNAPI's PriorityCode for a word; 0 for an unknown word.
 int32_t priority_of(std::string_view word) {
   return word == "low" ? 90 : word == "medium" ? 100 : word == "high" ? 110 : 0;
 }
 
-// A mask of CPUs as text: "0xf0", or "" for those of the file. False where it is none.
+// Reads a mask of CPUs: "0xf0", or "" for the file's. Returns false for any other text.
 bool read_mask(const char *text, uint64_t &mask) {
   char *end = nullptr;
   errno = 0;
@@ -129,7 +129,7 @@ bool read_mask(const char *text, uint64_t &mask) {
   return *end == 0 && errno == 0 && text[0] != '-' && (mask != 0 || text[0] == 0);
 }
 
-// Applies one of ExecuTorch's options; false where there is none of this name, type and value.
+// Applies an option from ExecuTorch; returns false if its name, type or value is unknown.
 bool apply(const BackendOption &option, Settings &settings) {
   static const std::pair<const char *, std::string Settings::*> texts[] = {
       {"nnapi_library", &Settings::nnapi_library},
@@ -176,7 +176,7 @@ bool apply(const BackendOption &option, Settings &settings) {
   return number >= 0;
 }
 
-// Applies all of them, or none.
+// Applies all options, or none.
 template <typename Options> Error apply_all(const Options &options, Settings &settings) {
   Settings changed = settings;
   for (const BackendOption &option : options) {
@@ -189,7 +189,7 @@ template <typename Options> Error apply_all(const Options &options, Settings &se
   return Error::Ok;
 }
 
-// What the partitioner wishes of a call: a priority.
+// Reads the partitioner's settings of a call: a priority.
 Error read_specs(ArrayRef<CompileSpec> specs, Settings &settings) {
   for (const CompileSpec &spec : specs) {
     const std::string_view word(static_cast<const char *>(spec.value.buffer), spec.value.nbytes);
@@ -202,7 +202,7 @@ Error read_specs(ArrayRef<CompileSpec> specs, Settings &settings) {
   return Error::Ok;
 }
 
-// Reads rows and places, and opens the bundle over the weights, which stay where they are.
+// Reads rows and places, and opens the bundle over the weights, which are used in place.
 Error open(Call &call, const NamedDataMap *named, const uint8_t *bytes, size_t n_bytes) {
   Head head;
   if (n_bytes < sizeof head) {
@@ -270,13 +270,13 @@ Error open(Call &call, const NamedDataMap *named, const uint8_t *bytes, size_t n
   return Error::Ok;
 }
 
-// One line of ExecuTorch's log for each segment that falls back, while the library has the call.
+// Logs a line with ExecuTorch for each segment that falls back, during calls of the library.
 void tell_fallback(void *context, const nnp_event *event) {
   ET_LOG(Error, "NnapiBackend: %s", event->message);
   static_cast<Call *>(context)->has_changed = true;
 }
 
-// Whether a driver that was given up may still read the bundle's weights.
+// Returns whether an abandoned driver call may still read the bundle's weights.
 bool may_still_run(const Call &call) {
   for (const nnp_model *model : call.models) {
     for (uint32_t i = 0; model && i < nnp_model_n_segments(model); i++) {
@@ -326,7 +326,8 @@ Error compile(Call &call, const Settings &settings) {
   return Error::Ok;
 }
 
-// The tensor at a place among the arguments that can be `end`; nullptr, and a line, where none is.
+// Returns the tensor at a place among the arguments if it fits `end`; otherwise logs and returns
+// nullptr.
 Tensor *argument(Span<EValue *> args, uint32_t place, const nnp_tensor &end) {
   if (place >= args.size() || !args[place]->isTensor()) {
     ET_LOG(Error, "NnapiBackend: argument %u is no tensor", static_cast<unsigned>(place));
@@ -341,7 +342,7 @@ Tensor *argument(Span<EValue *> args, uint32_t place, const nnp_tensor &end) {
   return &tensor;
 }
 
-// One event for each segment, named by number, engine and accelerator.
+// Logs an event for each segment, named by number, engine and accelerator.
 void trace(EventTracer *tracer, const nnp_model *model, et_timestamp_t start) {
   const et_tick_ratio_t ratio = et_pal_ticks_to_ns_multiplier();
   for (uint32_t i = 0; i < nnp_model_n_segments(model); i++) {
@@ -453,7 +454,7 @@ public:
 
   void destroy(DelegateHandle *handle) const override {
     Call *call = static_cast<Call *>(handle);
-    if (may_still_run(*call)) { // the weights stay where they are
+    if (may_still_run(*call)) { // keep the weights
       ET_LOG(Error,
              "NnapiBackend: a driver that was given up may still run: its call is not freed");
       return;
@@ -461,8 +462,8 @@ public:
     delete call;
   }
 
-  // Of what is loaded from then on: docs/executorch.md lists them. Those of one load, which
-  // ExecuTorch hands to init, come before them, and before what the file says.
+  // Applies to models loaded from then on: docs/executorch.md lists the options. Options of a
+  // single load, which ExecuTorch passes to init, take precedence over these and over the file's.
   Error set_option(BackendOptionContext & /*context*/,
                    const Span<BackendOption> &options) override {
     const std::lock_guard<std::mutex> held(shared().lock);
@@ -476,9 +477,9 @@ const Error registered = register_backend({backend_name, &backend});
 } // namespace
 } // namespace nnapi_prof
 
-// For hosts that load this library and cannot call set_option, as Python: the same options (longer
-// names fit here), by which the others become their defaults; a NULL names nothing. 0, or
-// ExecuTorch's error where the back end could not be registered.
+// For hosts, such as Python, that load this library and cannot call set_option: sets the same
+// options (with room for longer names) and resets all others to their defaults; a NULL name sets
+// none. Returns 0, or ExecuTorch's error if the back end could not be registered.
 extern "C" __attribute__((visibility("default"))) int
 nnapi_prof_executorch_configure(const char *nnapi_library, const char *cache_folder,
                                 const char *trial_helper, int fallback, int trial,

@@ -11,7 +11,7 @@
 namespace nnapi_prof {
 namespace {
 
-// One model, with copies of its texts, for it may be freed.
+// One model, with copies of its texts, since the model may be freed.
 struct Entry {
   const nnp_model *model;
   std::string line;
@@ -31,7 +31,7 @@ Descriptions &descriptions() {
   return instance;
 }
 
-// Reads what a model tells now, and logs its line.
+// Reads the present description of a model, and logs its line.
 Entry entry_of(const nnp_model *model) {
   Entry entry = {model, {}, {}, {}, nnp_model_n_segments(model)};
   entry.line.resize(nnp_model_describe_line(model, nullptr, 0) + 1);
@@ -79,7 +79,7 @@ void forget(const nnp_model *model) {
   Descriptions &all = descriptions();
   const std::lock_guard<std::mutex> held(all.lock);
   for (Entry &entry : all.entries) {
-    if (model && entry.model == model) { // so may the program's address be another's from now on
+    if (model && entry.model == model) { // another program may get its address, too
       entry.model = nullptr;
       all.program = nullptr;
     }

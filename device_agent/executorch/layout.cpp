@@ -13,7 +13,7 @@ using executorch::aten::Tensor;
 
 constexpr size_t tile = 16; // elements of each of two axes that are copied together
 
-// NNAPI's OperandCodes of what crosses to a device.
+// NNAPI's OperandCodes of values passed to a device.
 enum Code : int32_t {
   float32 = 3,
   int32 = 4,
@@ -44,7 +44,7 @@ bool holds(ScalarType type, int32_t code) {
   }
 }
 
-// Whether axes of the tensor's shape lie in memory in their own order.
+// Returns whether the tensor's axes are stored in their own order.
 bool is_plain(const Tensor &tensor) {
   const auto order = tensor.dim_order();
   for (size_t i = 0; i < order.size(); i++) {
@@ -64,8 +64,8 @@ bool is_plain(const nnp_tensor &end) {
   return true;
 }
 
-// Elements between neighbours on each axis of memory, outermost first: of the tensor and of the
-// bundle's own memory, which is dense. One axis where both are plain, whatever their ranks.
+// Strides, in elements, of each axis in memory order, outermost first, for the tensor and for the
+// bundle's memory, which is dense. A single axis if both are plain, whatever their ranks.
 struct Walk {
   size_t rank;
   size_t sizes[NNP_MAX_RANK];
@@ -92,7 +92,7 @@ Walk walk_of(const Tensor &tensor, const nnp_tensor &end) {
   return walk;
 }
 
-// An axis on which neighbours lie side by side; the last where none is.
+// Returns an axis with stride 1; the last axis if there is none.
 size_t dense_axis(const Walk &walk, const size_t *steps) {
   for (size_t i = walk.rank; i-- > 0;) {
     if (steps[i] == 1 && walk.sizes[i] > 1) {
@@ -102,8 +102,8 @@ size_t dense_axis(const Walk &walk, const size_t *steps) {
   return walk.rank - 1;
 }
 
-// Calls copy(from, to) with the place of each element in both: tile by tile of the two axes on
-// which one side and the other are dense, so that either's cache lines are used whole.
+// Calls copy(from, to) with the offset of each element in both. Proceeds in tiles of the two axes
+// on which either side is dense, so that both use whole cache lines.
 template <typename Copy> void for_each(const Walk &walk, Copy copy) {
   const size_t a = dense_axis(walk, walk.tensor_steps), b = dense_axis(walk, walk.memory_steps);
   const size_t n_a = a == b ? 1 : walk.sizes[a], n_b = walk.sizes[b];

@@ -89,14 +89,14 @@ enum np_status np_bundle_read_strings(const struct np_container *container, uint
   return np_bundle_list_end(&cursor, "STRS", why);
 }
 
-/* The bytes of a tensor or a scalar; 0 where type or shape are none or overflow. */
+/* Returns the bytes of a tensor or a scalar; 0 if its type or shape is invalid or overflows. */
 static size_t measure(const struct np_bundle_tensor *tensor) {
   if (tensor->rank > NP_MAX_RANK || np_type_is_tensor(tensor->type) != (tensor->rank > 0)) {
     return 0;
   }
   size_t n_bytes = np_type_bytes(tensor->type);
   for (uint32_t i = 0; i < tensor->rank; i++) {
-    /* Half of the address space, so that sizes may be added without care later on. */
+    /* Half of the address space, so that later sums of sizes cannot overflow. */
     if (tensor->dims[i] == 0 || n_bytes > SIZE_MAX / 2 / tensor->dims[i]) {
       return 0;
     }
@@ -128,7 +128,7 @@ static enum np_status read_tensors(const struct np_container *container, struct 
   return np_bundle_list_end(&cursor, "TENS", why);
 }
 
-/* A part of a section; NULL where it does not lie in it whole. */
+/* Returns a part of a section; NULL if it is not entirely inside. */
 static const uint8_t *part(struct np_section section, uint64_t offset, uint64_t length,
                            uint64_t alignment) {
   if (offset % alignment != 0 || offset > section.length || length > section.length - offset) {
@@ -137,7 +137,7 @@ static const uint8_t *part(struct np_section section, uint64_t offset, uint64_t 
   return section.bytes ? section.bytes + offset : NULL;
 }
 
-/* A buffer's bytes in the part of the weights that holds it whole; NULL where none does. */
+/* Finds a buffer's bytes in the part of the weights that contains all of it; NULL if none does. */
 static const uint8_t *weight(struct np_weights weights, uint64_t offset, uint64_t length) {
   for (uint32_t i = 0; i < weights.n; i++) {
     const nnp_weights *each = &weights.parts[i];

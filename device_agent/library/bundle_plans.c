@@ -8,7 +8,7 @@
 #define LEAST_SEGMENT_WORDS 7u /* all but the ports */
 #define END_WORDS 3u           /* name, tensor, dim order */
 
-/* A count and that many ports, in place. */
+/* Takes a count and that many ports, in place. */
 static const struct np_port *take_ports(struct np_cursor *cursor, uint32_t *n) {
   *n = np_take_u32(cursor);
   if (*n > np_cursor_left(cursor) / 2) {
@@ -17,7 +17,7 @@ static const struct np_port *take_ports(struct np_cursor *cursor, uint32_t *n) {
   return (const struct np_port *)np_take_words(cursor, 2 * (size_t)*n);
 }
 
-/* Checks that the tensors of one list exist and stand for the model's operands. */
+/* Checks that the tensors of one list exist and fit the model's operands. */
 static enum np_status check_ports(const struct np_bundle *bundle, const struct np_graph *graph,
                                   const uint32_t *operands, uint32_t n, const struct np_port *ports,
                                   struct np_message *why) {
@@ -118,10 +118,10 @@ enum np_status np_bundle_read_overlaps(const struct np_container *container,
   return np_bundle_list_end(&cursor, "OVLP", why);
 }
 
-/* Axis of the model's own shape that is axis i < 8 in memory, for an order that is not 0. */
+/* Returns the axis of the model's own shape that is axis i < 8 in memory, for a non-zero order. */
 static uint32_t order_axis(uint32_t order, uint32_t i) { return order >> 4 * i & 15; }
 
-/* Whether an order is 0, or a permutation of 0..rank-1 that is not the identity. */
+/* Returns whether an order is 0, or a permutation of 0..rank-1 that is not the identity. */
 static int order_is_valid(uint32_t order, uint32_t rank) {
   if (order == 0) {
     return 1;
@@ -145,7 +145,7 @@ static int order_is_valid(uint32_t order, uint32_t rank) {
   return moves;
 }
 
-/* Fills what the app sees of a tensor. `order` is 0 or a permutation. */
+/* Makes the app's view of a tensor. `order` is 0 or a permutation. */
 static nnp_tensor describe(const struct np_bundle_tensor *tensor, const char *name,
                            uint32_t order) {
   nnp_tensor known = {.name = name,
@@ -187,7 +187,7 @@ enum np_status np_bundle_read_ends(const struct np_container *container, struct 
   return read_list(container, "OUTP", bundle, &bundle->n_outputs, &bundle->outputs, why);
 }
 
-/* One plan's flow; written[n_tensors] is room. */
+/* Checks the flow of one plan; written[n_tensors] is working memory. */
 static enum np_status check_plan(const struct np_bundle *bundle, const struct np_bundle_plan *plan,
                                  uint8_t *written, struct np_message *why) {
   memset(written, 0, bundle->n_tensors);

@@ -1,5 +1,5 @@
-/* What the plans were measured under, beside mode and threads, and what of it this system grants.
- */
+/* Applies the conditions, other than mode and threads, under which the plans were measured, as far
+ * as this system allows. */
 #include "conditions.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ enum np_status np_bundle_read_conditions(const struct np_container *container,
   return NP_OK;
 }
 
-/* The big ones among the CPUs that this process may use; 0 where these are all. */
+/* Returns the big ones among the CPUs that this process may use; 0 if all are. */
 static uint64_t big_cores(uint32_t threads) {
   struct np_sysfs *sysfs = malloc(sizeof *sysfs);
   if (!sysfs) {
@@ -44,7 +44,7 @@ static uint64_t big_cores(uint32_t threads) {
   return mask == allowed ? 0 : mask;
 }
 
-/* Tells of the whole plan. */
+/* Logs an event about the whole plan. */
 static void tell(const nnp_options *options, uint64_t mask, int cause) {
   if (!options->log) {
     return;

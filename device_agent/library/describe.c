@@ -1,4 +1,4 @@
-/* What runs where: the section UNIT of a bundle, and what became of its units in a model. */
+/* Describes where units run: the section UNIT of a bundle, and its units in a compiled model. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ enum np_status np_bundle_read_units(const struct np_container *container, struct
 
 /* ---- A model's ---- */
 
-/* Of the whole plan; 0 where the bundle does not say. */
+/* Returns the predicted time of the whole plan; 0 if the bundle has none. */
 static double predicted_ns(const struct np_bundle_plan *plan) {
   double total = 0;
   for (uint32_t s = 0; s < plan->n_segments; s++) {
@@ -70,7 +70,7 @@ static double predicted_ns(const struct np_bundle_plan *plan) {
   return total;
 }
 
-/* Of a segment, from 0 to 1; NNP_UNKNOWN_SHARE where the bundle does not say. */
+/* Returns the share of a segment, from 0 to 1; NNP_UNKNOWN_SHARE if the bundle has none. */
 static double share_of(const struct np_bundle_plan *plan, uint32_t s) {
   const double total = predicted_ns(plan);
   return total > 0 ? plan->segments[s].predicted_ns / total : NNP_UNKNOWN_SHARE;
@@ -105,7 +105,7 @@ uint32_t nnp_model_describe(const nnp_model *model, nnp_unit *units, uint32_t ro
   return n;
 }
 
-/* Text that grows; what does not fit is counted alone. */
+/* A growing text; bytes that do not fit are only counted. */
 struct line {
   char *text;
   size_t size, length;
@@ -140,7 +140,7 @@ static void add_device(struct line *line, const struct np_executable *executable
     const nnp_segment other = np_executable_segment(executable, s);
     if (strcmp(device_of(&own), device_of(&other)) == 0) {
       if (s < first) {
-        return; /* it was told */
+        return; /* already described */
       }
       share += share_of(plan, s);
       n++;

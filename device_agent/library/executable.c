@@ -19,7 +19,7 @@ static nnp_status no_memory(nnp_error *error) {
 
 nnp_status np_executable_failed(const struct np_fault *fault, enum np_status status,
                                 int32_t segment, nnp_error *error) {
-  /* Models are checked by the engines only: a bad one says nothing of the bundle's bytes. */
+  /* Only engines check models, so a bad model does not make the bundle's bytes bad. */
   const nnp_status ours = status == NP_BAD_MODEL ? NNP_UNSUPPORTED : np_runtime_status(status);
   return np_runtime_fail(error, ours, segment, fault->has_code ? fault->code : 0, "%s",
                          fault->why.text);
@@ -146,9 +146,7 @@ static nnp_status make_contexts(struct np_executable *self, uint32_t n, const ch
   return status == NP_OK ? NNP_OK : no_memory(error);
 }
 
-/* Lets a segment run what another plan's is compiled to, where one is of the same model and
- * options.
- */
+/* Lets a segment borrow another plan's compiled segment, if one has the same model and options. */
 static void borrow(struct np_executable *self, uint32_t s, const struct np_executable *others,
                    uint32_t n_others) {
   const struct np_bundle_segment *wanted = &self->chosen->segments[s];
@@ -168,8 +166,8 @@ static void borrow(struct np_executable *self, uint32_t s, const struct np_execu
   }
 }
 
-/* Lets segments fall back that a trial found wanting: one when the library was opened, or one of
- * this plan. */
+/* Lets segments fall back that failed a trial, either when the library was opened or for this
+ * plan. */
 static nnp_status judge_segments(struct np_executable *self, uint32_t plan,
                                  const nnp_options *options, const struct np_nnapi_library *library,
                                  nnp_error *error) {
@@ -238,7 +236,7 @@ nnp_status np_executable_make(const struct np_bundle *bundle, uint32_t plan, uin
 }
 
 void np_executable_free(struct np_executable *self) {
-  /* The first one's segments are the others'. */
+  /* The other contexts borrow the first one's segments. */
   for (uint32_t i = 0; i < self->n_contexts; i++) {
     np_pipeline_free(self->contexts[i].pipeline);
   }
@@ -252,7 +250,7 @@ void np_executable_free(struct np_executable *self) {
 
 /* ---- What became of it ---- */
 
-/* Who runs a segment in NNAPI's stead, NULL: nobody. */
+/* Returns the stand-in that runs a segment instead of NNAPI, NULL: none. */
 static const struct np_stand_in *stand_in(const struct np_executable *self, uint32_t s) {
   const struct np_stand_in *stand_in = self->facts[s].engine.stand_in;
   const int is_cpu = stand_in && atomic_load_explicit(&stand_in->is_cpu, memory_order_acquire) != 0;

@@ -12,10 +12,10 @@ struct np_compiled {
   const struct np_fallback *fallback;
   const struct np_model *model;
   struct np_options options;
-  struct np_engine engine;          /* who runs it */
-  struct np_compiled *inner;        /* what that one compiled it to; NULL: the guard has it */
-  struct np_guard *guard;           /* of NNAPI's calls, NULL: they are called without limits */
-  struct np_trial_verdict too_late; /* of a run that was given up */
+  struct np_engine engine;          /* that runs it */
+  struct np_compiled *inner;        /* that engine's compiled model; NULL: the guard has it */
+  struct np_guard *guard;           /* for NNAPI's calls, NULL: they have no time limits */
+  struct np_trial_verdict too_late; /* of an abandoned run */
   int has_run;                      /* on NNAPI */
   struct np_stand_in stand_in;
 };
@@ -58,8 +58,8 @@ static void tell(const struct np_compiled *self, int32_t code) {
   fallback->log(fallback->log_context, &event);
 }
 
-/* Lets the CPU run the model from now on, for a reason that *fault has in words. Where that is not
- * allowed, `status`; where the CPU cannot either, its own status. */
+/* Lets the CPU run the model from now on, for the reason in *fault. Returns `status` if that is not
+ * allowed, or the CPU engine's status if it fails, too. */
 static enum np_status fall_back(struct np_compiled *self, nnp_cause cause, enum np_status status,
                                 struct np_fault *fault) {
   if (!self->fallback->is_allowed) {
@@ -179,8 +179,8 @@ static int has_shared(uint32_t n, const struct np_io *ios) {
   return 0;
 }
 
-/* Whether it may be that the driver only cannot map shared memory, without which, or with another
- * kind of which, it is asked again (pipeline_memory.c). */
+/* Returns whether the driver may only be unable to map the shared memory; it is then tried again
+ * with another kind or without (pipeline_memory.c). */
 static int may_be_memory(const struct np_compiled *self, const struct np_io *inputs,
                          const struct np_io *outputs, const struct np_fault *fault) {
   return np_pipeline_blames_memory(fault, self->has_run) &&
@@ -200,7 +200,7 @@ static enum np_status fallback_run(struct np_compiled *self, const struct np_io 
     if (status == NP_OK || may_be_memory(self, inputs, outputs, fault)) {
       return status;
     }
-    if (status == NP_DEADLINE) { /* to be asked again, with memory that the driver has not */
+    if (status == NP_DEADLINE) { /* to be tried again, with memory that the driver does not have */
       self->too_late = (struct np_trial_verdict){NNP_TOO_LATE, status, *fault, 1};
       return status;
     }

@@ -1,4 +1,4 @@
-/* One thread does what one other asks of it. */
+/* A worker thread that executes calls for one other thread. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "guard.h"
@@ -17,7 +17,7 @@ enum guard_state {
   STATE_IDLE, /* the thread waits for a job, or there is none */
   STATE_BUSY,
   STATE_END, /* the thread is to end */
-  STATE_LEFT /* nobody waits for the job any more: the thread frees the guard */
+  STATE_LEFT /* the job was abandoned: the thread frees the guard */
 };
 
 /* Inputs or outputs as the engine gets them: in the guard's own memory where they are not in shared
@@ -36,7 +36,7 @@ struct np_guard {
   struct guard_ends inputs;
   struct guard_ends outputs;
 
-  enum guard_job job; /* what follows is the thread's while it is busy */
+  enum guard_job job; /* the thread owns the fields from here on while it is busy */
   enum np_status status;
   struct np_fault fault;
   _Atomic uint32_t state;
@@ -103,8 +103,8 @@ static void *run_worker(void *argument) {
   }
 }
 
-/* Ends the thread, which has no job: the next one is started by who needs it, and keeps to the CPUs
- * that that one keeps to. */
+/* Ends the idle thread. The next caller that needs one starts it, so that it inherits the caller's
+ * CPUs. */
 static void end_thread(struct np_guard *self) {
   if (self->has_thread) {
     atomic_store(&self->state, STATE_END);
@@ -125,7 +125,7 @@ static enum np_status late(const struct np_guard *self, const char *what, uint64
                   name ? name : "NNAPI's choice", (double)limit_ns / NS_PER_MS);
 }
 
-/* Has a job done; 0 where it takes longer than it may. */
+/* Has the thread do a job; returns 0 if it exceeds the time limit. */
 static int order(struct np_guard *self, enum guard_job job, uint64_t limit_ns) {
   const uint64_t now = np_now_ns();
   const uint64_t until_ns = limit_ns > UINT64_MAX - now ? NP_PARKER_FOREVER : now + limit_ns;
@@ -159,7 +159,7 @@ static enum np_status make_ends(struct guard_ends *ends, uint32_t n, struct np_f
              : np_error(NP_NO_MEMORY, &fault->why, "no memory for inputs and outputs");
 }
 
-/* Takes over what a run is to read or write. */
+/* Takes over the inputs or outputs of a run. */
 static enum np_status take_ends(struct guard_ends *ends, const struct np_io *ios, int is_input,
                                 struct np_fault *fault) {
   for (uint32_t i = 0; i < ends->n; i++) {

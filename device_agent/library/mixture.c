@@ -1,4 +1,4 @@
-/* Mixtures of plans: their section of a bundle, and the rule that gives each frame its plan. */
+/* Mixtures of plans: their section of a bundle, and the rule that selects a frame's plan. */
 #include "mixture.h"
 
 #include <math.h>
@@ -55,10 +55,11 @@ uint32_t np_mixture_select(const struct np_bundle_share *shares, uint32_t n, uin
   return n - 1;
 }
 
-/* The places of frames in a row are those of frames 0, 1, ... turned by some angle, and a share is
- * an arc: the most that any turn puts into an arc stand in one that begins at one of them. */
+/* On a circle, consecutive frames have the positions of frames 0, 1, ..., rotated by some angle,
+ * and a share is an arc. Some arc that begins at one of the positions contains as many as any
+ * rotation puts into an arc. */
 uint32_t np_mixture_most(double share, uint32_t window) {
-  const double arc = share + 1e-6; /* places of late frames are rounded */
+  const double arc = share + 1e-6; /* positions of late frames are rounded */
   uint32_t most = 0;
   for (uint32_t i = 0; i < window; i++) {
     uint32_t n = 0;

@@ -1,4 +1,4 @@
-/* What an app may ask of the library, and what it asks of the engines by that. */
+/* Options of an app, and the engine options that follow from them. */
 #include <stdio.h>
 #include <string.h>
 

@@ -10,7 +10,7 @@
 
 #include "timing.h"
 
-/* The kernel's own time for __NR_futex, whatever libc's time_t is. */
+/* The kernel's time structure for __NR_futex, whatever libc's time_t is. */
 struct kernel_time {
   long seconds;
   long nanoseconds;

@@ -1,4 +1,4 @@
-/* Bundles for several phones: their section, and the rule that knows the phone at hand. */
+/* Bundles for several phones: their section, and the rule that recognises the phone at hand. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "phones.h"
@@ -13,10 +13,10 @@
 #include "nnapi.h"
 
 #define NAME_WORDS 2u         /* name, plan */
-#define MOST_ACCELERATORS 32u /* as the agent tells */
+#define MOST_ACCELERATORS 32u /* as many as the agent reports */
 #define MOST_NAME 8192u       /* each accelerator has up to 127 bytes, and a level */
 
-/* Reads PTHR, where there is one: as many numbers as there are names. */
+/* Reads PTHR, if present: as many numbers as there are names. */
 static enum np_status read_threads(const struct np_container *container, struct np_bundle *bundle,
                                    struct np_message *why) {
   struct np_cursor cursor;
@@ -90,11 +90,11 @@ static void copy_property(void *text, const char *name, const char *value, uint3
   (void)name;
   (void)serial;
   if (snprintf(text, NP_PROPERTY_BYTES, "%s", value) >= (int)NP_PROPERTY_BYTES) {
-    *(char *)text = 0; /* half of it is the name of nothing */
+    *(char *)text = 0; /* half of it would be a wrong name */
   }
 }
 
-/* "" where it is unknown. */
+/* Reads a property, "" if it is unknown. */
 static void read_property(const struct properties *properties, const char *name,
                           char text[NP_PROPERTY_BYTES]) {
   text[0] = 0;
@@ -129,7 +129,7 @@ static int by_name(const void *one, const void *other) {
                 ((const struct np_accelerator *)other)->name);
 }
 
-/* Sorted by name; how many there are, 0 where NNAPI cannot be asked. */
+/* Lists the accelerators sorted by name; returns how many there are, 0 if NNAPI cannot be asked. */
 static uint32_t list_accelerators(const char *library, struct np_accelerator *accelerators) {
   struct np_nnapi *nnapi = NULL;
   struct np_message why = {""};
@@ -145,7 +145,7 @@ static uint32_t list_accelerators(const char *library, struct np_accelerator *ac
   return n;
 }
 
-/* "nnapi:NAME/LEVEL,NAME/LEVEL"; "" where there are none. */
+/* Makes the name "nnapi:NAME/LEVEL,NAME/LEVEL"; "" if there are no accelerators. */
 static void name_accelerators(const struct np_accelerator *accelerators, uint32_t n,
                               char text[MOST_NAME]) {
   size_t length = 0;
@@ -177,7 +177,7 @@ static int has_accelerators(const struct np_bundle_plan *plan,
   return 1;
 }
 
-/* The plan that stands under kind and name together; NULL where there is none. */
+/* Finds the entry with this kind and name; NULL if there is none. */
 static const struct np_bundle_name *find_name(const struct np_bundle *bundle, const char *kind,
                                               const char *name) {
   const size_t n = strlen(kind);

@@ -1,11 +1,11 @@
-/* Frames into a queue and out of it. */
+/* Puts frames into a queue and takes them out. */
 #include "queue.h"
 
 #include <string.h>
 
 #include "mixture.h"
 
-/* When a timeout is over, for the parkers. */
+/* Returns the end of a timeout, for the parkers. */
 static uint64_t until(uint64_t timeout_ns) {
   const uint64_t now = np_now_ns();
   return timeout_ns > UINT64_MAX - now ? NP_PARKER_FOREVER : now + timeout_ns;
@@ -37,7 +37,6 @@ void np_queue_call(const struct nnp_queue *self, uint32_t lane) {
 
 /* ---- The submitter ---- */
 
-/* The plan of the next frame. */
 static struct np_queue_plan *next_plan(const struct nnp_queue *self) {
   const uint32_t i = self->n_plans == 1
                          ? 0
@@ -45,7 +44,7 @@ static struct np_queue_plan *next_plan(const struct nnp_queue *self) {
   return &self->plans[i];
 }
 
-/* The next frame's context, NULL where there is no room for a frame. */
+/* Returns the next frame's context, NULL if there is no room for a frame. */
 static struct np_queue_context *next_context(const struct nnp_queue *self) {
   if (self->submitted - atomic_load(&self->handed) >= self->n_frames) {
     return NULL;
@@ -63,7 +62,7 @@ void *nnp_queue_input(nnp_queue *self, uint32_t index) {
   return np_pipeline_data(context->context->pipeline, self->bundle->inputs[index].tensor);
 }
 
-/* Waits for room; NULL where the time is over. */
+/* Waits for room; NULL if the time is over. */
 static struct np_queue_context *wait_for_room(struct nnp_queue *self, uint64_t timeout_ns) {
   struct np_queue_context *context = next_context(self);
   if (context || timeout_ns == 0) {
@@ -127,7 +126,7 @@ nnp_status nnp_queue_submit(nnp_queue *self, const void *const *inputs, void *co
 
 /* ---- The receiver ---- */
 
-/* Lets go of the frame that was handed out last. */
+/* Releases the frame that was returned last. */
 static void release(struct nnp_queue *self) {
   if (self->last) {
     atomic_store(&self->last->context->busy, 0);
@@ -136,7 +135,7 @@ static void release(struct nnp_queue *self) {
   }
 }
 
-/* Waits for the oldest frame; NULL where the time is over. */
+/* Waits for the oldest frame; NULL if the time is over. */
 static struct np_queue_frame *wait_for_frame(struct nnp_queue *self, uint64_t timeout_ns) {
   struct np_queue_frame *frame =
       &self->frames[atomic_load_explicit(&self->handed, memory_order_relaxed) % NP_QUEUE_PLACES];

@@ -1,10 +1,10 @@
-/* The lanes of a queue: a thread each, which runs segments of frames. */
+/* The lanes of a queue, each a thread that runs segments of frames. */
 #include <string.h>
 
 #include "queue.h"
 #include "sysinfo.h"
 
-/* The oldest of the frames that wait for the lane, which is now the caller's; NULL for none. */
+/* Takes the oldest of the frames that wait for the lane; NULL: none. The caller then owns it. */
 static struct np_queue_frame *take(struct np_lane *lane) {
   const uint64_t ready = atomic_load_explicit(&lane->ready, memory_order_acquire);
   if (ready == 0) {
@@ -44,8 +44,8 @@ static enum np_status run_segment(struct np_lane *lane, struct np_queue_frame *f
   return status;
 }
 
-/* Runs the segment that the frame has for the lane, and hands those on that waited for it alone, or
- * ends the frame. Once a segment has failed the others do not run. */
+/* Runs the frame's next segment on the lane, then hands on segments that waited only for this one,
+ * or ends the frame. Once a segment has failed, the others do not run. */
 static void advance(struct np_lane *lane, struct np_queue_frame *frame) {
   struct nnp_queue *queue = lane->queue;
   const struct np_queue_plan *plan = frame->plan;
@@ -67,7 +67,7 @@ static void advance(struct np_lane *lane, struct np_queue_frame *frame) {
     }
   }
   if (!ends_now && atomic_fetch_sub(&frame->left, 1) != 1) {
-    return; /* it is no longer ours */
+    return; /* the frame is no longer ours */
   }
   frame->ended_ns = np_queue_now(queue);
   atomic_store(&frame->ended, 1);
@@ -79,7 +79,7 @@ static void *run_lane(void *argument) {
   struct np_lane *lane = argument;
   const struct nnp_queue *queue = lane->queue;
   struct np_affinity affinity;
-  (void)np_affinity_enter(lane->cpu_mask, &affinity); /* it was tried before */
+  (void)np_affinity_enter(lane->cpu_mask, &affinity); /* checked before */
   if (queue->simulator) {
     queue->simulator->enter((uint32_t)(lane - queue->lanes));
   }

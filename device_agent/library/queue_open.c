@@ -1,4 +1,4 @@
-/* The making of a queue: plans, lanes, contexts, frames. */
+/* Makes a queue: plans, lanes, contexts, frames. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static nnp_status no_memory(nnp_error *error) {
   return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no memory for the queue");
 }
 
-/* The lane of a plan's segment before anything is compiled; NULL: a new one is needed. */
+/* Finds the lane of a plan's segment before anything is compiled; NULL: a new one is needed. */
 static struct np_lane *find_lane(struct nnp_queue *self, int on_nnapi, const char *accelerator) {
   for (uint32_t i = 0; i < self->n_lanes; i++) {
     struct np_lane *lane = &self->lanes[i];
@@ -31,7 +31,7 @@ static struct np_lane *find_lane(struct nnp_queue *self, int on_nnapi, const cha
   return NULL;
 }
 
-/* Gives each segment of a plan that is compiled its lane. */
+/* Assigns a lane to each segment of a compiled plan. */
 static nnp_status assign_lanes(struct nnp_queue *self, struct np_queue_plan *plan,
                                const nnp_queue_options *options, nnp_error *error) {
   const struct np_executable *executable = &plan->executable;
@@ -54,7 +54,7 @@ static nnp_status assign_lanes(struct nnp_queue *self, struct np_queue_plan *pla
   return NNP_OK;
 }
 
-/* How many frames of a plan are in flight, or handed out, at most. */
+/* Returns the maximum number of a plan's frames in flight or handed out. */
 static uint32_t context_count(const struct nnp_queue *self, uint32_t index) {
   const uint32_t window = self->n_frames + 1;
   return self->n_plans == 1 ? window : np_mixture_most(self->bundle->shares[index].share, window);
@@ -63,7 +63,7 @@ static uint32_t context_count(const struct nnp_queue *self, uint32_t index) {
 static nnp_status make_plan(struct nnp_queue *self, uint32_t index,
                             const nnp_queue_options *options, nnp_error *error) {
   struct np_queue_plan *plan = &self->plans[index];
-  /* Those before it lend what they have in common. */
+  /* Earlier plans lend their segments in common. */
   struct np_executable *others = calloc(index + (size_t)1, sizeof *others);
   NP_TRY(others ? NNP_OK : no_memory(error));
   for (uint32_t i = 0; i < index; i++) {
@@ -109,7 +109,8 @@ static nnp_status list_plans(struct nnp_queue *self, uint32_t chosen, nnp_error 
   return self->lanes ? NNP_OK : no_memory(error);
 }
 
-/* How many lanes the plans name: what the number of frames follows where none was asked for. */
+/* Returns the number of lanes that the plans name, which determines the default number of
+ * frames. */
 static uint32_t count_lanes(const struct nnp_queue *self) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < self->n_plans; i++) {
@@ -177,7 +178,7 @@ nnp_status nnp_queue_open(const nnp_bundle *bundle, const nnp_queue_options *opt
   return np_queue_make(&bundle->bundle, &chosen, NULL, queue, error);
 }
 
-/* Waits until every frame that was handed in has ended. */
+/* Waits until every submitted frame has ended. */
 static void drain(struct nnp_queue *self) {
   atomic_store(&self->is_stopping, 1);
   for (uint64_t n = atomic_load(&self->handed); n < self->submitted; n++) {

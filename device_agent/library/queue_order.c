@@ -1,9 +1,9 @@
-/* Who waits for whom among the segments of a plan. */
+/* Dependencies between the segments of a plan. */
 #include <stdlib.h>
 
 #include "queue.h"
 
-/* Whether a segment reads what another one writes. */
+/* Returns whether a segment reads an output of another. */
 static int reads(const struct np_bundle_segment *segment, const struct np_bundle_segment *from) {
   for (uint32_t i = 0; i < segment->n_inputs; i++) {
     for (uint32_t o = 0; o < from->n_outputs; o++) {
@@ -15,8 +15,9 @@ static int reads(const struct np_bundle_segment *segment, const struct np_bundle
   return 0;
 }
 
-/* Of segments one after the other each waits for the one before; else for those whose outputs it
- * reads, and for the last one before on its lane, which so has one of a frame at a time. */
+/* Returns whether a segment waits for an earlier one. In a sequential plan each waits for its
+ * predecessor. In an overlapping one it waits for those whose outputs it reads and for the previous
+ * one on its lane, so that a lane has one segment of a frame at a time. */
 static int waits_for(const struct np_queue_plan *plan, uint32_t s, uint32_t before, int is_next) {
   const struct np_bundle_plan *chosen = plan->executable.chosen;
   if (!chosen->overlaps) {
@@ -25,8 +26,8 @@ static int waits_for(const struct np_queue_plan *plan, uint32_t s, uint32_t befo
   return is_next || reads(&chosen->segments[s], &chosen->segments[before]);
 }
 
-/* Goes over all pairs of segments of which the later one waits for the earlier one; tells how many
- * there are, and lists them where `followers` is not NULL. */
+/* Counts the pairs of segments of which the later one waits for the earlier one, and lists them if
+ * `followers` is not NULL. */
 static size_t go_over(struct np_queue_plan *plan, uint32_t *followers) {
   const uint32_t n = plan->executable.chosen->n_segments;
   size_t n_pairs = 0;

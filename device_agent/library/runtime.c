@@ -97,7 +97,7 @@ void np_runtime_clear(nnp_error *error) {
   }
 }
 
-/* Opens the bytes, whose file and mapping are the bundle's from then on where that is NNP_OK. */
+/* Opens the bytes; on success the bundle owns their file and mapping. */
 static nnp_status open_file(struct np_bundle_file file, struct np_weights weights,
                             nnp_bundle **bundle, nnp_error *error) {
   struct nnp_bundle *opened = calloc(1, sizeof *opened);
@@ -150,7 +150,7 @@ nnp_status nnp_bundle_open_parts(const void *bytes, size_t n_bytes, const nnp_we
   return open_parts(bytes, n_bytes, (struct np_weights){weights, n_weights}, bundle, error);
 }
 
-/* Maps a part of a file, whose descriptor is the bundle's from then on where that is NNP_OK. */
+/* Maps a part of a file; on success the bundle owns the descriptor. */
 static nnp_status open_part(int fd, uint64_t offset, uint64_t n_bytes, nnp_bundle **bundle,
                             nnp_error *error) {
   const size_t page = (size_t)getpagesize(); /* not sysconf: its numbers differ on Android */
@@ -186,7 +186,7 @@ nnp_status nnp_bundle_open_fd(int fd, uint64_t offset, uint64_t n_bytes, nnp_bun
   NNP_REQUIRE(bundle, error, NNP_BAD_ARGUMENT, "bundle is NULL");
   *bundle = NULL;
   NNP_REQUIRE(fstat(fd, &facts) == 0, error, NNP_IO, "descriptor %d: %s", fd, strerror(errno));
-  /* Not of shared memory: its size is asked otherwise, and it has all the bytes it was made for. */
+  /* Not for shared memory, which st_size does not describe and which is never truncated. */
   NNP_REQUIRE(!S_ISREG(facts.st_mode) || (offset <= (uint64_t)facts.st_size &&
                                           n_bytes <= (uint64_t)facts.st_size - offset),
               error, NNP_BAD_BUNDLE,
@@ -233,7 +233,7 @@ nnp_status nnp_bundle_check(const nnp_bundle *bundle, nnp_error *error) {
 }
 
 void nnp_bundle_close(nnp_bundle *bundle) {
-  if (!bundle || atomic_load(&bundle->n_left) != 0) { /* a driver has it for ever */
+  if (!bundle || atomic_load(&bundle->n_left) != 0) { /* a driver may still use it */
     return;
   }
   (void)close(bundle->bundle.file.fd); /* -1: none */

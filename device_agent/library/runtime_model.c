@@ -13,7 +13,7 @@ struct segment_times {
 struct nnp_model {
   const struct np_bundle *bundle;
   uint64_t cpu_mask;
-  struct np_nnapi_library library; /* closed where no segment needs it, or there is none */
+  struct np_nnapi_library library; /* closed if no segment needs it, or there is none */
   struct np_executable executable;
   struct segment_times *times; /* [n_segments] */
   uint64_t *lasts_ns;          /* [n_segments] */
@@ -96,7 +96,7 @@ static void give(void *ctx) {
   np_executable_give(call->model->bundle, pipeline_of(call->model), call->outputs);
 }
 
-/* What engines tell and free after a run, outside of all times. */
+/* Reads durations and frees what engines keep after a run; not timed. */
 static void settle(struct nnp_model *self) {
   const struct np_step *steps = np_pipeline_steps(pipeline_of(self));
   for (uint32_t s = 0; s < self->executable.chosen->n_segments; s++) {

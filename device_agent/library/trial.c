@@ -1,4 +1,4 @@
-/* The side of a trial that waits. */
+/* The waiting side of a trial. */
 #define _GNU_SOURCE /* SOCK_CLOEXEC */
 
 #include "trial.h"
@@ -25,8 +25,8 @@ struct trial {
   const struct np_trial_job *job;
   struct np_trial_block *block;
   size_t n_bytes;       /* of the block */
-  struct np_shm shared; /* the block's memory, where a helper is to map it */
-  struct np_shm copy;   /* of a bundle that is in no file, for a helper */
+  struct np_shm shared; /* the block's memory, if a helper must map it */
+  struct np_shm copy;   /* of a bundle that is not in a file, for a helper */
 };
 
 void np_trial_record_free(struct np_trial_record *record) {
@@ -41,8 +41,8 @@ int np_trial_wants(const struct np_trial_job *job, uint32_t segment) {
 
 /* ---- The process ---- */
 
-/* Whether this system has binder, which a forked child must not use: its mapping is the parent's
- * alone, and libbinder ends a process that tries (Android 13 and later). */
+/* Returns whether this system has binder, which a forked child must not use: only the parent has
+ * its mapping, and libbinder ends a process that tries (Android 13 and later). */
 static int has_binder(void) {
   static const char *const names[] = {"binder", "hwbinder"};
   const char *root = getenv("NNAPI_PROF_DEV");
@@ -62,7 +62,7 @@ static int try_in_child(void *ctx, struct np_link *link) {
   return 0;
 }
 
-/* The bytes of the section WGHT, as far as it has any, where its parts lie elsewhere, else 0. */
+/* Returns the used bytes of the section WGHT if its parts are stored elsewhere, else 0. */
 static uint64_t weights_bytes(const struct np_bundle_file *file) {
   uint64_t end = 0;
   for (uint32_t i = 0; file->parts && i < file->n_parts; i++) {
@@ -72,7 +72,8 @@ static uint64_t weights_bytes(const struct np_bundle_file *file) {
   return end;
 }
 
-/* The descriptor of the bundle's bytes, which it has or gets, with its weights behind them. */
+/* Returns a descriptor of the bundle's bytes, followed by its weights; makes a copy if there is
+ * none. */
 static int bundle_fd(struct trial *trial) {
   const struct np_bundle_file *file = &trial->job->bundle->file;
   const uint64_t begin = np_trial_weights_offset(file->n_bytes), n_bytes = weights_bytes(file);
@@ -93,7 +94,7 @@ static int bundle_fd(struct trial *trial) {
   return trial->copy.fd;
 }
 
-/* Whether another program or process tries, to which the job must be handed. */
+/* Returns whether another program or process does the trial, so that it must be given the job. */
 static int is_handed(const nnp_options *options) {
   return options->trial_helper || options->trial_start;
 }
@@ -115,7 +116,7 @@ static enum np_status start_elsewhere(struct trial *trial, int bundle, struct np
   return NP_OK;
 }
 
-/* Ends the process, which is another program's child where it has no number here. */
+/* Ends the process; without a process ID here it is another program's child. */
 static enum np_status end(const struct trial *trial, struct np_child *child,
                           struct np_outcome *outcome, struct np_message *why) {
   const int32_t pid = trial->block->pid;
@@ -151,7 +152,7 @@ static enum np_status start(struct trial *trial, struct np_child *child, struct 
   return status;
 }
 
-/* What the options let a segment take. */
+/* Returns the limits of the options for a segment. */
 static struct np_watch watch_of(const nnp_options *options) {
   const uint64_t compile_ns = options->compile_limit_ns;
   const uint64_t run_ns = options->run_limit_ns;
@@ -164,7 +165,7 @@ static struct np_watch watch_of(const nnp_options *options) {
 
 /* ---- The verdicts ---- */
 
-/* What became of a process that did not tell itself. */
+/* Sets the verdict for a process that ended without giving one. */
 static void judge(const struct trial *trial, enum np_event event, const struct np_outcome *outcome,
                   uint32_t limit_ms, struct np_trial_verdict *verdict) {
   const char *helper = trial->job->options->trial_helper;
@@ -201,7 +202,7 @@ static void judge(const struct trial *trial, enum np_event event, const struct n
   *verdict = (struct np_trial_verdict){cause, status, {.why = why}, 1};
 }
 
-/* Takes what the other process wrote, and may write still. */
+/* Copies and checks a verdict that the other process wrote, and may still be writing. */
 static struct np_trial_verdict take(const struct np_trial_verdict *written) {
   struct np_trial_verdict verdict = *written;
   verdict.fault.why.text[sizeof verdict.fault.why.text - 1] = 0;
@@ -222,8 +223,8 @@ static uint32_t next_wanted(const struct trial *trial, uint32_t segment) {
   return segment;
 }
 
-/* Takes the verdicts in the order of turns until the process is at its end, late or too big; how
- * many. *at is the segment that it is at then. */
+/* Takes the verdicts in the order of turns until the process has ended, is late or too big. Returns
+ * how many; *at is the segment that it was at. */
 static uint32_t follow(struct trial *trial, struct np_child *child, const struct np_watch *watch,
                        struct np_trial_record *record, enum np_event *event, uint32_t *at) {
   *at = next_wanted(trial, trial->block->first);
@@ -246,8 +247,8 @@ static uint32_t follow(struct trial *trial, struct np_child *child, const struct
   }
 }
 
-/* A process for the segments from `first` on; the one to go on with, or n where the trial is over.
- */
+/* Tries the segments from `first` on in one process. Returns the segment to continue with, or n if
+ * the trial is over. */
 static uint32_t try_from(struct trial *trial, uint32_t first, const struct np_watch *watch,
                          struct np_trial_record *record) {
   struct np_trial_block *block = trial->block;
@@ -286,7 +287,8 @@ static void refuse(struct np_trial_record *record, const char *why) {
   np_message_set(&record->opening.fault.why, "%s", why);
 }
 
-/* The block with the job, in memory that the process can see; 0 where there is none. */
+/* Makes the block with the job, in memory that the process can map; returns 0 if memory is
+ * short. */
 static int make_block(struct trial *trial) {
   const struct np_trial_job *job = trial->job;
   const nnp_options *options = job->options;
@@ -368,7 +370,7 @@ enum np_status np_trial_judge(const struct np_trial_job *job, struct np_trial_re
     np_trial_keep(job, record);
   }
   for (uint32_t s = 0; s < n && job->nnapi && record->opening.status != NP_OK; s++) {
-    record->verdicts[s] = record->opening; /* NNAPI is open here, so nothing else tells of it */
+    record->verdicts[s] = record->opening; /* NNAPI is open here, so nothing else reports this */
   }
   return NP_OK;
 }

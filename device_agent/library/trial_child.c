@@ -1,4 +1,4 @@
-/* The side of a trial that compiles and runs, in a process of its own. */
+/* The side of a trial that compiles and runs, in a separate process. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <errno.h>
@@ -74,7 +74,7 @@ static void *map(size_t n_bytes, int fd) {
   return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* The block, whole; NULL with *why where it is none, or one of another library's. */
+/* Maps the block; NULL with *why if it is not one, or another library version's. */
 static struct np_trial_block *map_block(int fd, struct np_message *why) {
   struct np_trial_block *block = map(sizeof *block, fd);
   if (!block) {
@@ -94,7 +94,7 @@ static struct np_trial_block *map_block(int fd, struct np_message *why) {
   return block;
 }
 
-/* The bundle, which stays for good; of one whose weights lay elsewhere they stand behind it. */
+/* Opens the bundle, which is never closed; weights stored elsewhere follow its bytes. */
 static nnp_status open_bundle(const struct np_trial_block *block, int fd, nnp_bundle **bundle,
                               nnp_error *error) {
   const uint64_t begin = np_trial_weights_offset(block->bundle_bytes);

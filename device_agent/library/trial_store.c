@@ -1,6 +1,5 @@
-/* Verdicts of trials beside the compile cache, so that a trial costs once: one file for each
- * bundle, plan and set of options, named by a hash of them and of the system that they were tried
- * on. */
+/* Stores verdicts of trials beside the compile cache, so that a trial is needed only once: one file
+ * for each bundle, plan and set of options, named by a hash of these and of the system. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <errno.h>
@@ -19,9 +18,10 @@
 #define MOST_ACCELERATORS 32u
 #define MOST_PATH (NP_FOLDER_BYTES + 96)
 
-/* A file: this, then the verdicts. Only a library of this version on this ABI has its key. */
+/* The header of a file, followed by the verdicts. Only a library of this version on this ABI finds
+ * the file. */
 struct head {
-  uint8_t digest[NP_SHA256_BYTES]; /* of all that follows */
+  uint8_t digest[NP_SHA256_BYTES]; /* of everything that follows */
   uint8_t drivers[NP_SHA256_BYTES];
   uint32_t n;
   struct np_trial_verdict opening;
@@ -54,7 +54,7 @@ int np_trial_fits(const struct np_trial_record *record, const struct np_nnapi *n
   return memcmp(drivers, record->drivers, sizeof drivers) == 0;
 }
 
-/* What a verdict depends on and can be known without NNAPI. */
+/* Computes the file's name from everything known without NNAPI that a verdict depends on. */
 static void identify(const struct np_trial_job *job, char name[2 * NP_SHA256_BYTES + 1]) {
   const nnp_options *options = job->options;
   const struct np_bundle_file *file = &job->bundle->file;
@@ -86,9 +86,9 @@ static void identify(const struct np_trial_job *job, char name[2 * NP_SHA256_BYT
     np_sha256_add(&hash, which, sizeof which);
   }
   np_sha256_add(&hash, &numbers, sizeof numbers);
-  /* The table has each section's checksum: no byte of the weights is read for this. */
+  /* The table has each section's checksum, so the weights need not be read. */
   np_sha256_add(&hash, file->bytes, np_container_table_bytes(file->bytes));
-  for (uint32_t i = 0; i < file->n_parts; i++) { /* but of those that it has none of */
+  for (uint32_t i = 0; i < file->n_parts; i++) { /* except for weights without a checksum */
     np_sha256_add(&hash, &file->parts[i].offset, sizeof file->parts[i].offset);
     np_sha256_add(&hash, file->parts[i].bytes, file->parts[i].n_bytes);
   }
@@ -96,7 +96,7 @@ static void identify(const struct np_trial_job *job, char name[2 * NP_SHA256_BYT
   np_sha256_hex(digest, name);
 }
 
-/* The file's path, 0 where it has none. */
+/* Makes the file's path; returns 0 if there is none. */
 static int path_of(const struct np_trial_job *job, char path[MOST_PATH]) {
   char name[2 * NP_SHA256_BYTES + 1];
   if (!job->options->cache_folder) {
@@ -120,7 +120,7 @@ static int read_all(int fd, void *bytes, size_t n_bytes) {
   return read(fd, bytes, n_bytes) == (ssize_t)n_bytes;
 }
 
-/* Whether the file holds a whole record of the job's segments. */
+/* Reads a record; returns 0 unless it is complete. */
 static int read_record(int fd, struct np_trial_record *record) {
   struct head head;
   uint8_t digest[NP_SHA256_BYTES];
@@ -148,14 +148,14 @@ int np_trial_recall(const struct np_trial_job *job, struct np_trial_record *reco
   return is_complete;
 }
 
-/* Whether it was the driver's doing, and not that of the moment. */
+/* Returns whether a verdict is due to the driver, not to a temporary condition. */
 static int is_lasting(const struct np_trial_verdict *verdict) {
   return verdict->cause != NNP_NO_TRIAL && verdict->status != NP_NO_MEMORY;
 }
 
 static int write_record(int fd, const struct np_trial_record *record) {
   struct head head;
-  memset(&head, 0, sizeof head); /* its gaps are hashed, too */
+  memset(&head, 0, sizeof head); /* padding is hashed, too */
   memcpy(head.drivers, record->drivers, sizeof head.drivers);
   head.n = record->n;
   head.opening = record->opening;

@@ -1,7 +1,8 @@
-/* What dev.nnapiprof.NnapiModel calls of an open model: the runtime library for Java and Kotlin.
+/* The functions of dev.nnapiprof.NnapiModel for an open model: the runtime library for Java and
+ * Kotlin.
  *
- * Texts travel as bytes of UTF-8, for JNI's own strings are another encoding. NnapiModel is the
- * only caller: it lets in one thread at a time, and no handle after close. */
+ * Texts are passed as UTF-8 bytes, since JNI's own strings use another encoding. NnapiModel is the
+ * only caller: it lets in one thread at a time, and passes no handle after close. */
 #include "nnapi_prof_jni.h"
 
 #include <stdio.h>
@@ -40,7 +41,7 @@ METHOD(jint, nativeTensors)(JNIEnv *env, jclass type, jlong self, jboolean of_ou
   return (jint)(of_outputs ? nnp_bundle_n_outputs(bundle) : nnp_bundle_n_inputs(bundle));
 }
 
-/* NULL with an exception where there is none of this index. */
+/* Returns the tensor with an index; NULL with an exception pending if there is none. */
 static const nnp_tensor *tensor_of(JNIEnv *env, jlong self, jboolean of_outputs, jint index) {
   const nnp_bundle *bundle = of(self)->bundle;
   const nnp_tensor *tensor = index < 0    ? NULL
@@ -69,7 +70,7 @@ METHOD(jfloat, nativeScale)
   return tensor == NULL ? 0 : tensor->scale;
 }
 
-/* Type, zero point, rank, then dims and dim order. */
+/* Returns type, zero point, rank, then dims and dim order. */
 METHOD(jintArray, nativeFacts)
 (JNIEnv *env, jclass type, jlong self, jboolean of_outputs, jint index) {
   (void)type;
@@ -100,7 +101,7 @@ METHOD(jobject, nativeBuffer)
   void *address;
   if (of_outputs) {
     const void *output = nnp_model_output(of(self)->model, (uint32_t)index);
-    memcpy(&address, &output, sizeof address); /* Java knows no buffer that is only read */
+    memcpy(&address, &output, sizeof address); /* Java has no read-only buffer here */
   } else {
     address = nnp_model_input(of(self)->model, (uint32_t)index);
   }

@@ -1,10 +1,10 @@
-/* How dev.nnapiprof.NnapiModel opens and closes models, and has them tried. */
+/* The functions of dev.nnapiprof.NnapiModel that open, close and try models. */
 #include "nnapi_prof_jni.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 
-/* A text from Java, which ends in a zero; NULL with an exception where there is no memory. */
+/* Copies a text from Java and terminates it; NULL with an exception pending if memory is short. */
 static char *text_of(JNIEnv *env, jbyteArray bytes) {
   jsize n = (*env)->GetArrayLength(env, bytes);
   char *text = malloc((size_t)n + 1);
@@ -65,7 +65,7 @@ METHOD(void, nativeDiscard)(JNIEnv *env, jclass type, jlong value) {
   discard((content *)(uintptr_t)value);
 }
 
-/* Tells Java's log, on the thread that calls the library. */
+/* Passes an event to Java's log, on the thread that calls the library. */
 static void tell(void *context, const nnp_event *event) {
   const handle *self = context;
   JNIEnv *env = NULL;
@@ -78,7 +78,7 @@ static void tell(void *context, const nnp_event *event) {
   if (message != NULL) {
     (*env)->CallStaticVoidMethod(env, self->type, method, self->log, message);
   }
-  if ((*env)->ExceptionCheck(env)) { /* a log's own failure is none of the model's */
+  if ((*env)->ExceptionCheck(env)) { /* a failure of the log must not affect the model */
     (*env)->ExceptionDescribe(env);
     (*env)->ExceptionClear(env);
   }
@@ -89,7 +89,7 @@ typedef struct starter {
   jobject object;
 } starter;
 
-/* Has Java find a process for a trial. */
+/* Asks Java for a process for a trial. */
 static int start_trial(void *context, const int files[3]) {
   const starter *self = context;
   JNIEnv *env = self->env;
