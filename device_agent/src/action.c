@@ -8,14 +8,14 @@
 #include "supervise.h"
 #include "sysinfo.h"
 
-#define MOST_ATTEMPTS 2u /* that say something: the third one follows one that does not */
+#define MOST_ATTEMPTS 2u /* that prove something: a third follows one that does not */
 
-/* What NNAPI's least telling result may be. Up to Android 10 it is all that there is. */
+/* Possible causes of NNAPI's vaguest result code. Up to Android 10 there is no other. */
 #define VAGUE                                                                                      \
   ": the driver failed, died, or may not map the memory it was handed (`adb logcat` has its "      \
   "words)"
 
-/* "compile of segment 1 (nnapi, sim-npu)". */
+/* Writes the stage as text: "compile of segment 1 (nnapi, sim-npu)". */
 static void describe_stage(const struct np_action *action, const struct np_record *record,
                            struct np_message *place) {
   if (record->stage == NP_STAGE_SETUP) {
@@ -32,7 +32,7 @@ static void describe_stage(const struct np_action *action, const struct np_recor
   }
 }
 
-/* Who probably killed a process that was not ours to kill. */
+/* Returns who probably killed a process that this agent did not kill. */
 static const char *probable_killer(int64_t used_kb) {
   const int64_t available_kb = np_memory_available_kb();
   if (np_has_kernel_killer()) {
@@ -44,7 +44,7 @@ static const char *probable_killer(int64_t used_kb) {
   return "probably by lmkd, Android's low memory killer, or by hand";
 }
 
-/* The message of a process that came to its end before its action did. */
+/* Writes the message for a process that ended before its action. */
 static void describe_end(const struct np_process_end *end, const char *place, const char *signal,
                          struct np_message *message) {
   const struct np_outcome *outcome = &end->outcome;
@@ -75,7 +75,7 @@ static void judge(const struct np_process_end *end, struct np_result *result,
     result->verdict = (enum np_verdict)record->verdict;
     result->has_code = record->fault.has_code;
     result->code = record->fault.code;
-    /* With one segment the stage says where already. */
+    /* With one segment the stage alone says where. */
     const char *where = end->action->bundle.n_segments > 1 ? place.text : "";
     const int is_vague = result->has_code && result->code == ANEURALNETWORKS_OP_FAILED;
     np_message_set(message, "%s%s%s%s", where, where[0] ? ": " : "", record->fault.why.text,

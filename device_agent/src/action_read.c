@@ -70,7 +70,7 @@ static enum np_status read_schedule(struct np_cursor *cursor, struct np_action *
   return check_flags(action, why);
 }
 
-/* A count and that many items, in place. */
+/* Takes a count and that many items, in place. */
 static const uint32_t *take_list(struct np_cursor *cursor, uint32_t words, uint32_t *n) {
   *n = np_take_u32(cursor);
   if (*n > np_cursor_left(cursor) / words) {
@@ -124,7 +124,7 @@ uint32_t np_end_of(const struct np_bundle_end *ends, uint32_t n, uint32_t tensor
   return i;
 }
 
-/* The rules of segments that run at once. */
+/* Checks the rules of segments that run at the same time. */
 static enum np_status check_corun(const struct np_bundle *bundle, struct np_message *why) {
   const uint32_t n = bundle->n_segments;
   NP_REQUIRE(n >= 2 && n <= NP_MAX_CORUN, NP_BAD_REQUEST, why,

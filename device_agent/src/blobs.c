@@ -17,7 +17,7 @@
 
 static const uint64_t nothing[1] = {0}; /* the address of files without bytes */
 
-/* Opens a regular file. A pipe in its place is no reason to wait for its writer. Sets errno. */
+/* Opens a regular file, without blocking if it is a pipe. Sets errno. */
 static enum np_status open_regular(int folder_fd, const char *name, int *fd, size_t *n_bytes) {
   *fd = openat(folder_fd, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (*fd < 0) {
@@ -41,7 +41,7 @@ static enum np_status open_regular(int folder_fd, const char *name, int *fd, siz
   return NP_OK;
 }
 
-/* Reads up to n_bytes. Returns how many there were, -1 with errno. */
+/* Reads up to n_bytes. Returns the number read, or -1 with errno. */
 static ssize_t read_fully(int fd, uint8_t *bytes, size_t n_bytes) {
   size_t used = 0;
   while (used < n_bytes) {
@@ -66,7 +66,7 @@ int np_write_fully(int fd, const void *bytes, size_t n_bytes) {
     if (n >= 0) {
       written += (size_t)n;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      /* Whoever shares a pipe with us has made it non-blocking. */
+      /* Another process that shares the pipe has made it non-blocking. */
       struct pollfd file = {.fd = fd, .events = POLLOUT, .revents = 0};
       (void)poll(&file, 1, -1);
     } else if (errno != EINTR) {
@@ -105,8 +105,9 @@ enum np_status np_read_file(const char *path, struct np_bytes *bytes) {
   return NP_OK;
 }
 
-/* A file whose bytes had the right hash has this in the ns of its time of change: whoever writes
- * into it changes that time, and it is hashed again. A file system without ns hashes each time. */
+/* The ns of the modification time mark a file whose hash was right: writing to the file changes
+ * that time, so that it is hashed again. On a file system without ns, files are hashed each
+ * time. */
 #define VERIFIED_NS 707070707
 
 static int is_verified(int fd) {
@@ -114,7 +115,7 @@ static int is_verified(int fd) {
   return fstat(fd, &file) == 0 && file.st_mtim.tv_nsec == VERIFIED_NS;
 }
 
-/* Notes the last use of a file, which is verified; a store that may only be read has no ages. */
+/* Records the last use of a verified file; a read-only store has no ages. */
 static void note_use(int fd) {
   struct timespec times[2] = {{0, 0}, {0, 0}};
   if (clock_gettime(CLOCK_REALTIME, &times[1]) == 0) {
@@ -124,8 +125,8 @@ static void note_use(int fd) {
   }
 }
 
-/* Whether the bytes of a file have a hash. It is made by reading: to touch a mapping of a file that
- * someone cuts off meanwhile would kill the agent. NP_IO. */
+/* Checks the hash of a file's bytes. Reads the file, since touching a mapping of a file that is
+ * truncated meanwhile would kill the agent. NP_IO. */
 static enum np_status check_hash(int fd, size_t n_bytes, const uint8_t sha256[NP_SHA256_BYTES],
                                  int *is_right) {
   uint8_t piece[16384], digest[NP_SHA256_BYTES];
@@ -138,7 +139,7 @@ static enum np_status check_hash(int fd, size_t n_bytes, const uint8_t sha256[NP
       return NP_IO;
     }
     if (n == 0) {
-      break; /* it was cut off just now: the hash will be another one */
+      break; /* it was just truncated: the hash will differ */
     }
     np_sha256_add(&hash, piece, (size_t)n);
   }
@@ -147,8 +148,8 @@ static enum np_status check_hash(int fd, size_t n_bytes, const uint8_t sha256[NP
   return NP_OK;
 }
 
-/* Maps a whole file whose bytes have a hash, which is made where it was not before; an empty one is
- * a valid address of no bytes. Where they have another, *is_right is 0 and nothing is mapped. */
+/* Maps a whole file if it has the right hash, which is computed unless it was before; an empty file
+ * gives a valid address of no bytes. If the hash is wrong, *is_right is 0 and nothing is mapped. */
 static enum np_status map_file(int folder_fd, const char *name, const struct np_blob *blob,
                                struct np_bytes *bytes, int *is_right) {
   *bytes = (struct np_bytes){.data = NULL, .length = 0};
@@ -224,8 +225,8 @@ void np_blobs_close(struct np_bytes *blobs, uint32_t n_blobs) {
 
 /* ---- What actions keep ---- */
 
-/* Writes a whole file that only its owner may read. What has its name already goes first: it may be
- * a pipe, another name of somebody's file, or one that everybody may read. Sets errno. */
+/* Writes a whole file that only its owner may read. First deletes any file of that name, which may
+ * be a pipe, a link to another file, or readable by everyone. Sets errno. */
 static int write_file(int folder_fd, const char *name, const uint8_t *bytes, size_t n_bytes) {
   if (unlinkat(folder_fd, name, 0) != 0 && errno != ENOENT) {
     return -1;

@@ -23,12 +23,12 @@
 
 #include "timing.h"
 
-/* Between two questions where nobody knocks. */
+/* Shortest pause between two polls without a signal. */
 #define SHORTEST_PAUSE_NS 50000u
 #define LONGEST_PAUSE_NS 250000000u
 #define CHILDS_PAUSE_NS 5000000u
 
-/* Memory is asked for so often that a process which takes 4 GB a second is caught in time. */
+/* Memory is polled often enough to catch a process that takes 4 GB a second. */
 #define NS_PER_KB 238u
 #define SHORTEST_WATCH_NS 1000000u
 
@@ -39,10 +39,9 @@ int np_has_kernel_killer(void) {
   return access(path, F_OK) == 0;
 }
 
-/* Where memory runs out, it is this process that goes before the phone's own. Not where the kernel
- * has a low memory killer of its own: that one kills by the score as soon as little memory is free,
- * which is where such phones live. Nor before every app that rests in memory, whose score is 900 or
- * more. */
+/* Makes the system kill this process before the phone's own if memory runs out. Not on kernels with
+ * their own low memory killer, which kills by the score as soon as little memory is free, as it
+ * usually is on such phones. The score stays below that of cached apps, 900 or more. */
 static void volunteer(void) {
   if (np_has_kernel_killer()) {
     return;
@@ -52,7 +51,7 @@ static void volunteer(void) {
     return;
   }
   const ssize_t n = write(fd, "700", 3);
-  (void)n; /* a system that does not let us has its own rules */
+  (void)n; /* the system may not allow it */
   (void)close(fd);
 }
 
@@ -78,7 +77,7 @@ static int open_statm(pid_t pid) {
   return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* Makes a child, which `ends[1]` belongs to; 0 in the child. NP_IO with the failed call in *why. */
+/* Forks a child, which gets ends[1]; pid is 0 in the child. NP_IO with the failed call in *why. */
 static enum np_status make_child(struct np_turns *turns, struct np_child *child, int ends[2],
                                  struct np_message *why) {
   int mouth = -1;
@@ -133,11 +132,11 @@ enum np_status np_child_start(int (*work)(void *ctx, struct np_link *link), void
   return status;
 }
 
-/* Between fork and exec, where other threads of the parent may have held any lock: system calls
- * alone. */
+/* Runs between fork and exec, where other threads of the parent may have held any lock, so it makes
+ * only system calls. */
 static void execute(char *const *arguments, const int *files, uint32_t n) {
   int copies[NP_CHILD_FILES];
-  for (uint32_t i = 0; i < n; i++) { /* out of the way of the numbers that they get */
+  for (uint32_t i = 0; i < n; i++) { /* away from their final numbers */
     copies[i] = fcntl(files[i], F_DUPFD_CLOEXEC, NP_CHILD_FIRST_FILE + NP_CHILD_FILES);
   }
   for (uint32_t i = 0; i < n; i++) {
@@ -170,14 +169,14 @@ void np_child_adopt(int fd, struct np_turns *turns, struct np_child *child) {
   *child = (struct np_child){.fd = fd, .statm_fd = -1, .turns = turns, .used_kb = -1};
 }
 
-/* Takes the knocks from a socket. 0 where nobody is at its other end any more. */
+/* Drains a socket's signals. Returns 0 if its other end is closed. */
 static int take_knocks(int fd) {
   char bytes[16];
   const ssize_t n = read(fd, bytes, sizeof bytes);
   return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
 }
 
-/* Knocks at a socket's other end. Where that fails the other side finds out by itself. */
+/* Signals a socket's other end. If that fails, the other side finds out by polling. */
 static void knock(int fd) {
   const ssize_t n = fd >= 0 ? write(fd, "", 1) : 0;
   (void)n;
@@ -188,7 +187,8 @@ static int reader_left(const struct pollfd *watched) {
   return watched->fd >= 0 && (watched->revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
 }
 
-/* Whether the child is done; it stays a zombie, so that its process group keeps its number. */
+/* Returns whether the child has ended; it stays a zombie, so that its process group keeps its
+ * number. */
 static int has_ended(pid_t child) {
   siginfo_t info;
   memset(&info, 0, sizeof info);
@@ -196,7 +196,7 @@ static int has_ended(pid_t child) {
          info.si_pid == child;
 }
 
-/* Resident memory of the child, -1 where it cannot be read. */
+/* Returns the child's resident memory, -1 if it cannot be read. */
 static int64_t resident_kb(const struct np_child *child) {
   char text[128];
   const ssize_t n = child->statm_fd < 0 ? -1 : pread(child->statm_fd, text, sizeof text - 1, 0);
@@ -210,7 +210,7 @@ static int64_t resident_kb(const struct np_child *child) {
   return pages < 0 ? -1 : (int64_t)pages * (getpagesize() / 1024);
 }
 
-/* How long the child may be left alone with what it may take still. */
+/* Returns how long the child cannot exceed its limit, given the memory it has left. */
 static uint64_t watch_pause_ns(const struct np_child *child, int64_t limit_kb) {
   const int64_t left_kb = limit_kb - child->used_kb;
   const uint64_t pause_ns = left_kb > 0 ? (uint64_t)left_kb * NS_PER_KB : 0;
@@ -219,9 +219,9 @@ static uint64_t watch_pause_ns(const struct np_child *child, int64_t limit_kb) {
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* A knock wakes us early, but proves nothing, nor does its absence: a driver may close every file
- * it finds, and a process that it made may hold the socket open. So turns and the child's end are
- * asked for at each wake-up, and without the socket after pauses that grow. */
+/* A signal on the socket wakes us early but proves nothing, nor does its absence: a driver may
+ * close every file it finds, and a process that it made may hold the socket open. So turns and the
+ * child's end are checked at each wake-up and, without the socket, after growing pauses. */
 enum np_event np_child_wait(struct np_child *child, uint32_t turn, const struct np_watch *watch) {
   const uint64_t start = np_now_ns();
   const uint64_t timeout_ns = (uint64_t)watch->timeout_ms * 1000000u;
@@ -308,8 +308,8 @@ enum np_status np_child_end(struct np_child *child, struct np_outcome *outcome,
   return NP_OK;
 }
 
-/* Whether the link's socket is still what its number names: a driver may close it, and put a file
- * of its own in its place. */
+/* Returns whether the link's descriptor is still its socket: a driver may close it and open another
+ * file under its number. */
 static int is_ours(const struct np_link *link) {
   struct stat facts;
   return link->fd >= 0 && fstat(link->fd, &facts) == 0 && S_ISSOCK(facts.st_mode) &&

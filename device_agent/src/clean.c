@@ -74,7 +74,8 @@ static enum np_status failed(struct np_message *why, const char *what) {
   return np_error(NP_IO, why, "cannot read the %s: %s", what, strerror(errno));
 }
 
-/* How far a time is from now: one that is to come is of a clock that was set back since. */
+/* Returns how far a time is from now, in s; a time in the future means that the clock was set
+ * back. */
 static int64_t age_of(time_t then) {
   const int64_t age_s = (int64_t)time(NULL) - (int64_t)then;
   return age_s < 0 ? -age_s : age_s;
@@ -119,7 +120,7 @@ static enum np_status list_blobs(int store_fd, struct blobs *blobs, struct np_me
   return status;
 }
 
-/* The one that was used last comes first. */
+/* Compares by last use, the latest first. */
 static int compare_use(const void *a, const void *b) {
   const struct blob *x = a, *y = b;
   if (x->used.tv_sec != y->used.tv_sec) {
@@ -131,7 +132,7 @@ static int compare_use(const void *a, const void *b) {
   return strcmp(x->name, y->name);
 }
 
-/* Deletes a file; one that another process deleted just now is none of ours. */
+/* Deletes a file; does not count one that another process has just deleted. */
 static int delete_file(int folder_fd, const char *name, uint64_t n_bytes,
                        struct np_cleaned *cleaned) {
   if (unlinkat(folder_fd, name, 0) != 0) {
@@ -150,7 +151,7 @@ enum np_status np_clean_store(int store_fd, int64_t age_s, int64_t max_bytes,
     qsort(blobs.list, blobs.n, sizeof *blobs.list, compare_use);
   }
   uint64_t kept = 0;
-  int full = 0; /* from the first one on that has no room, however small the older ones are */
+  int full = 0; /* set at the first one that does not fit, however small the older ones are */
   for (size_t i = 0; i < blobs.n && status == NP_OK; i++) {
     const struct blob *blob = &blobs.list[i];
     const int old = age_s >= 0 && age_of(blob->used.tv_sec) >= age_s;
@@ -167,7 +168,7 @@ enum np_status np_clean_store(int store_fd, int64_t age_s, int64_t max_bytes,
   return status;
 }
 
-/* The last change of a folder or of anything in it, no deeper than its listing's listing. */
+/* Returns the last change of a folder or of anything in it, down to MAX_DEPTH. */
 static time_t last_change(int folder_fd, unsigned depth) {
   struct stat facts;
   time_t last = fstat(folder_fd, &facts) == 0 ? facts.st_mtime : time(NULL);
@@ -200,7 +201,7 @@ static time_t last_change(int folder_fd, unsigned depth) {
   return last;
 }
 
-/* Deletes all that lies in a folder; what cannot be deleted stays. Links are not followed. */
+/* Deletes everything in a folder that can be deleted. Does not follow links. */
 static void empty_folder(int folder_fd, unsigned depth, struct np_cleaned *cleaned) {
   DIR *folder = list_folder(folder_fd);
   if (!folder) {

@@ -22,7 +22,7 @@ static struct entry read_entry(const uint8_t *bytes, uint32_t index) {
   return entry;
 }
 
-/* A tag as text that may stand in a message. */
+/* Returns a tag as text for a message. */
 static const char *printable(struct entry *entry) {
   for (size_t i = 0; i < 4; i++) {
     if (entry->tag[i] < 0x20 || entry->tag[i] > 0x7e) {
@@ -69,7 +69,7 @@ static enum np_status check_section(const uint8_t *bytes, size_t size, uint32_t 
   return NP_OK;
 }
 
-/* Whether the bytes that belong to no section are zero. Sections are known to be good. */
+/* Checks that bytes outside of all sections are zero. Sections must have been checked. */
 static enum np_status check_gaps(const uint8_t *bytes, size_t size, uint32_t n,
                                  struct np_message *why) {
   size_t at = table_end(n);

@@ -8,7 +8,7 @@
 
 #include "sysinfo.h"
 
-/* What the lanes of a phase share. */
+/* State that the lanes of a phase share. */
 struct phase {
   struct np_clock clock;
   const struct np_simulator *simulator; /* NULL in real time */
@@ -17,11 +17,11 @@ struct phase {
   uint32_t n_runs;
   uint32_t *started_runs;
   _Atomic uint32_t n_there;  /* lanes whose thread runs */
-  _Atomic uint32_t n_behind; /* lanes that have not all of their runs */
-  _Atomic uint32_t failed;   /* some lane's run has failed: nobody goes on */
+  _Atomic uint32_t n_behind; /* lanes that still need runs */
+  _Atomic uint32_t failed;   /* a lane's run has failed: all stop */
 };
 
-/* A lane in a phase, and where its samples go: [n_runs] each. */
+/* A lane in a phase, and the destination of its samples: [n_runs] each. */
 struct runner {
   struct phase *phase;
   struct np_corun_lane *lane;
@@ -37,7 +37,7 @@ static uint64_t process_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* CPU time so far: the process's, or that of a simulated phone's drivers. */
+/* Returns the CPU time so far of the process, or of a simulated phone's drivers. */
 static uint64_t cpu_time(const struct phase *phase) {
   if (!phase->simulator) {
     return process_ns();
@@ -45,7 +45,7 @@ static uint64_t cpu_time(const struct phase *phase) {
   return phase->simulator->driver_ns ? phase->simulator->driver_ns() : 0;
 }
 
-/* Runs once; the times go to column `run`, which the next run may write again. */
+/* Runs once; writes the times to column `run`, which the next run may overwrite. */
 static enum np_status run_once(const struct runner *self, uint32_t run) {
   const struct phase *phase = self->phase;
   const struct np_step *step = self->lane->step;
@@ -64,7 +64,7 @@ static enum np_status run_once(const struct runner *self, uint32_t run) {
   return NP_OK;
 }
 
-/* The first runs are not recorded, nor one that began when not all lanes were there. */
+/* Does not record the first runs, nor one that began before all lanes were running. */
 static enum np_status run_lane(const struct runner *self) {
   struct phase *phase = self->phase;
   uint32_t n_recorded = 0;
@@ -74,7 +74,7 @@ static enum np_status run_lane(const struct runner *self) {
     const int warm = phase->clock.now_ns(phase->clock.ctx) - begin >= phase->spin_ns;
     const int counts = i > 0 && warm && atomic_load(&phase->n_there) == phase->n;
     const int wanted = n_recorded < phase->n_runs;
-    /* Past its runs a lane writes where nobody reads. */
+    /* Destination of a lane's further runs. */
     uint64_t unread[2];
     struct runner idle = *self;
     idle.run_ns = &unread[0];
@@ -124,8 +124,8 @@ static enum np_status run_phase(struct runner *runners, uint32_t n, struct phase
     runners[n_begun].phase = phase;
     runners[n_begun].index = n_begun;
     if (pthread_create(&threads[n_begun], NULL, run_thread, &runners[n_begun]) != 0) {
-      /* Those that were begun wait for no one; a simulated clock would, for ever: the process ends.
-       */
+      /* Lanes already started do not wait, but a simulated clock would, for ever: the process
+       * ends. */
       atomic_store(&phase->failed, 1);
       np_message_set(&runners[n_begun].lane->fault.why, "no thread for it");
       *failed = n_begun;

@@ -5,7 +5,7 @@
 
 #include "np_executor.h"
 
-/* The kernels are ours, so every operation they have may be used, whenever NNAPI introduced it. */
+/* Our own kernels may be used at any feature level. */
 #define ANY_FEATURE_LEVEL ANEURALNETWORKS_FEATURE_LEVEL_8
 
 struct np_compiled {
@@ -18,8 +18,8 @@ struct np_compiled {
   uint32_t n_works;
   int32_t *codes;        /* [n_works], with a simulator */
   struct np_work *works; /* [n_works], with a simulator */
-  uint8_t *last_inputs;  /* the inputs of the last run, one after the other; */
-  uint8_t *last_outputs; /* and its outputs. NULL: not kept */
+  uint8_t *last_inputs;  /* concatenated inputs of the last run */
+  uint8_t *last_outputs; /* ... and its outputs. NULL: not kept */
 };
 
 static void cpu_free(struct np_compiled *self) {
@@ -64,8 +64,8 @@ static uint64_t border_bytes(const struct np_graph *graph) {
   return bytes;
 }
 
-/* What is FLOAT32 takes half of the bytes; in the end, as one operation more, what crosses the
- * border is read in one of the two and written in the other. */
+/* Halves the bytes of FLOAT32 data and appends one operation that converts the data at the border
+ * between the two types. */
 static void halve_work(struct np_compiled *self) {
   const uint64_t border = border_bytes(&self->graph);
   int any = 0;
@@ -105,7 +105,7 @@ static enum np_status list_work(struct np_compiled *self, const struct np_option
   return NP_OK;
 }
 
-/* In float16 where that is asked for, or allowed and faster than float32. */
+/* Chooses float16 if it is requested, or allowed and faster than float32. */
 static const struct np_backend *backend_for(const struct np_options *options) {
   const int fast = options->relaxed && np_half_arithmetic() == NP_HALF_NATIVE;
   return np_backend_named(options->half || fast ? "half" : "fast");
@@ -144,14 +144,14 @@ static struct np_buffer buffer_of(const struct np_io *io) {
 }
 
 static size_t total_bytes(const struct np_io *ios, uint32_t n) {
-  size_t total = 0; /* an action's tensors are in memory, all at once */
+  size_t total = 0; /* cannot overflow: all tensors are in memory */
   for (uint32_t i = 0; i < n; i++) {
     total += ios[i].n_bytes; /* their shapes never change between runs */
   }
   return total;
 }
 
-/* Gives the outputs of the last run where the inputs are its inputs; 0 where they are others. */
+/* Copies the outputs of the last run if the inputs are the same; returns 0 if not. */
 static int repeat_last_run(const struct np_compiled *self, const struct np_io *inputs,
                            const struct np_io *outputs) {
   const uint8_t *last = self->last_inputs;
@@ -169,7 +169,7 @@ static int repeat_last_run(const struct np_compiled *self, const struct np_io *i
   return 1;
 }
 
-/* Where memory is short nothing is kept, and every run computes. */
+/* If memory is short, keeps nothing, and every run computes. */
 static void keep_last_run(struct np_compiled *self, const struct np_io *inputs,
                           const struct np_io *outputs) {
   const uint32_t n_inputs = self->graph.n_inputs, n_outputs = self->graph.n_outputs;
@@ -195,7 +195,7 @@ static void keep_last_run(struct np_compiled *self, const struct np_io *inputs,
   }
 }
 
-/* Whether an output came out in the shape that the action gave its tensor. */
+/* Returns whether an output has the shape of the action's tensor. */
 static int shape_fits(const struct np_buffer *buffer, const struct np_io *io) {
   return buffer->rank == io->rank &&
          memcmp(buffer->dims, io->dims, io->rank * sizeof *io->dims) == 0;

@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was late has a quarter of its time once it is alone, and this much at least. */
+/* Alone, a late action gets a quarter of its time, and at least this much. */
 #define LATE_SHARE 4u
 #define LEAST_LATE_MS 5000u
-/* A turn may take so many times as long as the slowest one did on the same driver, which holds for
- * a longer compilation, and this much more, which holds for a busy phone. */
+/* A turn may take this many times as long as the slowest one on the same driver, to allow for a
+ * longer compilation, plus this much, to allow for a busy phone. */
 #define TIMES_SLOWER 20u
 #define LEAST_MS 500u
-/* The second attempt may take so many times as long as the first one, and this much at least. */
+/* The second attempt may take this many times as long as the first one, and at least this much. */
 #define TIMES_LATE 4u
 #define LEAST_AGAIN_MS 3000u
 
@@ -22,7 +22,7 @@ static uint32_t index_of_name(const struct np_drivers *drivers, const char *name
   return i;
 }
 
-/* The driver of a name, which has room for a new one. */
+/* Adds the driver with a name, with the room of a new one. */
 static struct np_driver *add(struct np_drivers *drivers, const char *name) {
   const uint32_t i = index_of_name(drivers, name);
   if (name && i == drivers->n) {
@@ -142,13 +142,13 @@ static uint32_t all_compilations(const struct np_drivers *drivers,
   return total;
 }
 
-/* Whether one of the two leaves to NNAPI what the other one names. */
+/* Returns whether one action leaves the choice to NNAPI and the other names an accelerator. */
 static int is_choice_with_name(const struct np_action *one, const struct np_action *other) {
   return (one->n_chosen != 0 && other->n_named != 0) || (other->n_chosen != 0 && one->n_named != 0);
 }
 
-/* Whether a driver that stands no other accelerator's compilations would have some beside its own,
- * in a wave of n actions and one more. */
+/* Returns whether, in a wave of n actions and one more, a driver that does not tolerate other
+ * accelerators' compilations would have some beside its own. */
 static int is_crowded(const struct np_drivers *drivers, const struct np_action *const *actions,
                       uint32_t n, uint32_t driver) {
   const uint32_t more = compilations(drivers, actions[n], driver);
@@ -214,7 +214,8 @@ static uint64_t size_of(const struct np_request *request, const struct np_action
   return n_bytes;
 }
 
-/* The driver of an action's only segment, NULL where the time of a turn says nothing about it. */
+/* Returns the driver of an action's only segment, NULL if the time of a turn says nothing about
+ * it. */
 static struct np_driver *timed_driver(const struct np_drivers *drivers,
                                       const struct np_action *action) {
   const int is_plain = (action->flags & (NP_ACTION_CORUN | NP_ACTION_FRAMES)) == 0;
@@ -237,8 +238,8 @@ static uint32_t least(uint64_t ms, uint32_t most_ms) {
   return ms < most_ms ? (uint32_t)ms : most_ms;
 }
 
-/* The limit of a first attempt. Where nothing came to its end on the driver yet, each action that
- * was late halves it for those after it. */
+/* Returns the limit of a first attempt. While no action has completed on the driver, each late
+ * action halves the limit for later ones. */
 static uint32_t first_limit(const struct np_request *request, const struct np_driver *driver,
                             const struct np_action *action) {
   if (driver->slowest_ns == 0) {

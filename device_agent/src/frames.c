@@ -57,13 +57,13 @@ static nnp_status submit(const struct np_frames *self, nnp_queue *queue, uint64_
   return nnp_queue_submit(queue, (const void *const *)self->inputs + first, NULL, 0, error);
 }
 
-/* The first of a plan's segments among those of all. */
+/* Returns the index of a plan's first segment among all segments. */
 static uint32_t first_of(const struct np_frames *self, uint32_t plan) {
   const struct np_bundle *bundle = bundle_of(self);
   return (uint32_t)(bundle->plans[plan].segments - bundle->segments);
 }
 
-/* What the library said as the record says it; its segments are those of a plan. */
+/* Writes the library's error, which numbers segments within a plan, to the record. */
 static enum np_status failed(const struct np_frames *self, uint32_t plan, const nnp_error *error,
                              struct np_record *record) {
   record->fault.has_code = error->nnapi_code != 0;
@@ -97,7 +97,7 @@ static enum np_status refer(struct np_frames *self, nnp_queue *queue, uint32_t p
   return NP_OK;
 }
 
-/* A queue of one plan, or of all of them. */
+/* Opens a queue of one plan, or of all plans. */
 static enum np_status open_queue(struct np_frames *self, uint32_t plan, uint32_t in_flight,
                                  struct np_record *record, nnp_queue **queue) {
   nnp_queue_options options = self->options;
@@ -112,7 +112,7 @@ static enum np_status open_queue(struct np_frames *self, uint32_t plan, uint32_t
 
 static enum np_status open_all(struct np_frames *self, struct np_record *record) {
   enum np_status status = NP_OK;
-  /* Of a single plan the frames' own queue makes the references, too. */
+  /* For a single plan the frames' own queue makes the references, too. */
   for (uint32_t p = 0; p < bundle_of(self)->n_plans && bundle_of(self)->n_plans > 1; p++) {
     nnp_queue *serial = NULL;
     status = open_queue(self, p, 1, record, &serial);

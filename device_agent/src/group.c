@@ -14,7 +14,7 @@
 #include "timing.h"
 #include "watch.h"
 
-#define LAST_WORDS_MS 2000u /* for a process that has said all, to end itself */
+#define LAST_WORDS_MS 2000u /* for a process that has reported everything to exit */
 
 struct group {
   const struct np_session *session;
@@ -23,19 +23,20 @@ struct group {
   struct np_wave *wave;
   uint32_t n;
   struct np_member *members; /* [n] */
-  int has_failed;            /* a member on NNAPI has: what others do after it may be due to that */
-  uint64_t cool_ns;          /* left for cooling down */
+  int has_failed;            /* a member on NNAPI has failed: later results of others may be due to
+                                that */
+  uint64_t cool_ns;          /* time left for cooling down */
 };
 
-/* Whether an action came to an end that its engine did not mean. */
+/* Returns whether an action ended in a way that its engine did not report. */
 static int has_failed(const struct np_process_end *end) {
   const struct np_record *record = end->view->record;
   return !record->done || (record->verdict != NP_VERDICT_OK && record->verdict != NP_REFUSED);
 }
 
-/* What becomes of an action that is over. Final are: the second attempt; what its own memory limit
- * ended; what the CPU's engine says; and a success, but of NNAPI's choice in company that failed,
- * since it falls back to the CPU where a driver fails, and tells nobody. */
+/* Returns the fate of an action that has ended. Final are: the last attempt; an action ended by its
+ * own memory limit; a result of the CPU's engine; and a success, except of NNAPI's choice in
+ * company that failed, since NNAPI silently falls back to the CPU if a driver fails. */
 static enum np_fate fate_of(const struct np_process_end *end, int company_failed) {
   const struct np_record *record = end->view->record;
   const int uses_nnapi = np_uses_nnapi(end->action);
@@ -61,7 +62,7 @@ static enum np_fate fate_of(const struct np_process_end *end, int company_failed
   return uses_nnapi || was_killed ? NP_FATE_AGAIN : NP_FATE_DONE;
 }
 
-/* What a member that is over teaches of its drivers. */
+/* Learns about drivers from a member that has ended. */
 static void learn(struct group *group, const struct np_process_end *end) {
   const struct np_record *record = end->view->record;
   if (!np_uses_nnapi(end->action)) {
@@ -80,9 +81,9 @@ static void learn(struct group *group, const struct np_process_end *end) {
   }
 }
 
-/* Whether what became of an action may be due to a driver that is sick, which `*driver` is: that of
- * the accelerator that failed or refused it; NULL: any, as NNAPI chose, which takes the CPU where
- * one fails, and tells nobody. */
+/* Returns whether the result of an action may be due to a sick driver. *driver is that of the
+ * accelerator that failed or refused it; NULL: any, since NNAPI chose and silently uses the CPU if
+ * one fails. */
 static int is_doubtful(const struct group *group, const struct np_process_end *end,
                        struct np_driver **driver) {
   const struct np_record *record = end->view->record;
@@ -108,8 +109,8 @@ static enum np_status write_line(struct group *group, struct np_member *member) 
   return status;
 }
 
-/* Ends a member's process, if it is not at its end, and writes its line, unless it is to be tried
- * again, or its driver asked first. */
+/* Ends a member's process, if it has not ended, and writes its line, unless the action is to be
+ * tried again or its driver must be checked first. */
 static enum np_status conclude(struct group *group, struct np_member *member, enum np_event event) {
   struct np_process_end end = {.action = member->action,
                                .attempt = group->wave->attempt,
@@ -120,7 +121,8 @@ static enum np_status conclude(struct group *group, struct np_member *member, en
                                .used_kb = member->child.used_kb,
                                .memory_kb = member->memory_kb};
   NP_TRY(np_child_end(&member->child, &end.outcome, group->why));
-  if (event == NP_EVENT_LATE) { /* what follows may take as long: who hangs, and is it over? */
+  if (event == NP_EVENT_LATE) { /* the next call may also hang: which driver hangs, and does it
+                                   still? */
     np_message_set(group->why, "cannot write an answer");
     NP_TRY(np_answer_wait(group->answers, member->action->id, member->limit_ms));
     np_drivers_lose(group->session->drivers, member->action, UINT64_C(1000000) * member->limit_ms);
@@ -156,8 +158,8 @@ static enum np_status conclude(struct group *group, struct np_member *member, en
   return NP_OK;
 }
 
-/* Writes the lines of members from a first one on that wait for the same driver. What a driver
- * spoilt that failed its gauge, and then did not, is to be tried again. */
+/* Writes the lines of the members from `first` on that wait for the same driver. Actions that
+ * failed on a driver which failed its gauge and then passed it are to be tried again. */
 static enum np_status release(struct group *group, uint32_t first, enum np_health health) {
   struct np_driver *driver = group->members[first].doubted;
   enum np_status status = NP_OK;
@@ -178,7 +180,7 @@ static enum np_status release(struct group *group, uint32_t first, enum np_healt
   return status;
 }
 
-/* Asks the drivers that lines wait for, when the wave holds nothing any more. */
+/* Checks the drivers that lines wait for, when no member holds compilations any more. */
 static enum np_status settle_doubts(struct group *group) {
   enum np_status status = NP_OK;
   for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
@@ -192,7 +194,8 @@ static enum np_status settle_doubts(struct group *group) {
   return status;
 }
 
-/* A simulated phone's processes have a clock each: what one of them does, the others wait for. */
+/* Each process of a simulated phone has its own clock: the others wait for the time that one of
+ * them takes. */
 static void pass_time(const struct group *group, struct np_member *member) {
   const uint64_t now_ns = member->view.record->now_ns;
   const uint64_t spent_ns = now_ns - member->seen_ns;
@@ -205,8 +208,7 @@ static void pass_time(const struct group *group, struct np_member *member) {
   }
 }
 
-/* Waits for a member's next turn. Where anything else happens, or the turn is its last, the member
- * is over. */
+/* Waits for a member's next turn. On any other event, or after its last turn, the member ends. */
 static enum np_status await_turn(struct group *group, struct np_member *member) {
   const struct np_session *session = group->session;
   member->limit_ms =
@@ -273,7 +275,7 @@ static enum np_status start(struct group *group, struct np_member *member) {
   return warm;
 }
 
-/* One round of a member; `repeats` is the round that it repeats, NP_NONE for none. */
+/* Runs a round of a member; `repeats` is the round that it repeats, NP_NONE: none. */
 static enum np_status run_round(struct group *group, struct np_member *member, uint32_t repeats) {
   np_member_open_round(member, repeats);
   return send_command(group, member, NP_COMMAND_ROUND);
@@ -303,7 +305,7 @@ static enum np_status cool_device(struct group *group, const struct np_member *m
   return status;
 }
 
-/* The clock of a simulated phone is its process's own. */
+/* Cools a simulated phone, whose clock belongs to the member's process. */
 static enum np_status cool_phone(struct group *group, struct np_member *member, int *cool) {
   struct np_record *record = member->view.record;
   const uint64_t limit_ns = np_patience_limit(group->session->patience, group->cool_ns);
@@ -318,7 +320,7 @@ static enum np_status cool_phone(struct group *group, struct np_member *member, 
   return NP_OK;
 }
 
-/* Whether some round of a member stands as it is. */
+/* Returns whether a member has a steady round. */
 static int has_steady_round(const struct np_member *member) {
   int has = 0;
   for (uint32_t i = 0; i < member->n_rounds; i++) {
@@ -327,8 +329,9 @@ static int has_steady_round(const struct np_member *member) {
   return has;
 }
 
-/* Repeats a round that was throttled once the device is cool, and one in which the clock moved, of
- * an accelerator where it has no other; *hot is set where it stays hot, and the time is over. */
+/* Repeats a throttled round once the device is cool, and a round in which the clock moved (on an
+ * accelerator only if it has no steady one). Sets *hot if the device stays hot and the time is
+ * over. */
 static enum np_status repeat_round(struct group *group, struct np_member *member, uint32_t r,
                                    int *hot) {
   const int throttled = member->rounds[r].throttled == 1;

@@ -10,7 +10,7 @@
 #include "sysfs.h"
 #include "sysinfo.h"
 
-/* Whose kernels the CPU engine has in this build. */
+/* The kernels of the CPU engine in this build. */
 static const char *const cpu_kernels[] = {
 #ifdef NP_WITH_XNNPACK
     "xnnpack",
@@ -90,7 +90,7 @@ static void add_cpu(struct np_answers *answers, const struct facts *facts) {
   const struct np_sysfs *sysfs = &facts->sysfs;
   np_json_unsigned(answers, "cpus", sysfs->n_cpus);
   np_json_open(answers, "cpu_max_khz", '[');
-  for (uint32_t i = 0; i < sysfs->n_cpus; i++) { /* this host's say nothing about the phone */
+  for (uint32_t i = 0; i < sysfs->n_cpus; i++) { /* the host's CPUs do not describe the phone */
     np_json_known(answers, NULL, probe->simulated ? -1 : sysfs->max_khz[i]);
   }
   np_json_close(answers, ']');

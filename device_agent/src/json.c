@@ -25,8 +25,8 @@ static void add(struct np_answers *line, const char *bytes, size_t n) {
 
 static void add_text(struct np_answers *line, const char *text) { add(line, text, strlen(text)); }
 
-/* Length of the valid UTF-8 sequence at text, 0 where there is none (RFC 3629: no overlong forms,
- * no surrogates, nothing above U+10FFFF). text is terminated. */
+/* Returns the length of the valid UTF-8 sequence at text, 0 if there is none (RFC 3629: no overlong
+ * forms, no surrogates, nothing above U+10FFFF). text is terminated. */
 static size_t sequence_length(const unsigned char *text) {
   const unsigned char c = text[0];
   if (c < 0x80) {
@@ -56,7 +56,7 @@ static size_t sequence_length(const unsigned char *text) {
   return n;
 }
 
-/* A string with its quotes: control characters escaped, invalid UTF-8 as U+FFFD. */
+/* Adds a quoted string: escapes control characters, replaces invalid UTF-8 by U+FFFD. */
 static void add_quoted(struct np_answers *line, const char *text) {
   add(line, "\"", 1);
   for (const unsigned char *at = (const unsigned char *)text; *at != 0;) {
@@ -81,7 +81,7 @@ static void add_quoted(struct np_answers *line, const char *text) {
   add(line, "\"", 1);
 }
 
-/* A comma where something stands before, and the key. */
+/* Adds a comma if needed, and the key. */
 static void begin(struct np_answers *line, const char *key) {
   if (line->n_bytes != 0) {
     const char last = line->line[line->n_bytes - 1];

@@ -1,4 +1,4 @@
-/* The device agent: PROTOCOL.md says what it reads and answers. */
+/* The device agent. PROTOCOL.md documents its input and its answers. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <errno.h>
@@ -34,7 +34,7 @@ struct arguments {
   int64_t max_bytes;
 };
 
-/* The place of an option's value, NULL where there is no such option. */
+/* Returns where to store an option's value, NULL if there is no such option. */
 static const char **option_of(struct arguments *arguments, const char *name) {
   const struct {
     const char *name;
@@ -77,7 +77,7 @@ static int usage(const char *problem, const char *what) {
   return EXIT_USAGE;
 }
 
-/* Whether the command has what it needs and nothing else. EXIT_DONE, or EXIT_USAGE. */
+/* Checks that the command has the required arguments and no others. EXIT_DONE, or EXIT_USAGE. */
 static int check(struct arguments *arguments) {
   const int is_run = strcmp(arguments->command, "run") == 0;
   const int is_info = strcmp(arguments->command, "info") == 0;
@@ -115,7 +115,7 @@ static int check(struct arguments *arguments) {
   return EXIT_DONE;
 }
 
-/* Reads the arguments. EXIT_DONE, or EXIT_USAGE with the problem told. */
+/* Reads the arguments. EXIT_DONE, or EXIT_USAGE after printing the problem. */
 static int parse(int argc, char **argv, struct arguments *arguments) {
   memset(arguments, 0, sizeof *arguments);
   if (argc < 2) {
@@ -155,7 +155,7 @@ static int carry_out(const struct arguments *arguments) {
                             arguments->library, sysfs, &answers, &why);
   }
   if (status != NP_OK && status != NP_MISSING) {
-    /* Where nobody reads standard output any more, standard error is all that is left. */
+    /* If the reader of standard output is gone, only standard error is left. */
     if (np_answer_error(&answers, why.text) != NP_OK) {
       (void)fprintf(stderr, "agent: %s\n", why.text);
     }
@@ -164,8 +164,8 @@ static int carry_out(const struct arguments *arguments) {
   return status == NP_OK ? EXIT_DONE : status == NP_MISSING ? EXIT_BLOBS_MISSING : EXIT_FAILED;
 }
 
-/* Whether standard output is /dev/null and open for reading, too: so bionic opens what was closed
- * (from Android 11 on), before main. A shell opens it for writing only. */
+/* Returns whether standard output is /dev/null, open also for reading: bionic opens closed files
+ * like that before main (from Android 11 on). A shell opens it for writing only. */
 static int stands_for_closed(void) {
   struct stat output, null;
   return (fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) == O_RDWR &&
@@ -173,8 +173,8 @@ static int stands_for_closed(void) {
          output.st_dev == null.st_dev && output.st_ino == null.st_ino;
 }
 
-/* Opens what of standard input, output and error is closed, so that no file of ours gets their
- * numbers: a library's words would end up in it. Returns whether standard output was open. */
+/* Opens standard input, output and error if they are closed, so that no other file gets their
+ * numbers and a library's prints. Returns whether standard output was open. */
 static int open_standard_files(void) {
   const int had_output = fcntl(STDOUT_FILENO, F_GETFD) != -1 && !stands_for_closed();
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
@@ -210,8 +210,8 @@ int main(int argc, char **argv) {
     }
     return EXIT_DONE;
   }
-  /* A reader that went away is a failed write, not a silent death that leaves a child behind. */
+  /* If the reader is gone, writes fail, instead of killing the agent and leaving a child behind. */
   (void)signal(SIGPIPE, SIG_IGN);
-  (void)signal(SIGCHLD, SIG_DFL); /* whoever started this may ignore it, and then nobody can wait */
+  (void)signal(SIGCHLD, SIG_DFL); /* if the parent ignores it, waiting does not work */
   return carry_out(&arguments);
 }

@@ -18,7 +18,7 @@ void np_member_read(const struct np_member *member, struct np_readings *readings
   }
 }
 
-/* What a simulated phone tells; of its /sys, where one was made for it, the rest stays. */
+/* Adds a simulated phone's readings; others, from a /sys made for it, are kept. */
 static void add_readings(const struct np_readings *phone, struct np_readings *readings) {
   const int throttled =
       phone->throttled > readings->throttled ? phone->throttled : readings->throttled;

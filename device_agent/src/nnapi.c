@@ -16,7 +16,7 @@ static const char *const function_names[] = {NP_NNAPI_FUNCTIONS(FUNCTION_NAME)};
 
 #define N_FUNCTIONS (sizeof function_names / sizeof *function_names)
 
-/* The table is filled and asked by index, as an array of pointers. */
+/* The table is accessed by index, as an array of pointers. */
 _Static_assert(sizeof(struct np_nnapi_table) == N_FUNCTIONS * sizeof(void *),
                "a function pointer is as large as a data pointer, without padding");
 
@@ -30,7 +30,7 @@ int np_nnapi_has_function(const struct np_nnapi *nnapi, uint32_t index) {
   return function != NULL;
 }
 
-/* The library's file as the linker found it. */
+/* Finds the library's file as the linker found it. */
 static void find_path(struct np_nnapi *nnapi, const char *name) {
   static const char *const symbols[] = {"ANeuralNetworksModel_create",
                                         "ANeuralNetworks_getSLDriverImpl", "NeuronModel_create"};
@@ -47,9 +47,8 @@ static void find_path(struct np_nnapi *nnapi, const char *name) {
 enum np_status np_nnapi_open(const char *library, struct np_nnapi **nnapi, struct np_message *why) {
   *nnapi = NULL;
   const char *name = library ? library : NP_NNAPI_LIBRARY;
-  /* Its drivers' threads may run on after the last call: the library stays mapped when it is
-   * closed.
-   */
+  /* Its drivers' threads may keep running after the last call, so the library stays mapped when
+   * closed. */
   void *handle = dlopen(name, NP_BIND_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!handle) {
     const char *words = dlerror();
@@ -142,7 +141,7 @@ static int can_name_devices(const struct np_nnapi_table *table) {
          table->ANeuralNetworksDevice_getName;
 }
 
-/* What an accelerator of this library is called here. */
+/* Makes the name under which this library's accelerator is listed. */
 static void name_of(const struct np_nnapi *nnapi, const char *own, char *name, size_t size) {
   const int is_nnapi = nnapi->door == NP_DOOR_NNAPI;
   (void)snprintf(name, size, "%s%s%s", own ? own : "", is_nnapi ? "" : "@",

@@ -11,7 +11,7 @@
 
 #include "np_doors.h"
 
-/* The table's field of a function, as a pointer to what it holds. */
+/* Returns the address of a function's field in the table. */
 static void *slot_of(struct np_nnapi *nnapi, uint32_t index) {
   return (char *)&nnapi->table + index * sizeof(void *);
 }
@@ -36,8 +36,8 @@ static void fill_by_name(struct np_nnapi *nnapi) {
 
 /* ---- Support libraries ---- */
 
-/* Copies bytes that may not be there, by way of the kernel: it says what we may not read. 0, or -1.
- */
+/* Copies bytes that may not be readable, through the kernel, which reports bad addresses. 0, or
+ * -1. */
 static int copy_carefully(const void *from, void *to, size_t n) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
@@ -111,7 +111,7 @@ static enum np_status fill_from_table(struct np_nnapi *nnapi, struct np_message 
 
 /* ---- Both ---- */
 
-/* The first function that no run can do without and the door has not; NULL: it has all. */
+/* Returns the first essential function that the door lacks; NULL: none. */
 static const char *missing_function(const struct np_nnapi_table *table) {
 #define NEED(name)                                                                                 \
   if (!table->ANeuralNetworks##name)                                                               \

@@ -1,4 +1,5 @@
-/* The engine `nnapi`: one model through NNAPI's C API, on one accelerator or on NNAPI's choice. */
+/* The engine `nnapi`: runs a model through NNAPI's C API, on one accelerator or on NNAPI's
+ * choice. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -42,7 +43,7 @@ static int can_wait(const struct np_nnapi_table *table) {
          table->ANeuralNetworksEvent_wait && table->ANeuralNetworksEvent_free;
 }
 
-/* Whether the functions that API 27 has are all there: without them nothing runs. */
+/* Checks that all functions of API 27 are present: without them nothing runs. */
 static enum np_status check_basics(const struct np_nnapi_table *table,
                                    const struct np_options *options, struct np_fault *fault) {
 #define NEED(name)                                                                                 \
@@ -72,7 +73,7 @@ static enum np_status check_basics(const struct np_nnapi_table *table,
   return NP_OK;
 }
 
-/* NNAPI measures where exactly one device was named, and nowhere else. */
+/* Returns whether durations are available: NNAPI measures only if exactly one device was named. */
 static int can_tell(const struct np_compiled *self) {
   return self->device && self->table->ANeuralNetworksExecution_setMeasureTiming &&
          self->table->ANeuralNetworksExecution_getDuration;
@@ -86,7 +87,7 @@ static void drop_execution(struct np_compiled *self) {
 }
 
 static int nnapi_ask(struct np_compiled *self) {
-  drop_execution(self); /* which was not told so */
+  drop_execution(self); /* it was made without measuring */
   self->measure_timing = 1;
   return can_tell(self);
 }
@@ -97,7 +98,7 @@ static void nnapi_settle(struct np_compiled *self, struct np_durations *duration
     return;
   }
   if (can_tell(self) && self->measure_timing) {
-    /* NNAPI says UINT64_MAX, our NP_NO_DURATION, where the driver does not tell. */
+    /* NNAPI returns UINT64_MAX, our NP_NO_DURATION, if the driver does not report one. */
     if (table->ANeuralNetworksExecution_getDuration(
             self->execution, ANEURALNETWORKS_DURATION_ON_HARDWARE, &durations->hardware_ns) !=
         ANEURALNETWORKS_NO_ERROR) {
@@ -162,7 +163,7 @@ static enum np_status nnapi_compile(void *ctx, const struct np_model *model,
   return NP_OK;
 }
 
-/* Sets one input or output; where the model leaves its shape open, with the shape of now. */
+/* Sets one input or output, with its present shape if the model leaves that open. */
 static int set_io(const struct np_compiled *self, int is_output, uint32_t index,
                   const struct np_io *io) {
   const struct np_graph *graph = &self->source->graph;
@@ -210,8 +211,8 @@ static int compute(const struct np_compiled *self) {
   return code;
 }
 
-/* Whether the driver says of the outputs what the model says of them: asked once, for shapes that
- * are the same in every run. */
+/* Checks that the driver reports the model's shapes for the outputs: once, since shapes are the
+ * same in every run. */
 static enum np_status check_shapes(const struct np_compiled *self, const struct np_io *outputs,
                                    struct np_fault *fault) {
   const struct np_nnapi_table *table = self->table;
@@ -231,7 +232,7 @@ static enum np_status check_shapes(const struct np_compiled *self, const struct 
     }
     code = np_door_code(self->nnapi, code);
     if (code != ANEURALNETWORKS_NO_ERROR && code != ANEURALNETWORKS_OUTPUT_INSUFFICIENT_SIZE) {
-      return NP_OK; /* it does not tell */
+      return NP_OK; /* not reported */
     }
     if (rank != outputs[i].rank || memcmp(dims, outputs[i].dims, rank * sizeof *dims) != 0) {
       fault->wrong_shape = 1;
@@ -242,7 +243,7 @@ static enum np_status check_shapes(const struct np_compiled *self, const struct 
   return NP_OK;
 }
 
-/* An execution with its inputs and outputs set. */
+/* Makes an execution with its inputs and outputs set. */
 static enum np_status make_execution(struct np_compiled *self, const struct np_io *inputs,
                                      const struct np_io *outputs, struct np_fault *fault) {
   const struct np_nnapi_table *table = self->table;
@@ -270,7 +271,7 @@ static enum np_status nnapi_run(struct np_compiled *self, const struct np_io *in
   enum np_status status = again ? NP_OK : make_execution(self, inputs, outputs, fault);
   int code = status == NP_OK ? compute(self) : ANEURALNETWORKS_NO_ERROR;
   if (again && np_door_code(self->nnapi, code) == ANEURALNETWORKS_BAD_STATE) {
-    np_nnapi_never_reuse(self); /* it said that it could be run again, and cannot */
+    np_nnapi_never_reuse(self); /* it was declared reusable but is not */
     status = make_execution(self, inputs, outputs, fault);
     code = status == NP_OK ? compute(self) : ANEURALNETWORKS_NO_ERROR;
   }

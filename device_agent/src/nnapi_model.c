@@ -1,4 +1,4 @@
-/* NNAPI models from ours, and what an accelerator says of them. */
+/* Builds NNAPI models from ours, and asks accelerators for support. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,8 +45,8 @@ static enum np_status add_operands(const struct np_compiled *self, struct np_fau
     }
     if (code == ANEURALNETWORKS_NO_ERROR &&
         (operand->lifetime == NP_CONSTANT || operand->lifetime == NP_NO_VALUE)) {
-      /* Values longer than 128 bytes stay where they are: in the request or in a blob, both of
-       * which outlive the model. */
+      /* NNAPI does not copy values longer than 128 bytes: they are in the request or in a blob,
+       * both of which outlive the model. */
       call = "setOperandValue";
       code = table->ANeuralNetworksModel_setOperandValue(self->model, (int32_t)i, operand->value,
                                                          operand->length);
@@ -101,7 +101,7 @@ enum np_status np_nnapi_build_model(struct np_compiled *self, const struct np_op
   return NP_OK;
 }
 
-/* Appends an operation's name to a list, once; counts those that find no room. */
+/* Appends an operation's name to a list, once; counts names that do not fit. */
 static void append_name(char *names, size_t size, const char *name, uint32_t *left_out) {
   const size_t used = strlen(names);
   const size_t n = strlen(name);

@@ -1,5 +1,5 @@
-/* Executions that run again: from feature level 5 on, as long as inputs and outputs stay where they
- * are, for nothing of an execution can be changed once it has run. */
+/* Reuse of executions, from feature level 5 on: possible while inputs and outputs keep their
+ * addresses, since an execution cannot be changed once it has run. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,7 +70,7 @@ void np_nnapi_make_reusable(struct np_compiled *self, const struct np_io *inputs
   }
   if (!self->places || self->table->ANeuralNetworksExecution_setReusable(self->execution, true) !=
                            ANEURALNETWORKS_NO_ERROR) {
-    np_nnapi_never_reuse(self); /* it is a wish */
+    np_nnapi_never_reuse(self); /* optional */
     return;
   }
   for (uint32_t i = 0; i < graph->n_inputs; i++) {

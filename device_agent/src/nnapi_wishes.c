@@ -1,4 +1,4 @@
-/* What NNAPI may do with a compilation beside compiling it: its priority, and its cache. */
+/* Optional settings of a compilation: its priority and its cache. */
 #include <string.h>
 
 #include "nnapi_compiled.h"
@@ -10,7 +10,8 @@ static void add_text(struct np_sha256 *hash, const char *text) {
   np_sha256_add(hash, text, strlen(text) + 1);
 }
 
-/* A name for all that the result depends on. NNAPI adds the driver and its version. */
+/* Makes a token from everything that the result depends on; NNAPI adds the driver and its
+ * version. */
 static void make_token(const struct np_compiled *self, const struct np_options *options,
                        uint8_t token[NP_SHA256_BYTES]) {
   const struct np_model *model = self->source;

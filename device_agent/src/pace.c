@@ -6,12 +6,12 @@
 
 #define PERCENT_MOVED 3
 
-/* Whether a clock is lower than another by more than the part that counts. */
+/* Returns whether a clock is significantly lower than another. */
 static int is_below(int64_t khz, int64_t other) {
   return khz / (100 - PERCENT_MOVED) < other / 100;
 }
 
-/* No CPU's clock is so much higher than what is allowed, boosts included, or so much lower. */
+/* Returns whether a clock is impossibly far above (boosts included) or below the allowed one. */
 static int is_odd(int64_t khz, int64_t most) {
   return khz > 0 && most > 0 && (khz / 2 > most || khz < most / 50);
 }

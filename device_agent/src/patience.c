@@ -26,7 +26,7 @@ void np_patience_spend(struct np_patience *patience, uint64_t *cool_ns, uint64_t
   patience->fruitless |= spent_ns != 0 && !cool;
 }
 
-/* What each look at the device costs is part of the time. */
+/* The time of each look at the device counts as waiting. */
 enum np_status np_patience_wait(const struct np_session *session, uint64_t cpu_mask, int reader_fd,
                                 uint64_t *cool_ns, int *cool) {
   const uint64_t start = np_now_ns();

@@ -21,18 +21,18 @@ struct performance {
   const struct np_action *action;
   const struct np_record_view *view;
   struct np_record *record;
-  struct np_nnapi_library library; /* closed where no segment and no simulation needs it */
+  struct np_nnapi_library library; /* closed if no segment and no simulation needs it */
   struct np_simulator simulator;
   struct np_clock clock;
-  uint64_t cpus; /* that the process may use, 0 unknown */
+  uint64_t cpus; /* that the process may use, 0: unknown */
   struct np_executable executable;
   struct np_run run;
   void **inputs;  /* [n_inputs], the caller's buffers */
   void **outputs; /* [n_outputs], likewise */
   struct np_rounds rounds;
-  struct np_written written;   /* without suspects where nobody looks */
-  struct np_corun_lane *lanes; /* [n_segments] of segments side by side, else NULL */
-  struct np_frames *frames;    /* of frames at once, which need no executable of ours, else NULL */
+  struct np_written written;   /* without suspects if not checked */
+  struct np_corun_lane *lanes; /* [n_segments] for segments side by side, else NULL */
+  struct np_frames *frames;    /* for frames at once, which need no executable here, else NULL */
 };
 
 static const struct np_bundle *bundle_of(const struct performance *self) {
@@ -53,7 +53,7 @@ static void enter(const struct performance *self, enum np_stage stage, uint32_t 
 }
 
 static enum np_status open_library(struct performance *self) {
-  /* The simulated clock lives in the library. */
+  /* The library contains the simulated clock. */
   if (!np_uses_nnapi(self->action) && !self->session->simulated) {
     return NP_OK;
   }
@@ -68,8 +68,8 @@ static enum np_status open_library(struct performance *self) {
   return fault->is_changed ? NP_RUN_FAILED : NP_OK;
 }
 
-/* Describes the action's plan as an app that asks for nothing but what the bundle says, without the
- * fallback, and with the memory that is known to reach its drivers. */
+/* Describes the action's plan as for an app with the bundle's own settings, but without fallback
+ * and with the kind of memory that its drivers are known to accept. */
 static enum np_status describe(struct performance *self) {
   const struct np_drivers *drivers = self->session->drivers;
   const nnp_options options = np_action_options(self->action);
@@ -86,7 +86,7 @@ static enum np_status describe(struct performance *self) {
   return NP_OK;
 }
 
-/* The buffers from which and to which the caller's runs go. */
+/* Makes the caller's buffers of inputs and outputs. */
 static enum np_status make_buffers(struct performance *self) {
   const struct np_bundle *bundle = bundle_of(self);
   self->inputs = calloc(bundle->n_inputs + (size_t)1, sizeof *self->inputs);
@@ -114,7 +114,7 @@ static void give(void *ctx) {
   np_executable_give(bundle_of(self), pipeline_of(self), self->outputs);
 }
 
-/* The bytes of a tensor after a run. */
+/* Returns the bytes of a tensor after a run. */
 static const void *bytes_of(const struct performance *self, uint32_t tensor) {
   const struct np_bundle *bundle = bundle_of(self);
   const uint32_t input = np_end_of(bundle->inputs, bundle->n_inputs, tensor);
@@ -127,7 +127,7 @@ static const void *bytes_of(const struct performance *self, uint32_t tensor) {
              : np_pipeline_data(pipeline_of(self), tensor);
 }
 
-/* Segments side by side: the CPU's threads keep to the action's CPUs. */
+/* Makes lanes for segments side by side; the CPU's threads run on the action's CPUs. */
 static enum np_status make_lanes(struct performance *self) {
   const struct np_action *action = self->action;
   if (!has_flag(self, NP_ACTION_CORUN)) {
@@ -169,7 +169,7 @@ static enum np_status set_up(struct performance *self) {
   return make_lanes(self);
 }
 
-/* What the simulated phone, whose state lives in this process, tells now. */
+/* Reads the simulated phone, whose state is in this process. */
 static void read_phone(const struct performance *self, struct np_readings *readings) {
   if (self->session->simulated && np_simulator_phone(&self->simulator)) {
     *readings = np_simulator_readings(&self->simulator);
@@ -179,7 +179,7 @@ static void read_phone(const struct performance *self, struct np_readings *readi
 static enum np_status compile_segment(struct performance *self, uint32_t s) {
   enter(self, NP_STAGE_COMPILE, s);
   if (self->lanes && self->lanes[s].cpu_mask != 0) {
-    (void)np_set_affinity(self->lanes[s].cpu_mask); /* which the engine's own threads inherit */
+    (void)np_set_affinity(self->lanes[s].cpu_mask); /* inherited by the engine's threads */
   }
   const uint64_t before = self->clock.now_ns(self->clock.ctx);
   const enum np_status status = np_pipeline_compile(pipeline_of(self), s);
@@ -190,7 +190,7 @@ static enum np_status compile_segment(struct performance *self, uint32_t s) {
   return NP_OK;
 }
 
-/* A driver may have refused shared memory when it was to use it. */
+/* Called after runs: a driver may refuse shared memory only when it uses it. */
 static void describe_segments(struct performance *self) {
   for (uint32_t s = 0; s < bundle_of(self)->n_segments; s++) {
     np_pipeline_describe(pipeline_of(self), s, &self->view->facts[s]);
@@ -238,7 +238,7 @@ static enum np_status prepare(struct performance *self) {
   return status;
 }
 
-/* A round of segments side by side. */
+/* Runs a round of segments side by side. */
 static enum np_status run_corun(struct performance *self) {
   const struct np_action *action = self->action;
   const struct np_corun_samples samples = np_record_corun(self->view);
@@ -290,7 +290,7 @@ static void release(struct performance *self) {
   np_executable_close(&self->library);
 }
 
-/* While a process of a simulated phone waited, others had the phone. */
+/* Accounts for the time in which others used the simulated phone while this process waited. */
 static void rest(const struct performance *self) {
   if (self->session->simulated && self->simulator.away) {
     self->simulator.away(self->record->away_ns);
@@ -298,13 +298,14 @@ static void rest(const struct performance *self) {
   self->record->away_ns = 0;
 }
 
-/* A duration, unless it is longer than the run took, by more than a driver's clock may be fast. */
+/* Returns a duration, or unknown if it exceeds the time of the run by more than a driver's clock
+ * may be fast. */
 static uint64_t plausible(uint64_t ns, uint64_t took_ns) {
   return ns / 9 > took_ns / 8 + 1 ? NP_NO_DURATION : ns;
 }
 
-/* Asks the drivers what runs take, of runs that are not timed: to be asked may slow them down. What
- * goes wrong here leaves nothing. */
+/* Asks drivers for durations in runs that are not timed, since measuring may slow them down. A
+ * failure here leaves no durations. */
 static void ask_durations(const struct performance *self) {
   struct np_record *record = self->record;
   const uint32_t most = self->session->simulated ? 1 : NP_DURATION_RUNS;
@@ -350,7 +351,7 @@ static enum np_status keep(const struct performance *self) {
   return status;
 }
 
-/* Without runs to warm up nobody has looked at the outputs yet. */
+/* Checks the outputs if there were no warm-up runs in which they were checked. */
 static enum np_status look_at_outputs(struct performance *self) {
   struct np_message *why = &self->record->fault.why;
   if (!self->written.suspects || self->record->n_runs == 0) {
@@ -360,7 +361,7 @@ static enum np_status look_at_outputs(struct performance *self) {
                                         : np_written_again(&self->written, why);
 }
 
-/* Carries out one command; *last tells whether it is the last one. */
+/* Carries out one command; *last is whether it is the last one. */
 static enum np_status handle_command(struct performance *self, int *last) {
   struct np_record *record = self->record;
   switch ((enum np_command)record->command) {
@@ -418,5 +419,5 @@ void np_perform(const struct np_session *session, const struct np_action *action
   }
   conclude(&self, status);
   np_link_reach(link);
-  release(&self); /* what goes wrong from here on changes nothing */
+  release(&self); /* later failures do not matter */
 }

@@ -72,7 +72,7 @@ static void settle_segment(void *ctx, struct np_durations *durations) {
   run->engine.settle(run->compiled, durations);
 }
 
-/* What each run is before anything has a slot. */
+/* Initialises the runs, before slots exist. */
 static enum np_status begin_runs(struct np_pipeline *self) {
   for (uint32_t s = 0; s < self->plan->n_segments; s++) {
     const struct np_pipeline_segment *segment = &self->plan->segments[s];
@@ -86,7 +86,7 @@ static enum np_status begin_runs(struct np_pipeline *self) {
     if (run->wants_shared && !self->sharer) {
       self->sharer = &segment->engine;
     }
-    /* One memory is one library's. */
+    /* A memory belongs to one library. */
     if (run->wants_shared && self->sharer->ctx != segment->engine.ctx) {
       run->wants_shared = 0;
     }
@@ -110,7 +110,7 @@ static enum np_status finish_runs(struct np_pipeline *self) {
   return NP_OK;
 }
 
-/* Points the ports that are this tensor at some bytes. */
+/* Points all ports with this tensor at `data`. */
 static void bind_ports(uint32_t n, const struct np_port *ports, struct np_io *ios, uint32_t tensor,
                        void *data) {
   for (uint32_t i = 0; i < n; i++) {

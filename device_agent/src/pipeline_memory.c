@@ -17,7 +17,7 @@ void np_pipeline_list_slots(struct np_pipeline *self) {
   }
 }
 
-/* Gives the marked slots their offsets; *size is what they take. -1 where that overflows. */
+/* Assigns offsets to the marked slots; *size is their total. Returns -1 on overflow. */
 static int lay_out(struct np_pipeline *self, size_t *size) {
   *size = 0;
   for (uint32_t p = 0; p < self->plan->n_tensors; p++) {
@@ -49,7 +49,7 @@ void np_pipeline_share(struct np_pipeline *self) {
   }
 }
 
-/* Lets a segment hand over addresses from now on. */
+/* Lets a segment pass addresses from now on. */
 static void use_addresses(struct segment_run *run) {
   for (uint32_t i = 0; i < run->n_inputs; i++) {
     run->inputs[i].memory = NULL;
@@ -66,7 +66,7 @@ int np_pipeline_blames_memory(const struct np_fault *fault, int has_run) {
                                            fault->code == ANEURALNETWORKS_BAD_DATA)));
 }
 
-/* Whether a segment has run well with the memory as it is. */
+/* Returns whether a segment has run successfully with the present memory. */
 static int memory_works(const struct np_pipeline *self) {
   for (uint32_t s = 0; s < self->plan->n_segments; s++) {
     if (self->runs[s].shared && self->runs[s].has_run) {
@@ -82,8 +82,8 @@ static void use_handle(const struct np_engine_memory *handle, uint32_t n, struct
   }
 }
 
-/* Puts memory of the next kind in the place of the one that all segments share, for which none of
- * them may have run well. 0 where there is none that the engine takes. */
+/* Replaces the shared memory, with which no segment may have run successfully, with the next kind.
+ * Returns 0 if the engine accepts no other. */
 static int use_next_memory(struct np_pipeline *self) {
   struct np_engine_memory *handle = NULL;
   do {
@@ -101,9 +101,8 @@ static int use_next_memory(struct np_pipeline *self) {
   return 1;
 }
 
-/* Takes all tensors out of the shared memory, to which a run that was given up has access still: it
- * is left to that run, and what lies in it goes on at the same addresses elsewhere. 0 where there
- * is no memory for that. */
+/* Leaves the shared memory to an abandoned run, which may still access it: its contents are copied
+ * to private memory at the same addresses. Returns 0 if memory is short. */
 static int leave_shared(struct np_pipeline *self) {
   if (self->handle && np_shm_leave(&self->memory) != 0) {
     return 0;

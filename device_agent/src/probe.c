@@ -8,8 +8,8 @@
 #include "supervise.h"
 #include "sysinfo.h"
 
-/* A driver that dies while the devices are listed may be back soon: they are listed again, five
- * times within a second at the most. */
+/* A driver that dies while the devices are listed may soon be back, so listing is retried up to
+ * five times within a second. */
 #define FIRST_PAUSE_NS 32000000u
 #define LONGEST_PAUSE_NS 512000000u
 
@@ -58,7 +58,7 @@ static void describe_simulation(struct np_simulator *simulator, struct np_probe 
   }
 }
 
-/* In the child. */
+/* Runs in the child. */
 static int describe(void *ctx) {
   const struct job *job = ctx;
   struct np_probe *probe = job->probe;
@@ -78,14 +78,14 @@ static int describe(void *ctx) {
   if (!probe->broken_phone) {
     uint32_t n = 0;
     (void)np_nnapi_accelerators(nnapi, probe->accelerators, NP_PROBE_MAX_ACCELERATORS, &n,
-                                &probe->error); /* a failure is told by the error */
+                                &probe->error); /* probe->error reports a failure */
     probe->n_accelerators = n < NP_PROBE_MAX_ACCELERATORS ? n : NP_PROBE_MAX_ACCELERATORS;
   }
   np_nnapi_close(nnapi);
   return 0;
 }
 
-/* Ends every text: a child that crashed may have left anything. */
+/* Terminates every text, since a crashed child may have left anything. */
 static void terminate_texts(struct np_probe *probe) {
   probe->error.text[sizeof probe->error.text - 1] = 0;
   probe->library[sizeof probe->library - 1] = 0;
@@ -189,7 +189,7 @@ int np_probe_is_same(const struct np_probe *before, const struct np_nnapi *nnapi
   uint32_t n = 0;
   if (before->error.text[0] != 0 ||
       np_nnapi_accelerators(nnapi, now, NP_PROBE_MAX_ACCELERATORS, &n, why) != NP_OK) {
-    why->text[0] = 0; /* what that means the compilation will say */
+    why->text[0] = 0; /* compilation will report the consequence */
     return 1;
   }
   n = n < NP_PROBE_MAX_ACCELERATORS ? n : NP_PROBE_MAX_ACCELERATORS;

@@ -4,8 +4,8 @@
 
 #include "supervise.h"
 
-/* The next count * size bytes of the memory, aligned to 8, NULL before there is any; *total is what
- * all take, SIZE_MAX for good where that overflows. */
+/* Returns the next count * size bytes of the memory, aligned to 8, or NULL if `memory` is NULL;
+ * *total is the sum so far, and stays SIZE_MAX once it overflows. */
 static void *carve(char *memory, size_t *total, size_t count, size_t size) {
   const size_t begin = *total;
   if (begin == SIZE_MAX || count > (SIZE_MAX / 2 - begin) / size) {
@@ -16,7 +16,7 @@ static void *carve(char *memory, size_t *total, size_t count, size_t size) {
   return memory ? memory + begin : NULL;
 }
 
-/* Lays the parts of a record out; returns what they take. */
+/* Lays out the parts of a record; returns their size. */
 static size_t lay_out(const struct np_action *action, char *memory, struct np_record_view *view) {
   /* NP_MAX_RUNS and NP_MAX_ROUNDS bound the runs to less than 2^18. */
   const size_t runs = (size_t)np_share(action, action->max_runs) * np_all_rounds(action);

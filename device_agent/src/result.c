@@ -83,7 +83,7 @@ enum np_status np_answer_wait(struct np_answers *answers, uint32_t action, uint6
   return np_answer_finish(answers);
 }
 
-/* Of each driver what differs from what a first request assumes. */
+/* Adds the facts about each driver that differ from a first request's assumptions. */
 static void add_drivers(struct np_answers *answers, const struct np_ending *ending) {
   const struct np_drivers *drivers = ending->drivers;
   np_json_open(answers, "drivers", '[');
@@ -168,7 +168,8 @@ static void add_samples(struct np_answers *answers, const char *key, const uint6
   np_json_close(answers, ']');
 }
 
-/* Durations, or an empty list where the driver did not tell each of them, or says 0 of all. */
+/* Adds durations, or an empty list if the driver did not report all of them, or reports 0 for
+ * all. */
 static void add_durations(struct np_answers *answers, const char *key, const uint64_t *values,
                           uint32_t n) {
   uint64_t most = 0;

@@ -2,16 +2,16 @@
 
 #include <string.h>
 
-/* A round whose shortest run takes so much longer than another's had another clock, and one whose
- * runs take so much longer in the mean had it in part. Accelerators' runs differ more by chance. */
+/* A round whose shortest run takes this much longer than another's had another clock; one whose
+ * mean is this much longer had it for a part. Accelerators' runs vary more by chance. */
 #define PERCENT_SLOWER 8u
 #define PERCENT_PARTLY 25u
 #define PERCENT_ACCELERATOR 12u
-/* So much longer than runs that were not recorded, just before or in the warm-up. */
+/* The same limit, compared with unrecorded runs just before or in the warm-up. */
 #define PERCENT_BEHIND 25u
-/* Rounds whose means differ by less had the same clock, whatever it says. */
+/* Rounds whose means differ by less had the same clock, whatever was read. */
 #define PERCENT_APART 10u
-/* Most that a round waits for times to be stable where no clock tells that they will be. */
+/* Longest wait of a round for stable times if no clock can be read. */
 #define MOST_SPIN_NS UINT64_C(120000000)
 
 void np_rounds_open(const struct np_action *action, const struct np_record_view *view,
@@ -39,10 +39,10 @@ enum np_status np_rounds_warm_up(struct np_rounds *rounds, const struct np_run *
                     &rounds->view->record->warmth);
 }
 
-/* The runs of a round that are not recorded: where models take turns on an accelerator two at
- * least, for the first may load its parameters again, and the second still find them on their way.
- * The CPU's clock says when they are as fast as they will be; where it cannot be read or never
- * moves, or the time is somebody else's, the times themselves do. */
+/* Makes the unrecorded runs of a round: at least two if models take turns on an accelerator, since
+ * the first may reload its parameters and the second may still wait for them. The CPU's clock shows
+ * when runs have reached full speed; if it cannot be read or never moves, or the time is an
+ * accelerator's, the times themselves do. */
 static enum np_status spin(struct np_rounds *rounds, const struct np_run *run,
                            const struct np_pace *pace, const struct np_samples *samples) {
   const uint32_t least = 1u + (rounds->view->record->shares != 0);
@@ -95,7 +95,7 @@ struct times {
   uint64_t shortest, mean; /* 0: no run */
 };
 
-/* Times of round r, whose runs come after those of the rounds before. */
+/* Returns the times of round r, whose runs follow those of earlier rounds. */
 static struct times times_of(const struct np_record_view *view, const struct np_round *rounds,
                              uint32_t r) {
   uint64_t first = 0;
@@ -117,14 +117,14 @@ static int is_longer(uint64_t ns, uint64_t than_ns, uint64_t percent) {
   return ns / (100 + percent) > than_ns / 100;
 }
 
-/* Whether the times of a round tell of another clock than that of the fastest. */
+/* Returns whether a round's times indicate a lower clock than the fastest round's. */
 static int is_slower(const struct times *times, const struct times *least, int on_cpu) {
   return on_cpu ? is_longer(times->shortest, least->shortest, PERCENT_SLOWER) ||
                       is_longer(times->mean, least->mean, PERCENT_PARTLY)
                 : is_longer(times->shortest, least->shortest, PERCENT_ACCELERATOR);
 }
 
-/* The fastest that the runs were in any stretch that was not recorded; UINT64_MAX: unknown. */
+/* Returns the fastest mean in any unrecorded stretch; UINT64_MAX: unknown. */
 static uint64_t fastest_of(const struct np_record *record) {
   const uint64_t warm_ns = record->warmth.fastest_ns, spun_ns = record->fastest_ns;
   const uint64_t ns = spun_ns == 0 || (warm_ns != 0 && warm_ns < spun_ns) ? warm_ns : spun_ns;

@@ -21,7 +21,7 @@
 #define UNUSED_DAYS 30    /* after which a blob goes */
 #define BLOCK_BYTES 4096u /* of the disk */
 
-/* All that a request's run holds; zero is nothing. */
+/* Everything that a request's run holds; zero at first. */
 struct run {
   struct np_answers *answers;
   struct np_bytes file;
@@ -46,7 +46,7 @@ static enum np_status read_request(struct run *run, const char *path, struct np_
   return status;
 }
 
-/* Names the absent blobs. NP_MISSING where there are any. */
+/* Reports the absent blobs. NP_MISSING if there are any. */
 static enum np_status report_absent(struct run *run, struct np_message *why) {
   const uint32_t n_blobs = run->request.n_blobs;
   const uint8_t **sha256 = calloc(n_blobs + (size_t)1, sizeof *sha256);
@@ -134,7 +134,7 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
   return np_answer_end(run->answers, &ending);
 }
 
-/* What the actions' kept outputs need, in whole blocks; saturates. */
+/* Returns the disk space of the actions' kept outputs, in whole blocks; saturates. */
 static uint64_t kept_bytes(const struct np_request *request) {
   uint64_t total = 0;
   for (uint32_t i = 0; i < request->n_actions; i++) {
@@ -148,7 +148,7 @@ static uint64_t kept_bytes(const struct np_request *request) {
   return total;
 }
 
-/* Makes room on the disk, and sees whether that will do. */
+/* Makes room on the disk, and checks whether there is enough. */
 static enum np_status check_disk(const struct run *run, struct np_message *why) {
   struct np_cleaned cleaned = {0, 0, 0};
   struct np_message ignored;
@@ -173,7 +173,7 @@ static enum np_status check_disk(const struct run *run, struct np_message *why) 
       (unsigned long long)needed, (unsigned long long)available);
 }
 
-/* Everything between the request and its end. */
+/* Carries out a request that has been read. */
 static enum np_status carry_out(struct run *run, const char *library, struct np_message *why) {
   NP_TRY(np_probe_library(library, &run->probe, why));
   if (run->probe.stalled) {
@@ -216,7 +216,7 @@ enum np_status np_run_command(const char *request_path, const char *store, const
   np_drivers_free(&run->drivers);
   np_request_free(&run->request);
   free((void *)(uintptr_t)run->file.data);
-  (void)close(run->store_fd); /* -1 where it was never opened */
+  (void)close(run->store_fd); /* -1: never opened */
   (void)close(run->work_fd);
   free(run);
   return status;

@@ -5,7 +5,7 @@
 #include "settle.h"
 #include "watch.h"
 
-/* Once more, alone, until its line is written. */
+/* Runs an action alone until its line is written. */
 static enum np_status run_alone(const struct np_session *session,
                                 const struct np_action *const *action, enum np_fate fate,
                                 struct np_answers *answers, uint32_t *n_ok,
@@ -25,7 +25,8 @@ static enum np_status run_alone(const struct np_session *session,
   return status;
 }
 
-/* Once more, alone, what failed in a wave. What was late, or refused, tells nothing of room. */
+/* Runs the actions that failed in a wave once more, alone. Late or refused ones say nothing about
+ * room. */
 static enum np_status run_again(const struct np_session *session, const struct np_wave *wave,
                                 struct np_answers *answers, uint32_t *n_ok,
                                 struct np_message *why) {
@@ -46,7 +47,7 @@ static enum np_status run_again(const struct np_session *session, const struct n
   return status;
 }
 
-/* Takes out of actions [*n] those that need an accelerator that is sick, and writes their lines. */
+/* Removes from actions [*n] those that need a sick accelerator, and writes their lines. */
 static enum np_status drop_sick(const struct np_session *session, const struct np_action **actions,
                                 uint32_t *n, struct np_answers *answers, struct np_message *why) {
   uint32_t kept = 0;

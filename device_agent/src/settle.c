@@ -10,7 +10,7 @@
 #define ROUNDS 100u
 #define RUNS 3u
 #define NEAR_PERCENT 110u /* of the time before */
-/* Between two questions whether a driver is back: init restarts a service within 5 s. */
+/* Pause before a driver is checked again: init restarts a service within 5 s. */
 #define FIRST_PAUSE_NS UINT64_C(50000000)
 #define RETURN_NS UINT64_C(6000000000)
 
@@ -30,15 +30,15 @@ void np_settle_gauge(const struct np_session *session, const struct np_action *a
   }
   struct np_driver *driver = np_driver_of(session->drivers, &action->bundle.segments[0]);
   const uint64_t ns = shortest(view->total_ns, 0, view->record->n_runs);
-  /* The shortest costs the least. */
+  /* The shortest gauge is the cheapest. */
   if (!driver->gauge || driver->gauge_ns == 0 || ns < driver->gauge_ns) {
     driver->gauge = action;
     driver->gauge_ns = ns;
   }
 }
 
-/* Starts a driver's gauge, which *action becomes, in a process of its own; 0 where there is none to
- * be had. To be ended with np_member_drop. */
+/* Starts a driver's gauge, copied to *action, in a separate process; returns 0 if that is not
+ * possible. The caller ends it with np_member_drop. */
 static int start_gauge(const struct np_session *session, const struct np_driver *driver,
                        struct np_action *action, struct np_member *gauge) {
   *action = *driver->gauge;
@@ -101,7 +101,7 @@ void np_settle(const struct np_session *session, const struct np_action *killed,
   for (uint32_t s = 0; s < killed->bundle.n_segments; s++) {
     if (killed->bundle.segments[s].engine == NP_BUNDLE_NNAPI) {
       settle_driver(session, np_driver_of(session->drivers, &killed->bundle.segments[s]), busy);
-      return; /* it ran one segment when it was killed, and the drivers wait at once */
+      return; /* only one segment ran when it was killed, and all drivers may settle at once */
     }
   }
 }
@@ -111,8 +111,8 @@ void np_settle_known(const struct np_session *session, const struct np_action *a
   driver->gauge = driver->gauge ? driver->gauge : action;
 }
 
-/* Whether the driver compiles its gauge and runs it once; also where no process could be made,
- * which says nothing about it. */
+/* Returns whether the driver compiles its gauge and runs it once; true as well if no process could
+ * be made, which says nothing about the driver. */
 static int works(const struct np_session *session, const struct np_driver *driver) {
   const struct np_watch watch = {.timeout_ms = SETUP_MS, .reader_fd = -1, .memory_kb = -1};
   struct np_action action;

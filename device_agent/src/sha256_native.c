@@ -1,5 +1,5 @@
-/* SHA-256 by the processor's own instructions, where it has them: the weights of a request are
- * hashed each time that it is carried out, and the portable code takes some ten times as long.
+/* SHA-256 with the processor's own instructions, if it has them: a request's weights are hashed
+ * each time it is carried out, and the portable code takes about ten times as long.
  *
  * x86-64: the SHA extensions (Intel SDM volume 2, SHA256RNDS2, SHA256MSG1, SHA256MSG2). AArch64:
  * FEAT_SHA256 (Arm ARM, SHA256H, SHA256H2, SHA256SU0, SHA256SU1). Both keep four words of the
@@ -15,7 +15,7 @@
 
 __attribute__((target("sha,sse4.1"))) static void
 add_blocks(uint32_t state[8], const uint8_t *blocks, size_t n_blocks) {
-  /* The instructions want the words in this order, highest first: a b e f and c d g h. */
+  /* The instructions require the words in this order, highest first: a b e f and c d g h. */
   const __m128i badc = _mm_shuffle_epi32(_mm_loadu_si128((const void *)state), 0xb1);
   const __m128i hgfe = _mm_shuffle_epi32(_mm_loadu_si128((const void *)(state + 4)), 0x1b);
   __m128i abef = _mm_alignr_epi8(badc, hgfe, 8);

@@ -23,8 +23,8 @@
 
 typedef int create_fn(const char *name, size_t size);
 
-/* The NDK's way, from API 26 on. The library is large: `flags` may ask for it only where it is
- * loaded already, as it is in an app. */
+/* Uses the NDK, from API 26 on. Its library is large: `flags` may restrict this to a library that
+ * is already loaded, as in an app. */
 static int from_ndk(size_t size, int flags) {
   void *library = dlopen(NDK_LIBRARY, NP_BIND_NOW | RTLD_LOCAL | flags);
   if (!library) {
@@ -38,7 +38,7 @@ static int from_ndk(size_t size, int flags) {
   return fd;
 }
 
-/* The kernel's device behind it, which phones up to Android 9 let everybody open. */
+/* Uses the kernel device behind it, which every process may open up to Android 9. */
 static int from_device(size_t size) {
   const int fd = open("/dev/ashmem", O_RDWR | O_CLOEXEC);
   if (fd >= 0 && ioctl(fd, (int)ASHMEM_SET_SIZE, size) != 0) {
@@ -48,8 +48,8 @@ static int from_device(size_t size) {
   return fd;
 }
 
-/* Gives a new file its size. The system call, for the C library's function takes an off_t, whose
- * size is not the same in all C libraries of 32-bit systems. */
+/* Sets the size of a new file. Uses the system call, since off_t of the C library's function
+ * differs in size between C libraries of 32-bit systems. */
 static int sized(int fd, size_t size) {
   if (fd >= 0 && syscall(__NR_ftruncate, fd, (long)size) != 0) {
     (void)close(fd);
@@ -58,7 +58,7 @@ static int sized(int fd, size_t size) {
   return fd;
 }
 
-/* The system call, for Android's C library has the function only since API 30. */
+/* Uses the system call, since Android's C library has the function only from API 30 on. */
 static int from_memfd(size_t size) {
   return sized((int)syscall(__NR_memfd_create, REGION_NAME, MEMFD_CLOEXEC), size);
 }
@@ -68,7 +68,7 @@ static int from_file(size_t size, int folder_fd) {
     return -1;
   }
   static const char name[] = "." REGION_NAME "-shared";
-  /* What a process that died between the two calls may have left. */
+  /* A process that died between the two calls may have left this. */
   (void)unlinkat(folder_fd, name, 0);
   const int fd = openat(folder_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd >= 0) {

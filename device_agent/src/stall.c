@@ -17,7 +17,7 @@ struct question {
   char *name; /* [NP_STALL_BYTES], shared with the parent */
 };
 
-/* In a child: a simulated phone knows which of its services hangs. */
+/* Runs in a child: asks a simulated phone which of its services hangs. */
 static int ask_simulator(void *ctx) {
   const struct question *question = ctx;
   struct np_nnapi *nnapi;
@@ -58,9 +58,9 @@ static ssize_t read_of(const char *pid, const char *file, char *text, size_t siz
   return n;
 }
 
-/* Whether a process is a driver by its command, and stands still: stopped, traced, or waiting in
- * the kernel for hardware. Drivers of every Android have "neuralnetworks" in their service's name.
- */
+/* Returns whether a process is a driver, by its command, and is stuck: stopped, traced, or waiting
+ * in the kernel for hardware. On every Android, drivers have "neuralnetworks" in their service's
+ * name. */
 static int is_stuck_driver(const char *pid, char name[NP_STALL_BYTES]) {
   char stat[512];
   if (read_of(pid, "cmdline", name, NP_STALL_BYTES) <= 0 || !strstr(name, "neuralnetworks") ||
@@ -71,7 +71,7 @@ static int is_stuck_driver(const char *pid, char name[NP_STALL_BYTES]) {
   return state && state[1] == ' ' && state[2] != '\0' && strchr("TtD", state[2]) != NULL;
 }
 
-/* The name of a driver's process that stands still, by the system's list of processes. */
+/* Finds the name of a stuck driver's process in the system's list of processes. */
 static int name_process(char name[NP_STALL_BYTES]) {
   DIR *list = opendir("/proc");
   int is_there = 0;

@@ -22,7 +22,7 @@
 #define WHOLE_DEGREES 200    /* below that a temperature is not in thousandths */
 #define ROOM 64u
 
-/* A file's beginning, without the end of its line. Empty where it cannot be read. */
+/* Reads a file's first bytes, without the newline. Empty if it cannot be read. */
 __attribute__((format(printf, 3, 4))) static int
 read_text(const struct np_sysfs *sysfs, char text[ROOM], const char *format, ...) {
   char path[512];
@@ -49,7 +49,8 @@ read_text(const struct np_sysfs *sysfs, char text[ROOM], const char *format, ...
   return text[0] != 0;
 }
 
-/* The number that a text is, -1 where it is none, negative, or larger than any clock or state. */
+/* Returns the number in a text, -1 if it is not one, negative, or larger than any clock or
+ * state. */
 static int64_t number_of(const char *text) {
   char *end = NULL;
   const long long value = strtoll(text, &end, 10);
@@ -78,21 +79,21 @@ static void read_cpus(struct np_sysfs *sysfs) {
   if (sysfs->n_cpus != 0) {
     return;
   }
-  do { /* /sys is closed: those that the scheduler tells, alike */
+  do { /* /sys is not readable: the scheduler's CPUs, all equal */
     sysfs->max_khz[sysfs->n_cpus] = sysfs->allowed_khz[sysfs->n_cpus] = -1;
     sysfs->n_cpus++;
   } while (sysfs->n_cpus < MASK_CPUS && sysfs->n_cpus < NP_SYSFS_CPUS &&
            np_affinity() >> sysfs->n_cpus != 0);
 }
 
-/* A temperature in thousandths of a degree, -1 where it is none. */
+/* Returns a temperature in thousandths of a degree, -1 if it is not one. */
 static int64_t temperature_of(const char *text) {
   int64_t mc = number_of(text);
   mc = mc < WHOLE_DEGREES ? mc * 1000 : mc;
   return mc > 0 && mc < MAX_MC ? mc : -1;
 }
 
-/* The lowest of a zone's trip points that slow the system down. */
+/* Returns the lowest of a zone's trip points at which the system slows down. */
 static int64_t passive_trip(const struct np_sysfs *sysfs, uint32_t zone) {
   int64_t lowest = -1;
   for (uint32_t i = 0; i < MAX_TRIPS; i++) {
@@ -114,8 +115,8 @@ static int64_t passive_trip(const struct np_sysfs *sysfs, uint32_t zone) {
   return lowest;
 }
 
-/* Whether a cooling device slows down what we measure: "thermal-cpufreq-0", "gpufreq", "Processor".
- */
+/* Returns whether a cooling device slows processors down: "thermal-cpufreq-0", "gpufreq",
+ * "Processor". */
 static int is_of_interest(const struct np_sysfs *sysfs, uint32_t cooler) {
   static const char *const words[] = {"cpu", "gpu", "npu", "processor"};
   char text[ROOM];
@@ -173,7 +174,7 @@ void np_sysfs_open(const char *root, struct np_sysfs *sysfs) {
   read_thermal(sysfs);
 }
 
-/* Adds the CPUs of a list such as "0-3,6" to *mask; 0 where it is none. */
+/* Adds the CPUs of a list such as "0-3,6" to *mask; returns 0 if it is not a list. */
 static int read_list(const char *text, uint64_t *mask) {
   while (*text) {
     char *end = NULL;
@@ -200,7 +201,7 @@ static int read_list(const char *text, uint64_t *mask) {
   return 1;
 }
 
-/* The CPUs that are not offline, as far as the system tells. */
+/* Returns the CPUs that are not known to be offline. */
 static uint64_t online_cpus(const struct np_sysfs *sysfs) {
   char text[ROOM];
   uint64_t mask = 0;
@@ -217,7 +218,7 @@ static uint64_t online_cpus(const struct np_sysfs *sysfs) {
   return sysfs->n_cpus >= MASK_CPUS ? mask : mask & ((UINT64_C(1) << sysfs->n_cpus) - 1);
 }
 
-/* How fast a CPU is; -1 where it does not tell. */
+/* The speed of a CPU; -1: unknown. */
 struct rank {
   int64_t capacity;
   int64_t khz;
@@ -238,7 +239,7 @@ static void rank_cpus(const struct np_sysfs *sysfs, uint64_t cpus, struct rank r
     (void)read_text(sysfs, text, "devices/system/cpu/cpu%" PRIu32 "/cpu_capacity", i);
     ranks[i].capacity = number_of(text);
     all_tell &= ranks[i].capacity > 0;
-    /* One that was offline when the others were looked at tells only now. */
+    /* A CPU that was offline when the others were read can be read only now. */
     ranks[i].khz =
         sysfs->max_khz[i] > 0 ? sysfs->max_khz[i] : cpufreq(sysfs, i, "cpuinfo_max_freq");
   }
@@ -271,7 +272,7 @@ uint64_t np_sysfs_big_cores(const struct np_sysfs *sysfs, uint64_t among, uint32
   return mask;
 }
 
-/* Notes one thing that may hold the system back; value < 0 where it could not be read. */
+/* Records one possible cause of throttling; value < 0: it could not be read. */
 static void note(struct np_readings *readings, int64_t value, int holds) {
   if (value < 0) {
     return;

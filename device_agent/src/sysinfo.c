@@ -34,7 +34,7 @@ const char *np_abi(void) {
 #endif
 }
 
-/* A line of /proc/meminfo, -1 where it does not tell a number above 0. */
+/* Reads a line of /proc/meminfo, -1 unless it has a number above 0. */
 static int64_t meminfo(const char *key) {
   const char *root = getenv("NNAPI_PROF_PROC");
   char path[512];
@@ -124,7 +124,7 @@ void np_property(const char *name, char *text, size_t size) {
   text[used] = 0;
 }
 
-/* The system calls, whose mask is a row of bits everywhere. */
+/* Uses the system calls, whose mask has the same layout everywhere. */
 int np_set_affinity(uint64_t cpu_mask) {
   return syscall(__NR_sched_setaffinity, 0, sizeof cpu_mask, &cpu_mask) == 0 ? 0 : errno;
 }

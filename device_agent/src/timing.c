@@ -6,7 +6,7 @@
 #include <time.h>
 
 #define WINDOW 5u /* times whose median is compared with that of as many before them */
-/* Of busy time between two looks at the clock: in a round, and while one waits for it. */
+/* Busy time between two looks at the clock: in a round, and while waiting for it to settle. */
 #define LOOK_NS UINT64_C(4000000)
 #define WAIT_LOOK_NS UINT64_C(1000000)
 
@@ -31,7 +31,7 @@ struct np_clock np_monotonic_clock(void) {
   return (struct np_clock){.now_ns = monotonic_ns, .ctx = NULL};
 }
 
-/* Orders a run's samples before the count that publishes them, for a reader in another process. */
+/* Stores a count after the samples that it publishes, for a reader in another process. */
 static void publish(uint32_t *where, uint32_t value) {
   __atomic_store_n(where, value, __ATOMIC_RELEASE);
 }
@@ -71,8 +71,8 @@ struct np_durations np_step_settle(const struct np_step *step) {
   return durations;
 }
 
-/* One run. Its times go to the next column of the samples, also of an unrecorded run, whose column
- * is written again by the next one. */
+/* Runs once. Writes the times to the next column of the samples; the next run overwrites those of
+ * an unrecorded one. */
 static enum np_status run_once(const struct np_run *run, struct np_clock clock,
                                const struct np_samples *samples, uint64_t *total_ns) {
   const size_t room = samples->room;
@@ -111,12 +111,12 @@ static uint32_t is_stable(const uint64_t *recent) {
   return apart <= earlier / 50; /* 2 % */
 }
 
-/* Times that tell whether runs are stable: the means of stretches of slot_ns at least. */
+/* Times by which runs are judged stable: the means of stretches of at least slot_ns. */
 struct stretches {
   uint64_t slot_ns;
   uint64_t recent[2 * WINDOW];
   uint32_t n;  /* so far, of which the last are in `recent` */
-  uint64_t ns; /* of the stretch that is not over */
+  uint64_t ns; /* of the present stretch */
   uint32_t runs;
 };
 

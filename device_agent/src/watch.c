@@ -9,16 +9,16 @@
 #include "stall.h"
 #include "timing.h"
 
-/* With NP_PROBE_TIMEOUT_MS without an answer it is within the 30 s that a request may hang. */
+/* Together with NP_PROBE_TIMEOUT_MS this is within the 30 s for which a request may hang. */
 #define SILENCE_MS 5000u
 #define RETURN_MS 10000u /* init restarts a service within 5 s */
-/* Between two questions, twice as long each time: most services are back at once. */
+/* Pause between two checks, doubled each time: most services are back at once. */
 #define FIRST_PAUSE_MS 20u
 #define LONGEST_PAUSE_MS 320u
 
 static uint64_t now_ms(void) { return np_now_ns() / 1000000u; }
 
-/* What moves while an action makes progress. */
+/* Returns a number that changes while an action makes progress. */
 static uint64_t progress_of(const struct np_record_view *view) {
   const struct np_record *record = view->record;
   return ((uint64_t)__atomic_load_n(&record->started_runs, __ATOMIC_ACQUIRE) << 32) +
@@ -41,7 +41,7 @@ void np_tell_stall(const struct np_session *session, const char *asked, struct n
 
 /* ---- Waiting ---- */
 
-/* The accelerator that an action is busy with, NULL where it names none. */
+/* Returns the accelerator that an action is using, NULL if it names none. */
 static const char *busy_with(const struct np_action *action, const struct np_record_view *view) {
   const uint32_t s = __atomic_load_n(&view->record->segment, __ATOMIC_ACQUIRE);
   return s < action->bundle.n_segments ? action->bundle.segments[s].accelerator : NULL;
@@ -90,8 +90,8 @@ static int lists_all(const struct np_probe *probe, const struct np_probe *before
   return n == before->n_accelerators;
 }
 
-/* Whether an accelerator that the action needs is not listed and may yet return, NNAPI's choice
- * needs all; with `give_up` none is waited for again. */
+/* Returns whether an accelerator that the action needs (NNAPI's choice needs all) is not listed but
+ * may return; with `give_up`, marks it so that no one waits for it again. */
 static int is_awaited(const struct np_session *session, const struct np_action *action,
                       const struct np_probe *probe, int give_up) {
   int awaited = 0;

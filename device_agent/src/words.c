@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOST_AT_ONCE 64u /* reads; a child that never stops printing does not keep its parent */
+#define MOST_AT_ONCE 64u /* reads: a child that never stops printing must not block its parent */
 
 enum np_status np_words_open(struct np_words *words, int *end) {
   int ends[2];
@@ -31,7 +31,7 @@ static int outputs_differ(void) {
          (output.st_dev != error.st_dev || output.st_ino != error.st_ino);
 }
 
-/* Appends to the words kept, lines as one; the first ones make room. */
+/* Appends to the kept output as one line; drops the oldest bytes to make room. */
 static void keep(struct np_words *words, const char *bytes, size_t n) {
   const size_t room = NP_WORDS_BYTES - 1;
   const size_t added = n < room ? n : room;
@@ -56,7 +56,7 @@ void np_words_listen(struct np_words *words) {
     keep(words, bytes, (size_t)n);
     if (outputs_differ()) {
       const ssize_t written = write(STDERR_FILENO, bytes, (size_t)n);
-      (void)written; /* nobody listens there */
+      (void)written; /* a failure does not matter */
     }
   }
 }

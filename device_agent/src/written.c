@@ -6,8 +6,8 @@
 #include "drivers.h"
 #include "tensors.h"
 
-/* What an element holds that nobody wrote, first and then again: NaNs of which no arithmetic makes
- * another, and bytes that are no truth value. */
+/* The pattern of an unwritten element, and a second one: NaNs that no arithmetic produces, and
+ * bytes that are not truth values. */
 static void pattern_of(int32_t type, int again, uint8_t pattern[8]) {
   memset(pattern, again ? 0x5a : 0xa5, 8);
   if (type == NP_TYPE_TENSOR_FLOAT32 || type == NP_TYPE_FLOAT32) {
@@ -41,13 +41,13 @@ static const struct np_bundle *bundle_of(const struct np_written *self) {
   return &self->action->bundle;
 }
 
-/* The caller's buffer of a tensor, NULL: none. */
+/* Returns the caller's buffer of a tensor, NULL: none. */
 static uint8_t *buffer_of(const struct np_written *self, uint32_t tensor) {
   const uint32_t output = np_end_of(bundle_of(self)->outputs, bundle_of(self)->n_outputs, tensor);
   return output < bundle_of(self)->n_outputs ? self->outputs[output] : NULL;
 }
 
-/* What a tensor's bytes are after a run. */
+/* Returns a tensor's bytes after a run. */
 static uint8_t *bytes_of(const struct np_written *self, uint32_t tensor) {
   uint8_t *buffer = buffer_of(self, tensor);
   return buffer ? buffer : np_pipeline_data(self->pipeline, tensor);
@@ -122,7 +122,8 @@ static enum np_status unwritten(const struct np_written *self, uint32_t tensor, 
                   n, described->n_bytes / width_of(described->type));
 }
 
-/* Gives elements that hold the pattern by chance or by a fault another one, and remembers them. */
+/* Writes a second pattern to elements that contain the first, by chance or by a fault, and
+ * remembers them. */
 static enum np_status suspect(struct np_written *self, uint32_t tensor, size_t n) {
   const struct np_bundle_tensor *described = &bundle_of(self)->tensors[tensor];
   const size_t width = width_of(described->type);
@@ -150,7 +151,7 @@ static enum np_status look(struct np_written *self, uint32_t tensor, struct np_m
   for (size_t at = 0; at + width <= described->n_bytes; at += width) {
     n += (size_t)(memcmp(bytes + at, pattern, width) == 0);
   }
-  /* A model may well write the other patterns, a zero point for instance, everywhere. */
+  /* Other patterns, such as a zero point, may be written everywhere by a correct model. */
   if (n != 0 && is_nan(described->type, pattern)) {
     return unwritten(self, tensor, n, why);
   }
@@ -179,7 +180,8 @@ static enum np_status run_twin(const struct np_bundle *twin, const struct np_wri
   return NP_OK;
 }
 
-/* Whether the CPU computes NaN, too: models may. Where it does not run the model nobody knows. */
+/* Returns whether the CPU also computes NaN, as some models do; also true if the CPU cannot run the
+ * model, since that proves nothing. */
 static int is_nan_on_cpu(const struct np_written *self, const struct np_nnapi_library *library,
                          uint32_t tensor) {
   struct np_bundle twin = *bundle_of(self);
