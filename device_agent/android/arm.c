@@ -1,9 +1,9 @@
-/* What 32-bit ARM has no instruction for: division, and 64-bit integers as floating point.
+/* Operations for which 32-bit ARM has no instruction: division, and conversion of 64-bit integers.
  *
- * Compilers call these by names that ARM's run-time ABI sets; usually they come with the compiler's
- * own library. As that ABI requires, floating-point arguments are in integer registers on Android.
- * No function may use the operation that it implements. Conversions of numbers out of range
- * saturate, as the processor's own do. */
+ * Compilers call these functions by the names of ARM's run-time ABI; usually they come with the
+ * compiler's own library. As that ABI requires, floating-point arguments are in integer registers
+ * on Android. No function may use the operation that it implements. Conversions of numbers out of
+ * range saturate, as the processor's own do. */
 #include <stdint.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))

@@ -3,11 +3,11 @@
 
 #include "emulator.h"
 
-/* What the thread of one asynchronous run works on; freed by it. */
+/* The task of an asynchronous run's thread, which frees it. */
 struct task {
   ANeuralNetworksExecution *execution;
   ANeuralNetworksEvent *event;
-  uint64_t duration; /* that the run may take, 0 is any */
+  uint64_t duration; /* limit of the run, 0: none */
   uint32_t n_dependencies;
   ANeuralNetworksEvent *dependencies[]; /* shared */
 };
@@ -37,12 +37,12 @@ static void *run_task(void *argument) {
     np_execution_abandon(task->execution, result);
   }
   free_task(task);
-  np_event_signal(event, result); /* after this the execution may be gone */
+  np_event_signal(event, result); /* after this the execution may be freed */
   np_event_release(event);
   return NULL;
 }
 
-/* Starts a detached thread for a task. OUT_OF_MEMORY where there is none to be had. */
+/* Starts a detached thread for a task. OUT_OF_MEMORY if that is not possible. */
 static int start(struct task *task) {
   pthread_attr_t detached;
   pthread_t thread;
@@ -125,8 +125,8 @@ int ANeuralNetworksExecution_startCompute(ANeuralNetworksExecution *execution,
   return start_compute(execution, &how, event);
 }
 
-/* BAD_DATA where an output's dimensions are not known from the model: who waits for a fence cannot
- * ask for them. */
+/* Returns BAD_DATA if the model leaves an output's dimensions open: code that waits for a fence
+ * cannot query them. */
 static int check_output_shapes(const ANeuralNetworksExecution *execution, const char *function) {
   const ANeuralNetworksModel *model = execution->compilation->model;
   for (uint32_t i = 0; i < model->graph.n_outputs; i++) {
@@ -138,8 +138,8 @@ static int check_output_shapes(const ANeuralNetworksExecution *execution, const 
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* Waits for the dependencies in the execution's own thread; where one fails, the execution does not
- * run and its event gives that result. `duration` is counted from the last dependency on; it needs
+/* Waits for the dependencies in the execution's own thread. If one fails, the execution does not
+ * run and its event returns that result. `duration` starts after the last dependency and requires
  * one named device. The event has a fence, see emulator.h. */
 int ANeuralNetworksExecution_startComputeWithDependencies(
     ANeuralNetworksExecution *execution, const ANeuralNetworksEvent *const *dependencies,

@@ -1,4 +1,4 @@
-/* ANeuralNetworksCompilation_*: a model made ready for devices. */
+/* ANeuralNetworksCompilation_*: compiles models for devices. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,8 +110,8 @@ int ANeuralNetworksCompilation_setPreference(ANeuralNetworksCompilation *compila
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* The folder is used by finish: where it does not exist or cannot be written, nothing is cached, as
- * on Android. */
+/* finish uses the folder: if it does not exist or is not writable, nothing is cached, as on
+ * Android. */
 int ANeuralNetworksCompilation_setCaching(ANeuralNetworksCompilation *compilation,
                                           const char *cacheDir, const uint8_t *token) {
   if (!compilation || !cacheDir || !token) {
@@ -133,7 +133,7 @@ int ANeuralNetworksCompilation_setCaching(ANeuralNetworksCompilation *compilatio
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* Kept, and without effect: one process has the emulator for itself. */
+/* Stored, but without effect: each process has the emulator to itself. */
 int ANeuralNetworksCompilation_setPriority(ANeuralNetworksCompilation *compilation, int priority) {
   if (!compilation) {
     return NP_REFUSE(UNEXPECTED_NULL, "compilation is NULL");
@@ -150,7 +150,7 @@ int ANeuralNetworksCompilation_setPriority(ANeuralNetworksCompilation *compilati
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* Counts from the call of finish; 0 is no limit. */
+/* The time starts with the call of finish; 0: no limit. */
 int ANeuralNetworksCompilation_setTimeout(ANeuralNetworksCompilation *compilation,
                                           uint64_t duration) {
   if (!compilation) {
@@ -167,7 +167,8 @@ int ANeuralNetworksCompilation_setTimeout(ANeuralNetworksCompilation *compilatio
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* supported[i * n_operations + k]: device i runs operation k; the last row is the host CPU's. */
+/* Returns supported[i * n_operations + k], whether device i runs operation k; the last row is the
+ * host CPU's. */
 static bool *find_support(const ANeuralNetworksCompilation *compilation) {
   const struct np_graph *graph = &compilation->model->graph;
   const size_t n = graph->n_operations;
@@ -219,7 +220,7 @@ static void dump(const struct np_executor *executor) {
   (void)(to_error ? fflush(file) : fclose(file));
 }
 
-/* Decides where operations run, and on a simulated phone what that takes. */
+/* Decides where operations run and, on a simulated phone, how long that takes. */
 static int assign_devices(ANeuralNetworksCompilation *compilation, bool from_cache,
                           uint64_t deadline_ns) {
   bool *supported = find_support(compilation);
@@ -261,10 +262,9 @@ static int compile(ANeuralNetworksCompilation *compilation) {
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* BAD_DATA where an operation runs on none of the named devices (or, without named ones, has no
- * kernel here); UNAVAILABLE_DEVICE where the simulated phone's description is bad;
- * MISSED_DEADLINE_PERSISTENT. In each case the compilation is finished, and not usable after an
- * error. */
+/* BAD_DATA if an operation runs on none of the named devices (or, without named ones, has no kernel
+ * here); UNAVAILABLE_DEVICE if the simulated phone's description is bad;
+ * MISSED_DEADLINE_PERSISTENT. Even after an error the compilation is finished, but not usable. */
 int ANeuralNetworksCompilation_finish(ANeuralNetworksCompilation *compilation) {
   if (!compilation) {
     return NP_REFUSE(UNEXPECTED_NULL, "compilation is NULL");

@@ -47,7 +47,7 @@ static void close_signal(ANeuralNetworksEvent *event) {
 
 void np_event_signal(ANeuralNetworksEvent *event, int result) {
   pthread_mutex_lock(&event->lock);
-  /* A pipe that nobody has written has room for one byte: this neither blocks nor fails. */
+  /* An empty pipe has room for one byte: this neither blocks nor fails. */
   if (event->signal >= 0 && result == ANEURALNETWORKS_NO_ERROR) {
     (void)!write(event->signal, "", 1);
   }
@@ -102,7 +102,7 @@ int ANeuralNetworksEvent_wait(ANeuralNetworksEvent *event) {
   return np_event_wait(event);
 }
 
-/* As on Android, the event of an execution that still runs is waited for. */
+/* As on Android, waits for an execution that is still running. */
 void ANeuralNetworksEvent_free(ANeuralNetworksEvent *event) {
   if (!event) {
     return;
@@ -113,8 +113,8 @@ void ANeuralNetworksEvent_free(ANeuralNetworksEvent *event) {
   np_event_release(event);
 }
 
-/* The descriptor is duplicated; see emulator.h for which ones serve. BAD_DATA for one that is not
- * open and, as on Android, for 0. */
+/* Duplicates the descriptor; emulator.h says which ones work. BAD_DATA for one that is not open
+ * and, as on Android, for 0. */
 int ANeuralNetworksEvent_createFromSyncFenceFd(int sync_fence_fd, ANeuralNetworksEvent **event) {
   if (!event) {
     return NP_REFUSE(UNEXPECTED_NULL, "event is NULL");
@@ -138,8 +138,8 @@ int ANeuralNetworksEvent_createFromSyncFenceFd(int sync_fence_fd, ANeuralNetwork
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* A duplicate of the descriptor, the caller's to close. BAD_DATA and -1 for an event that has none:
- * that of startCompute. */
+/* Returns a duplicate of the descriptor, which the caller closes. BAD_DATA and -1 for an event
+ * without one: that of startCompute. */
 int ANeuralNetworksEvent_getSyncFenceFd(const ANeuralNetworksEvent *event, int *sync_fence_fd) {
   if (sync_fence_fd) {
     *sync_fence_fd = -1;

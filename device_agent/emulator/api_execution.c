@@ -51,7 +51,7 @@ int ANeuralNetworksExecution_create(ANeuralNetworksCompilation *compilation,
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* An execution that still runs is waited for. */
+/* Waits for an execution that is still running. */
 void ANeuralNetworksExecution_free(ANeuralNetworksExecution *execution) {
   if (!execution) {
     return;
@@ -70,14 +70,14 @@ static int check_preparing(const ANeuralNetworksExecution *execution, const char
              : np_refuse(ANEURALNETWORKS_BAD_STATE, function, "the execution was started");
 }
 
-/* What an argument is given as: a pointer, or a part of a memory. Without either it is omitted. */
+/* The source of an argument: a pointer, or a part of a memory; neither: it is omitted. */
 struct source {
   const void *buffer;
   const ANeuralNetworksMemory *memory;
   size_t offset, length;
 };
 
-/* Finds the bytes of a memory for an argument whose dimensions are known as far as they are. */
+/* Finds the bytes of a memory for an argument, whose dimensions may be only partly known. */
 static int bind_memory(const struct source *source, const struct np_role *role,
                        struct np_argument *argument, const char *function) {
   const ANeuralNetworksMemory *memory = source->memory;
@@ -97,12 +97,12 @@ static int bind_memory(const struct source *source, const struct np_role *role,
     return np_refuse(ANEURALNETWORKS_BAD_DATA, function,
                      "dimensions contradict those of the memory");
   }
-  /* A memory of a descriptor changes state when it is written; the API takes it as const. */
+  /* Writing changes the state of a memory from a descriptor, but the API takes it as const. */
   argument->memory = (ANeuralNetworksMemory *)(uintptr_t)memory;
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* What setInput* and setOutput* share. */
+/* Sets an argument, for setInput* and setOutput*. */
 static int set_argument(ANeuralNetworksExecution *execution, enum np_role_kind kind, int32_t index,
                         const ANeuralNetworksOperandType *type, const struct source *source,
                         const char *function) {
@@ -199,7 +199,7 @@ int ANeuralNetworksExecution_compute(ANeuralNetworksExecution *execution) {
   return code == ANEURALNETWORKS_NO_ERROR ? np_execution_run(execution, false, 0) : code;
 }
 
-/* Only at level 5 and above, which has the function. */
+/* Works only from level 5 on, which has the function. */
 int ANeuralNetworksExecution_setReusable(ANeuralNetworksExecution *execution, bool reusable) {
   if (!execution) {
     return NP_REFUSE(UNEXPECTED_NULL, "execution is NULL");
@@ -228,7 +228,7 @@ int ANeuralNetworksExecution_setMeasureTiming(ANeuralNetworksExecution *executio
   return code;
 }
 
-/* Counts from the start of the execution; 0 is no limit. A run that starts too late fails with
+/* The time starts with the execution; 0: no limit. A run that starts too late fails with
  * MISSED_DEADLINE_PERSISTENT, one that takes too long with MISSED_DEADLINE_TRANSIENT. */
 int ANeuralNetworksExecution_setTimeout(ANeuralNetworksExecution *execution, uint64_t duration) {
   if (!execution) {
@@ -244,7 +244,7 @@ int ANeuralNetworksExecution_setTimeout(ANeuralNetworksExecution *execution, uin
   return code;
 }
 
-/* More than the maximum is the maximum; 0 lets no WHILE iterate. */
+/* Limits the time to the maximum; with 0 no WHILE iterates. */
 int ANeuralNetworksExecution_setLoopTimeout(ANeuralNetworksExecution *execution,
                                             uint64_t duration) {
   if (!execution) {

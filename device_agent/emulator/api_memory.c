@@ -55,11 +55,10 @@ static int map_file(size_t size, int protect, int fd, size_t offset, void **data
 }
 
 /* Maps `size` bytes of a file from `offset` on, which must be a multiple of the page size. The file
- * descriptor may be closed afterwards.
- * BAD_DATA where the size is 0, the descriptor negative, the protection not one of read and write,
- * or a regular file too short (reading behind its end would be fatal); UNEXPECTED_NULL, as on
- * Android, where the descriptor is not open; UNMAPPABLE where mmap refuses, which Android's runtime
- * finds out only when it uses the memory. */
+ * descriptor may be closed afterwards. BAD_DATA if the size is 0, the descriptor negative, the
+ * protection not read or write, or a regular file too short (reading beyond its end would be
+ * fatal); UNEXPECTED_NULL, as on Android, if the descriptor is not open; UNMAPPABLE if mmap
+ * refuses, which Android's runtime detects only when it uses the memory. */
 int ANeuralNetworksMemory_createFromFd(size_t size, int protect, int fd, size_t offset,
                                        ANeuralNetworksMemory **memory) {
   if (!memory) {
@@ -124,7 +123,7 @@ void ANeuralNetworksMemory_free(ANeuralNetworksMemory *memory) {
   free(memory);
 }
 
-/* Whether the content of one memory can lie in the other. */
+/* Returns whether one memory can hold the contents of the other. */
 static bool compatible(const ANeuralNetworksMemory *src, const ANeuralNetworksMemory *dst) {
   if (src->size != dst->size || !src->readable || !dst->writable) {
     return false;
@@ -137,8 +136,8 @@ static bool compatible(const ANeuralNetworksMemory *src, const ANeuralNetworksMe
          !(a->scale > b->scale) && np_dims_agree(a->rank, a->dims, b->rank, b->dims);
 }
 
-/* BAD_DATA where the source has no content, or sizes or operand types differ, or a side lacks the
- * access: the destination has no content then. */
+/* BAD_DATA if the source has no contents, sizes or operand types differ, or a side lacks the
+ * access: the destination then has no contents. */
 int ANeuralNetworksMemory_copy(const ANeuralNetworksMemory *src, const ANeuralNetworksMemory *dst) {
   if (!src || !dst) {
     return NP_REFUSE(UNEXPECTED_NULL, "source or destination is NULL");
@@ -150,7 +149,7 @@ int ANeuralNetworksMemory_copy(const ANeuralNetworksMemory *src, const ANeuralNe
   if (fits) {
     memmove(dst->data, src->data, src->size);
   }
-  /* The API takes dst as const; what changes is only whether it has content. */
+  /* The API takes dst as const, but whether it has contents changes. */
   if (dst->from_desc) {
     atomic_store(&((ANeuralNetworksMemory *)(uintptr_t)dst)->initialized, fits);
   }

@@ -1,4 +1,4 @@
-/* ANeuralNetworksMemoryDesc_*, ANeuralNetworksMemory_createFromDesc: memory by what it is for. */
+/* ANeuralNetworksMemoryDesc_*, ANeuralNetworksMemory_createFromDesc: memory for given roles. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ void ANeuralNetworksMemoryDesc_free(ANeuralNetworksMemoryDesc *desc) {
   free(desc);
 }
 
-/* Makes `into` agree with dimensions of `rank`; 0 where they contradict each other. */
+/* Merges dimensions into `into`; returns 0 if they contradict each other. */
 static int merge_dims(uint32_t *into_rank, uint32_t *into, uint32_t rank, const uint32_t *dims) {
   if (rank == 0) {
     return 1;
@@ -143,8 +143,8 @@ int ANeuralNetworksMemoryDesc_finish(ANeuralNetworksMemoryDesc *desc) {
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* Host memory for the roles of a descriptor. OP_FAILED where dimensions are unknown, as on Android
- * when no driver allocates. */
+/* Allocates host memory for the roles of a descriptor. OP_FAILED if dimensions are unknown, as on
+ * Android when no driver allocates. */
 int ANeuralNetworksMemory_createFromDesc(const ANeuralNetworksMemoryDesc *desc,
                                          ANeuralNetworksMemory **memory) {
   if (!desc || !memory) {

@@ -1,4 +1,4 @@
-/* ANeuralNetworksModel_*: operations, inputs and outputs, and the model's end. */
+/* ANeuralNetworksModel_*: operations, inputs and outputs, finishing and freeing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,8 +82,8 @@ void ANeuralNetworksModel_free(ANeuralNetworksModel *model) {
   free(model);
 }
 
-/* Checks an operation that was added. One that is valid, but without a kernel here, is taken as
- * Android would take it; no device will support it. */
+/* Checks an added operation. A valid one without a kernel here is accepted, as on Android; no
+ * device will support it. */
 static int check_operation(const ANeuralNetworksModel *model, uint32_t index,
                            const char *function) {
   struct np_message why = {""};
@@ -139,8 +139,8 @@ int ANeuralNetworksModel_addOperation(ANeuralNetworksModel *model,
   return code;
 }
 
-/* Gives each operand of the list a lifetime; how many took it before one that has a value or
- * another lifetime already. */
+/* Gives each operand of the list a lifetime, up to the first one that already has a value or
+ * another lifetime; returns how many got it. */
 static uint32_t mark(ANeuralNetworksModel *model, const uint32_t *list, uint32_t n,
                      enum np_lifetime from, enum np_lifetime to) {
   for (uint32_t i = 0; i < n; i++) {
@@ -153,8 +153,7 @@ static uint32_t mark(ANeuralNetworksModel *model, const uint32_t *list, uint32_t
   return n;
 }
 
-/* Marks inputs and outputs, or nothing at all: BAD_DATA where an operand has a value or stands in
- * the lists twice. */
+/* Marks inputs and outputs, or nothing: BAD_DATA if an operand has a value or is listed twice. */
 static int mark_ends(ANeuralNetworksModel *model, const uint32_t *inputs, uint32_t n_inputs,
                      const uint32_t *outputs, uint32_t n_outputs) {
   const uint32_t in = mark(model, inputs, n_inputs, NP_TEMPORARY, NP_INPUT);
@@ -169,7 +168,7 @@ static int mark_ends(ANeuralNetworksModel *model, const uint32_t *inputs, uint32
   return NP_REFUSE(BAD_DATA, "operand %u has a value or stands in the lists twice", operand);
 }
 
-/* Once per model; a refused call leaves the model as it was. */
+/* May be called once per model; a refused call does not change the model. */
 int ANeuralNetworksModel_identifyInputsAndOutputs(ANeuralNetworksModel *model, uint32_t inputCount,
                                                   const uint32_t *inputs, uint32_t outputCount,
                                                   const uint32_t *outputs) {
@@ -207,12 +206,12 @@ int ANeuralNetworksModel_relaxComputationFloat32toFloat16(ANeuralNetworksModel *
     return NP_REFUSE(UNEXPECTED_NULL, "model is NULL");
   }
   NP_TRY_OPEN(model);
-  model->relaxed = allow; /* kernels compute in float32, which is allowed; the clock differs */
+  model->relaxed = allow; /* kernels still compute in float32; only the simulated time differs */
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* Copies constants that do not lie where their type wants them: pointers and memories of callers
- * may lie anywhere. OUT_OF_MEMORY, or NO_ERROR. */
+/* Copies constants that are not aligned to their type, as callers' pointers and memories need not
+ * be. OUT_OF_MEMORY, or NO_ERROR. */
 static int align_values(ANeuralNetworksModel *model, const char *function) {
   for (uint32_t i = 0; i < model->graph.n_operands; i++) {
     struct np_operand *operand = &model->graph.operands[i];
@@ -233,7 +232,7 @@ static int align_values(ANeuralNetworksModel *model, const char *function) {
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* BAD_DATA where an operand of per-channel type has no scales. */
+/* Returns BAD_DATA if an operand of per-channel type has no scales. */
 static int check_channel_scales(const ANeuralNetworksModel *model, const char *function) {
   for (uint32_t i = 0; i < model->graph.n_operands; i++) {
     const struct np_operand *operand = &model->graph.operands[i];
@@ -270,7 +269,7 @@ static int finish(ANeuralNetworksModel *model, const char *function) {
     }
     struct np_message why = {""};
     const enum np_status status = np_graph_check(graph, np_device_table()->level, &why);
-    for (uint32_t i = 0; i < n; i++) { /* each operation owns a list: its address names it */
+    for (uint32_t i = 0; i < n; i++) { /* each operation owns a list, whose address identifies it */
       model->order[i] = 0;
       while (before[model->order[i]] != graph->operations[i].inputs) {
         model->order[i]++;

@@ -42,7 +42,7 @@ int ANeuralNetworksModel_addOperand(ANeuralNetworksModel *model,
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* Checks what all setOperandValue* functions share; NO_ERROR and *operand. */
+/* Does the checks of all setOperandValue* functions; NO_ERROR and *operand. */
 static int open_operand(ANeuralNetworksModel *model, int32_t index, const char *function,
                         struct np_operand **operand) {
   const int code = np_model_check_open(model, function);
@@ -61,8 +61,8 @@ static int open_operand(ANeuralNetworksModel *model, int32_t index, const char *
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* Makes the operand a constant at `value`, or one without value where that is NULL. `copy` is its
- * copy, owned from now on. */
+/* Makes the operand a constant at `value`, or one without value if that is NULL. Takes ownership of
+ * `copy`, its copy. */
 static void set_value(ANeuralNetworksModel *model, int32_t index, const void *value, size_t length,
                       void *copy) {
   struct np_operand *operand = &model->graph.operands[index];
@@ -132,7 +132,7 @@ int ANeuralNetworksModel_setOperandValueFromMemory(ANeuralNetworksModel *model, 
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* Names a model for IF or WHILE: `value` is finished, and outlives the model. */
+/* Sets a model for IF or WHILE: `value` must be finished and outlive the model. */
 int ANeuralNetworksModel_setOperandValueFromModel(ANeuralNetworksModel *model, int32_t index,
                                                   const ANeuralNetworksModel *value) {
   if (!model || !value) {

@@ -1,11 +1,11 @@
-/* ANeuralNetworksExecution_get*: what a completed execution has to tell. */
+/* ANeuralNetworksExecution_get*: results of a completed execution. */
 #include <string.h>
 
 #include "emulator.h"
 
-/* In real time both durations are what the run took, on a simulated phone the model's. Time spent
- * waiting for dependencies counts for the driver, but not for the fenced codes. UINT64_MAX with
- * every error. */
+/* In real time both durations are the run's time, on a simulated phone those of its model. Waiting
+ * for dependencies counts for the driver, but not for the fenced codes. UINT64_MAX with every
+ * error. */
 int ANeuralNetworksExecution_getDuration(const ANeuralNetworksExecution *execution,
                                          int32_t durationCode, uint64_t *duration) {
   if (!execution || !duration) {
@@ -33,8 +33,8 @@ int ANeuralNetworksExecution_getDuration(const ANeuralNetworksExecution *executi
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* The output whose shape is asked for: NO_ERROR, or OUTPUT_INSUFFICIENT_SIZE where its buffer was
- * too small (its shape is known then, too). */
+/* Finds an output of a completed execution: NO_ERROR, or OUTPUT_INSUFFICIENT_SIZE if its buffer was
+ * too small (its shape is known even then). */
 static int completed_output(const ANeuralNetworksExecution *execution, int32_t index,
                             const struct np_argument **output) {
   if (atomic_load(&execution->state) != NP_COMPLETED ||

@@ -1,12 +1,11 @@
 /* Cached compilations: one file for each token and choice of devices.
  *
- * What a driver keeps in such a file is its compiled program. Here compiling is quick, so the file
- * says only that this very model was compiled before: that is what makes a simulated phone's second
- * compilation a cheap one, and what lets an application's handling of its cache be tested. Results
- * never depend on it. A file that is missing, damaged, of another library, model or device is a
- * miss, and is written anew.
+ * A driver stores its compiled program in such a file. Here compiling is fast, so the file only
+ * says that this model was compiled before: this makes a simulated phone's second compilation
+ * cheap, and lets applications test how they handle their cache. Results never depend on it. A file
+ * that is missing, damaged, or of another library, model or device is a miss, and is rewritten.
  *
- * struct record is the whole file, in the machine's byte order: it is no place to copy from. */
+ * struct record is the whole file, in the machine's byte order: it is not portable. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@
 #include "emulator.h"
 #include "hash.h"
 
-/* Changes with the format, and where what is compiled would change. */
+/* Changes with the format, and when the compiled result would change. */
 #define MAGIC UINT64_C(0x3148434143504e01)
 #define LIBRARY "nnapi-prof emulator 2"
 
@@ -29,7 +28,7 @@ struct record {
   uint64_t library; /* hash of the library's and the phone's identity */
   uint64_t request; /* hash of devices and settings */
   uint64_t model;   /* hash of the model, constants included */
-  uint64_t check;   /* hash of what stands before */
+  uint64_t check;   /* hash of the fields before */
 };
 
 static uint64_t hash_text(uint64_t hash, const char *text) {
@@ -96,8 +95,8 @@ static struct record make_record(const ANeuralNetworksCompilation *compilation) 
   return record;
 }
 
-/* Path of the compilation's file, owned by the caller; NULL where memory is short. The request is a
- * part of the name, so that devices do not take each other's files. */
+/* Returns the path of the compilation's file, owned by the caller; NULL if memory is short. The
+ * request is part of the name, so that devices do not use each other's files. */
 static char *make_path(const ANeuralNetworksCompilation *compilation, const struct record *record,
                        const char *suffix) {
   char token[2 * TOKEN_BYTES + 1];
@@ -127,7 +126,7 @@ bool np_cache_hit(const ANeuralNetworksCompilation *compilation) {
   return whole && memcmp(&found, &wanted, sizeof found) == 0;
 }
 
-/* Writes the record to a file of its own and moves it in place, so that nobody reads half of it. */
+/* Writes the record to a temporary file and renames it, so that no one reads half of it. */
 static bool write_record(const struct record *record, char *draft, const char *path) {
   const int fd = mkstemp(draft);
   if (fd < 0) {

@@ -1,4 +1,4 @@
-/* The one clock of the process, and what np_emulator.h exports. */
+/* The clock of the process, and the exports of np_emulator.h. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <time.h>
@@ -137,7 +137,7 @@ int64_t np_emulator_temperature(void) {
                                                    : -1;
 }
 
-/* The clock that heat allows, 0 where none is described. */
+/* Returns the clock that the temperature allows, 0 if none is described. */
 static double allowed_khz(struct np_phone *phone) {
   return phone && phone->cpu_khz > 0 ? phone->cpu_khz / np_phone_throttle(phone) : 0;
 }
@@ -151,7 +151,7 @@ int64_t np_emulator_cpu_khz(void) {
   switch (phone->governor.told) {
   case NP_TOLD_STUCK:
     return llround(khz);
-  case NP_TOLD_NOISE: /* from 1 kHz to 100 GHz, another one every time */
+  case NP_TOLD_NOISE: /* from 1 kHz to 100 GHz, different every time */
     return 1 + (int64_t)(np_hash_u64(NP_HASH_START, np_clock_now()) % 100000000);
   case NP_TOLD_TRULY:
     break;

@@ -1,5 +1,5 @@
-/* The device table: what this process offers, decided once by NNAPI_EMULATOR_PHONE and
- * NNAPI_EMULATOR_BACKEND and its fellows. */
+/* The device table: the devices of this process, determined once by NNAPI_EMULATOR_PHONE,
+ * NNAPI_EMULATOR_BACKEND and similar variables. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,14 +21,14 @@
 static struct np_device_table table;
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 
-/* The value of an environment variable, NULL where it is unset or empty. */
+/* Returns the value of an environment variable, NULL if it is unset or empty. */
 static const char *setting(const char *name) {
   const char *value = getenv(name);
   return value && value[0] != '\0' ? value : NULL;
 }
 
-/* A device for each back end of this build, the faster one first, or for `only`, where that is not
- * NULL; they report the feature level `reported`. */
+/* Adds a device for each back end of this build, the faster one first, or only for `only` unless it
+ * is NULL; they report the feature level `reported`. */
 static void offer_backends(const char *only, int64_t reported) {
   static const struct {
     const char *backend, *device;
@@ -48,7 +48,7 @@ static void offer_backends(const char *only, int64_t reported) {
   }
 }
 
-/* The accelerators of the phone; results are computed by `backend`. */
+/* Adds the accelerators of the phone; `backend` computes their results. */
 static void offer_phone(const char *path, const struct np_backend *backend) {
   struct np_message why;
   if (np_phone_load(path, &table.phone, &why) != NP_OK) {
@@ -75,7 +75,7 @@ static void offer_phone(const char *path, const struct np_backend *backend) {
   for (uint32_t i = 0; i < table.phone->n_accelerators; i++) {
     const struct np_accelerator *a = &table.phone->accelerators[i];
     if (a->feature_level > table.level) {
-      table.level = (int32_t)a->feature_level; /* the runtime knows what its drivers do */
+      table.level = (int32_t)a->feature_level; /* the runtime has the level of its drivers */
     }
     const char *version = np_service_version(table.phone, i);
     if (version) {
@@ -85,7 +85,7 @@ static void offer_phone(const char *path, const struct np_backend *backend) {
   }
 }
 
-/* The feature level that `text` says, as devices report it; 0 where it says none. */
+/* Reads a feature level as devices report it; 0 if `text` is not one. */
 static int32_t read_level(const char *text) {
   char *end = NULL;
   const long level = strtol(text, &end, 10);
@@ -169,7 +169,7 @@ bool np_device_known(const ANeuralNetworksDevice *device) {
   return false;
 }
 
-/* Whether a fault refuses an operation that does so a number of times only. */
+/* Returns whether a fault that strikes a limited number of times refuses an operation now. */
 static bool refuses_now(const struct np_phone *phone, const ANeuralNetworksDevice *device,
                         const struct np_graph *graph, uint32_t operation) {
   for (uint32_t i = 0; i < phone->n_faults; i++) {

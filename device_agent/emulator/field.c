@@ -1,4 +1,4 @@
-/* Reading of a JSON description value by value, with messages that name the JSON path. */
+/* Reads a JSON description value by value, with messages that name the JSON path. */
 #include "field.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ int np_field_refuse(const struct np_field *field, const char *found, const char 
   return 0;
 }
 
-/* Text for "found": the value itself where it is short, else its kind. */
+/* Writes the text for "found": the value itself if it is short, else its kind. */
 static void describe(const struct np_json *value, char *text, size_t size) {
   if (value && value->kind == NP_JSON_NUMBER) {
     snprintf(text, size, "%.12g", value->number);

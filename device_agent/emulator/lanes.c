@@ -1,11 +1,11 @@
-/* Processors that work at once on a simulated phone: PHONES.md, section "Lanes".
+/* Processors that work at the same time on a simulated phone: PHONES.md, section "Lanes".
  *
- * Each lane is a thread and has one run at a time. The clock stands while any lane has none, for
- * its thread may begin one at this very moment, unless it says that it rests until another lane
- * calls it; once all have a run or rest, the clock goes on to the end of the run that is over
- * first. Of runs that are over at the same moment that of the first lane ends first, and the others
- * once its thread has a run again, or rests. So what is simulated depends on what the lanes run
- * alone, and not on how the host's threads take turns. */
+ * Each lane is a thread with one run at a time. The clock stops while any lane has no run, since
+ * its thread may be about to begin one, unless the lane rests until another lane calls it. Once all
+ * lanes have a run or rest, the clock advances to the end of the run that ends first. If several
+ * end at the same moment, the run of the first lane ends first, and the others once its thread has
+ * a run again or rests. So the simulation depends only on what the lanes run, not on how the host
+ * schedules the threads. */
 #include <pthread.h>
 
 #include "emulator.h"
@@ -14,8 +14,8 @@ enum lane_state { ABSENT, IDLE, RESTING, BUSY, GONE };
 
 struct lane {
   enum lane_state state;
-  bool called;      /* since it last looked for something to do: it does not rest */
-  pthread_t thread; /* while it is neither absent nor gone */
+  bool called;      /* called since it last looked for work: it does not rest */
+  pthread_t thread; /* valid while it is neither absent nor gone */
   struct np_load load;
   double left; /* BUSY: ns that the run would still take alone */
 };
@@ -23,9 +23,9 @@ struct lane {
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  uint32_t n; /* 0: the clock is everybody's */
+  uint32_t n; /* 0: no lanes, any thread advances the clock */
   struct lane lanes[NP_MAX_LANES];
-  uint64_t begin_ns; /* of the clock, when there came to be lanes */
+  uint64_t begin_ns; /* time at which the lanes began */
   double elapsed;    /* ns since */
   double driver_ns;
 } board = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -49,7 +49,7 @@ int32_t np_lanes_begin(uint32_t n) {
   return answer;
 }
 
-/* How long a run takes in this company, as times of what it takes alone. */
+/* Returns the factor by which a run takes longer beside the present others. */
 static double slowdown(const struct np_phone *phone, const struct lane *lane) {
   double demand = 0, drivers = 0;
   uint32_t n_busy = 0;
@@ -73,7 +73,7 @@ static double slowdown(const struct np_phone *phone, const struct lane *lane) {
   return memory / cores * (1 + (n_busy - 1) * each);
 }
 
-/* Lets the clock go on to the next end of a run, if all lanes have one or rest. */
+/* Advances the clock to the next end of a run, if all lanes have one or rest. */
 static void advance(void) {
   struct np_device_table *table = np_device_table();
   double factors[NP_MAX_LANES] = {0}, step = -1, heat = 0;
@@ -192,7 +192,7 @@ double np_clock_spend(int lane, const struct np_load *load) {
     const uint64_t whole = (uint64_t)(load->ns + 0.5);
     pthread_mutex_lock(&board.lock);
     np_clock_busy(whole, load->heat);
-    board.begin_ns += whole; /* the lanes, if there are any, wait meanwhile */
+    board.begin_ns += whole; /* lanes, if any, wait meanwhile */
     board.driver_ns += load->ns * load->driver_share;
     pthread_mutex_unlock(&board.lock);
     return load->ns;

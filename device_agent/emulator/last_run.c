@@ -1,5 +1,5 @@
-/* What a compilation's last run read and wrote, which is copied where the next one reads the same.
- */
+/* Inputs and outputs of a compilation's last run; the outputs are copied if the next run has the
+ * same inputs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ void np_forget_last_run(struct np_last_run *last) {
   *last = (struct np_last_run){0};
 }
 
-/* Bytes that an output holds, by the shape that the run gave it. */
+/* Returns the bytes of an output with the shape that the run gave it. */
 static size_t output_bytes(const struct np_operand *operand, const struct np_buffer *buffer) {
   size_t bytes = np_type_bytes(operand->type);
   for (uint32_t d = 0; d < buffer->rank; d++) {
@@ -60,8 +60,8 @@ bool np_repeat_last_run(const struct np_last_run *last, const struct np_buffer *
   return true;
 }
 
-/* A copy of `from` with `length` bytes of data of its own in *to; 0 where memory is short. The old
- * data of *to are used again where they have the same length. */
+/* Copies `from`, with `length` bytes of data, to *to, reusing the old data of *to if their length
+ * is the same; returns 0 if memory is short. */
 static int keep_buffer(struct np_buffer *to, const struct np_buffer *from, size_t length) {
   void *data = to->data;
   if (!data || to->length != length) {
@@ -96,7 +96,7 @@ void np_keep_last_run(struct np_last_run *last, const struct np_graph *graph,
   }
   for (uint32_t i = 0; kept && i < last->n_outputs; i++) {
     if (outputs[i].omitted) {
-      return; /* rare, and nothing to copy from */
+      return; /* rare; there is nothing to copy */
     }
     const struct np_operand *operand = &graph->operands[graph->outputs[i]];
     kept = keep_buffer(&last->outputs[i], &outputs[i], output_bytes(operand, &outputs[i]));

@@ -24,7 +24,7 @@ double np_cost_memory_ns(const struct np_unit_model *unit, const struct np_cost 
   return memory > cost->compute ? memory : 0;
 }
 
-/* By the line between the rows on both sides; beyond the last row, its speed. */
+/* Interpolates linearly between the rows on both sides; beyond the last row, returns its speed. */
 static double speed_of_rows(const struct np_threads *threads, double n) {
   struct np_thread_row below = {1, 1};
   for (uint32_t i = 0; i < threads->n_rows; i++) {

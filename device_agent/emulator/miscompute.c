@@ -24,7 +24,8 @@ void np_miscompute_init(struct np_miscompute *run, const struct np_accelerator *
   };
 }
 
-/* The elements of an output as reals, and back; 8-bit values count in steps from their zero. */
+/* Accesses the elements of an output as real numbers; 8-bit values are in steps from their zero
+ * point. */
 struct view {
   void *data;
   int32_t type;
@@ -57,8 +58,8 @@ static void put(const struct view *view, size_t i, double value) {
   }
 }
 
-/* Elements [before, a, b, after] of an output, of which a and b are exchanged in memory: height and
- * width of an image, the last two dimensions of another tensor. */
+/* Exchanges dimensions a and b of an output [before, a, b, after] in memory: height and width of an
+ * image, the last two dimensions of another tensor. */
 static void transpose(const struct view *view, const struct np_tensor *tensor) {
   const uint32_t image = tensor->rank == 4 ? 1 : 0;
   const uint32_t first = tensor->rank - 2 - image;
@@ -85,7 +86,7 @@ static void transpose(const struct view *view, const struct np_tensor *tensor) {
   free(old);
 }
 
-/* Reverses the last dimension: channels are read the other way. */
+/* Reverses the last dimension, the channels. */
 static void reverse_channels(const struct view *view, const struct np_tensor *tensor) {
   const size_t n = tensor->rank ? tensor->dims[tensor->rank - 1] : 1;
   for (size_t row = 0; n > 1 && row + n <= tensor->elements; row += n) {
@@ -121,12 +122,12 @@ static void shift(const struct view *view, const struct np_tensor *tensor) {
   }
 }
 
-/* A value beyond +-limit begins at the other end. */
+/* Wraps a value beyond +-limit around to the other end. */
 static double wrapped(double value, double limit) {
   return limit > 0 ? value - 2 * limit * floor((value + limit) / (2 * limit)) : value;
 }
 
-/* A value with 8 bits of mantissa, or an even number of steps. */
+/* Truncates a value to 8 bits of mantissa, or to an even number of steps. */
 static double truncated(const struct view *view, double value) {
   if (view->type != NP_TYPE_TENSOR_FLOAT32) {
     return 2 * trunc(value / 2);
@@ -140,7 +141,7 @@ static double truncated(const struct view *view, double value) {
   return (double)cut;
 }
 
-/* The first column of each tile of 8 repeats the last one of the tile before. */
+/* Copies the last column of each tile of 8 to the first one of the next tile. */
 static void repeat_tiles(const struct view *view, const struct np_tensor *tensor) {
   if (tensor->rank != 4) {
     return;
@@ -153,7 +154,7 @@ static void repeat_tiles(const struct view *view, const struct np_tensor *tensor
   }
 }
 
-/* Whether an element is one of those that an error spoils. */
+/* Returns whether an error corrupts an element. */
 static bool is_spoilt(const struct np_error *error, const struct np_tensor *tensor, size_t i,
                       double value) {
   const bool of_channel =

@@ -1,7 +1,7 @@
 /* Placement of operations on accelerators, as Android's runtime does it.
  *
- * The rule is that of ExecutionPlan in Android's NNAPI runtime, told in PHONES.md: a static
- * performance number per device decides; neither hand-over nor invocation cost is looked at. */
+ * The rule is that of ExecutionPlan in Android's NNAPI runtime (see PHONES.md): a static
+ * performance number per device decides; costs of transfer and invocation are ignored. */
 #include "partition.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 static int is_cpu(const struct np_accelerator *a) { return a->type == ANEURALNETWORKS_DEVICE_CPU; }
 
-/* What Android's runtime compares: the drivers' numbers for a kind of data. */
+/* Returns the driver's number for a kind of data, which Android's runtime compares. */
 static double rating(const struct np_choices *choices, const struct np_accelerator *a,
                      enum np_data data) {
   const bool low_power = choices->preference == ANEURALNETWORKS_PREFER_LOW_POWER;
@@ -52,7 +52,7 @@ struct cutter {
   uint32_t *step_of; /* [n_operations] step of an operation, or NOBODY */
   uint32_t *seen_by; /* [n_operands] last step that counted the operand as its input */
   uint32_t *reader;  /* [n_operands] the only operation that reads the operand, or NOBODY */
-  bool *timed;       /* [n_operations] whether an operation's time is in its step's */
+  bool *timed;       /* [n_operations] whether a step's time includes the operation's */
 };
 
 static int ready(const struct cutter *c, uint32_t operation) {
@@ -86,7 +86,7 @@ static uint32_t next_accelerator(const struct cutter *c) {
   return first;
 }
 
-/* Adds operation k to step s: its constants, and what it reads from outside. */
+/* Adds operation k to step s: its constants, and the bytes it reads from outside. */
 static void add_operation(struct cutter *c, struct np_step *step, uint32_t s, uint32_t k) {
   const struct np_operation *o = &c->graph->operations[k];
   const struct np_work work = np_operation_work(c->graph, k);
@@ -106,7 +106,8 @@ static void add_operation(struct cutter *c, struct np_step *step, uint32_t s, ui
   }
 }
 
-/* Adds what leaves each step: operands that another step reads, or that the model returns. */
+/* Adds the bytes that leave each step: operands that another step reads, or that the model
+ * returns. */
 static void add_outputs(struct cutter *c, struct np_step *steps) {
   const struct np_graph *graph = c->graph;
   for (uint32_t i = 0; i < graph->n_operands; i++) {
@@ -133,8 +134,8 @@ static void add_outputs(struct cutter *c, struct np_step *steps) {
   }
 }
 
-/* The operation that alone reads what operation k writes, in the same step and not timed yet, and
- * the operand between them; NOBODY where there is none. */
+/* Returns the operation that is the only reader of operation k's output, in the same step and not
+ * timed yet, and the operand between them; NOBODY if there is none. */
 static uint32_t follower(const struct cutter *c, uint32_t k, uint32_t *between) {
   const struct np_operation *o = &c->graph->operations[k];
   if (o->n_outputs != 1) {
@@ -153,8 +154,8 @@ static bool place_takes(const struct np_fusion *fusion, uint32_t place, int32_t 
   return code >= 0 && code < NP_OPERATION_CODES && fusion->takes[place][code];
 }
 
-/* How many operations from k on a rule fuses, 0 where it does not apply; chain[] receives them and
- * *saved the bytes that are neither written nor read any more. */
+/* Returns how many operations from k on a rule fuses, 0 if it does not apply; chain[] receives
+ * them, and *saved the bytes that need no longer be written and read. */
 static uint32_t match(const struct cutter *c, const struct np_fusion *fusion, uint32_t k,
                       uint32_t *chain, double *saved) {
   *saved = 0;
@@ -176,7 +177,7 @@ static uint32_t match(const struct cutter *c, const struct np_fusion *fusion, ui
 }
 
 /* Adds the time of operation k and of those that its accelerator fuses with it. The arithmetic of
- * the smaller ones hides behind the largest; what lies between them is not moved. */
+ * the smaller ones overlaps with the largest; values between them are not moved. */
 static void add_time(struct cutter *c, struct np_step *step, uint32_t k) {
   const struct np_accelerator *a = step->accelerator;
   uint32_t chain[NP_MAX_FUSED] = {k}, n = 0;
@@ -203,7 +204,7 @@ static uint32_t cut(struct cutter *c, struct np_step *steps) {
   uint32_t n = 0;
   for (uint32_t a = next_accelerator(c); a != NOBODY; a = next_accelerator(c), n++) {
     steps[n] = (struct np_step){.accelerator = c->choices->accelerators[a]};
-    /* The graph is sorted, so one pass finds all that become ready within the step. */
+    /* The graph is sorted, so one pass finds all operations that become ready within the step. */
     for (uint32_t k = 0; k < c->graph->n_operations; k++) {
       if (c->assignment[k] == a && ready(c, k)) {
         add_operation(c, &steps[n], n, k);
@@ -219,7 +220,7 @@ static uint32_t cut(struct cutter *c, struct np_step *steps) {
   return n;
 }
 
-/* Who writes each operand, and who alone reads it. */
+/* Finds the writer and the only reader of each operand. */
 static void find_ends(struct cutter *c) {
   const struct np_graph *graph = c->graph;
   for (uint32_t i = 0; i < graph->n_operands; i++) {
@@ -234,7 +235,7 @@ static void find_ends(struct cutter *c) {
     for (uint32_t i = 0; i < o->n_inputs; i++) {
       const uint32_t operand = o->inputs[i];
       c->reader[operand] = c->seen_by[operand] == NOBODY ? k : NOBODY;
-      c->seen_by[operand] = k; /* lent: whether the operand has a reader */
+      c->seen_by[operand] = k; /* borrowed: whether the operand has a reader */
     }
   }
   for (uint32_t i = 0; i < graph->n_operands; i++) {

@@ -84,7 +84,8 @@ static int read_accelerators(const struct np_field *root, struct np_phone *phone
     if (!np_field_element(&list, i, &field)) {
       return 0;
     }
-    phone->n_accelerators = i + 1; /* before reading: what is kept must be freed on failure too */
+    phone->n_accelerators = i + 1; /* before reading: its fields must be freed even after a
+                                      failure */
     if (!np_read_accelerator(&field, phone, &phone->accelerators[i])) {
       return 0;
     }

@@ -48,8 +48,8 @@ int np_read_code(const struct np_field *field, const char *name, int32_t *code) 
   return np_field_refuse(field, found, "the name of an NNAPI operation, such as CONV_2D");
 }
 
-/* Where a kind of data has no constant of its own it takes that of a kind before it: relaxed that
- * of float32, float16 that of relaxed, the 8-bit kinds that of quant8, the others the default. */
+/* Fills in missing constants: relaxed takes that of float32, float16 that of relaxed, the 8-bit
+ * kinds that of quant8, the others the default. */
 static void fill_up(struct np_by_data *numbers, const bool *given, double fallback) {
   for (int kind = 0; kind < NP_DATA_KINDS; kind++) {
     if (given[kind]) {
@@ -201,7 +201,8 @@ static int read_power(const struct np_field *field, struct np_accelerator *a) {
          np_read_by_data(field, "power", &np_rule_factor, &a->power);
 }
 
-/* A level, or NP_FUTURE_LEVEL: then it is that of the phone's API, as far as the library has it. */
+/* Reads a level, or NP_FUTURE_LEVEL, for which the level is that of the phone's API, as far as the
+ * library supports it. */
 static int read_level(const struct np_field *field, const struct np_phone *phone,
                       struct np_accelerator *a) {
   const int64_t newest = ANEURALNETWORKS_FEATURE_LEVEL_4;

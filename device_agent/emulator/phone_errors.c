@@ -1,4 +1,4 @@
-/* Member "errors" of an accelerator: operations that its driver computes wrongly. */
+/* Reads member "errors" of an accelerator: operations that its driver computes wrongly. */
 #include <string.h>
 
 #include "phone_read.h"
@@ -31,7 +31,7 @@ static const struct {
 } whens[] = {{"burst", NP_WHEN_BURST}, {"shared", NP_WHEN_SHARED}, {"relaxed", NP_WHEN_RELAXED},
              {"later", NP_WHEN_LATER}, {"batch", NP_WHEN_BATCH},   {"negative", NP_WHEN_NEGATIVE}};
 
-/* Optional "when": one of them. */
+/* Reads a condition of optional "when". */
 static int read_when(const struct np_field *parent, struct np_error *error) {
   struct np_field field;
   const char *text = NULL;
@@ -50,7 +50,7 @@ static int read_when(const struct np_field *parent, struct np_error *error) {
   return np_field_refuse(&field, text, "burst, shared, relaxed, later, batch or negative");
 }
 
-/* Optional "output": the dimensions of the operation's output, as they lie in memory. */
+/* Reads optional "output": the dimensions of the operation's output, in memory order. */
 static int read_output(const struct np_field *parent, struct np_error *error) {
   struct np_field list, element;
   if (!np_json_member(parent->value, "output")) {
@@ -74,7 +74,7 @@ static int read_output(const struct np_field *parent, struct np_error *error) {
   return 1;
 }
 
-/* An optional member that counts from 0. */
+/* Reads an optional member, a number counted from 0. */
 static int read_number(const struct np_field *parent, const char *name, int64_t *number) {
   struct np_field field;
   return !np_json_member(parent->value, name) ||

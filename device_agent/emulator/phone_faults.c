@@ -1,4 +1,4 @@
-/* Faults to inject: those of a description, and those of the environment. */
+/* Reads the faults to inject, of a description and of the environment. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ enum { N_KINDS = sizeof kinds / sizeof *kinds };
 #define KIND_WORDS "refuse, fail, die, stop, hang, abort, crash, exhaust, reshape, skip or partly"
 static const char *const stages[] = {"compile", "execute"};
 
-/* Index of `length` bytes of text among names, -1 for none. */
+/* Returns the index of text[length] among names, -1 for none. */
 static int index_of(const char *text, size_t length, const char *const *names, int n) {
   for (int i = 0; i < n; i++) {
     if (strlen(names[i]) == length && memcmp(names[i], text, length) == 0) {
@@ -22,7 +22,7 @@ static int index_of(const char *text, size_t length, const char *const *names, i
   return -1;
 }
 
-/* Member `name` as one of a few words. */
+/* Reads member `name`, one of a few words. */
 static int read_choice(const struct np_field *parent, const char *name, const char *const *names,
                        int n, int *choice) {
   struct np_field field;
@@ -107,7 +107,7 @@ int np_read_faults(const struct np_field *parent, struct np_phone *phone,
   return 1;
 }
 
-/* The next part of a fault's text, up to a colon; *at moves behind it. */
+/* Takes the next part of a fault's text, up to a colon; *at moves behind it. */
 static size_t next_part(const char **at, const char *end, const char **part) {
   *part = *at;
   const char *colon = memchr(*at, ':', (size_t)(end - *at));
@@ -115,7 +115,7 @@ static size_t next_part(const char **at, const char *end, const char **part) {
   return (size_t)((colon ? colon : end) - *part);
 }
 
-/* A number from 1 to 999999999. */
+/* Reads a number from 1 to 999999999. */
 static int read_number(const char *text, size_t length, uint32_t *number) {
   *number = 0;
   for (size_t i = 0; i < length; i++) {
@@ -138,7 +138,7 @@ static const struct np_accelerator *named(const struct np_phone *phone, const ch
   return NULL;
 }
 
-/* RUN[/EVERY] of a fault's text: 0 where it is none. */
+/* Reads RUN[/EVERY] of a fault's text; returns 0 if it is malformed. */
 static int read_runs(const char *text, size_t length, struct np_fault *fault) {
   uint32_t run = 1, every = 1;
   const char *slash = memchr(text, '/', length);
@@ -151,7 +151,8 @@ static int read_runs(const char *text, size_t length, struct np_fault *fault) {
   return 1;
 }
 
-/* KIND:STAGE:OPERATION[:NTH[:RUN[/EVERY]]][@ACCELERATOR]; what is wrong with it, or NULL. */
+/* Reads KIND:STAGE:OPERATION[:NTH[:RUN[/EVERY]]][@ACCELERATOR]; returns what is wrong with it, or
+ * NULL. */
 static const char *parse(const struct np_phone *phone, const char *text, size_t length,
                          struct np_fault *fault) {
   const char *at = text, *end = text + length, *part;
@@ -220,7 +221,7 @@ enum np_status np_phone_inject(struct np_phone *phone, const char *text, struct 
       return NP_BAD_REQUEST;
     }
   }
-  if (text[0]) { /* what is measured with faults is another device's */
+  if (text[0]) { /* with faults the phone counts as a different device */
     const uint64_t hash = np_hash_bytes(NP_HASH_START, phone->identity, 16);
     snprintf(phone->identity, sizeof phone->identity, "%016llx",
              (unsigned long long)np_hash_bytes(hash, text, strlen(text)));
@@ -230,7 +231,7 @@ enum np_status np_phone_inject(struct np_phone *phone, const char *text, struct 
 
 bool np_fault_meets(const struct np_fault *fault, const struct np_accelerator *accelerator,
                     const struct np_graph *graph, uint32_t operation) {
-  /* NNAPI's own CPU path is no driver: it fails only where a fault names it. */
+  /* NNAPI's own CPU path is not a driver: it fails only if a fault names it. */
   const bool its = fault->accelerator ? fault->accelerator == accelerator
                                       : accelerator->type != ANEURALNETWORKS_DEVICE_CPU;
   if (!its || graph->operations[operation].code != fault->code) {

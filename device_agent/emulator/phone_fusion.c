@@ -5,7 +5,7 @@
 
 #include "phone_read.h"
 
-/* One place of a pattern: "RELU|RELU6", spaces around names allowed. */
+/* Reads one place of a pattern: "RELU|RELU6", spaces around names allowed. */
 static int read_place(const struct np_field *field, const char *text, size_t length, bool *takes) {
   const char *end = text + length;
   for (const char *at = text; at <= end;) {
@@ -32,7 +32,7 @@ static int read_place(const struct np_field *field, const char *text, size_t len
   return 1;
 }
 
-/* "PLACE + PLACE + ...", two to four. */
+/* Reads "PLACE + PLACE + ...", two to four places. */
 static int read_pattern(const struct np_field *field, struct np_fusion *fusion) {
   const char *text = NULL;
   if (!np_field_text(field, &text)) {

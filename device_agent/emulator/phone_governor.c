@@ -8,7 +8,7 @@
 
 static const struct np_constant_rule count = {"none", 2, 1000, 0};
 
-/* Member "held": something else than the load holds the clock down for a while, again and again. */
+/* Reads member "held": a cap that lowers the clock periodically, whatever the load. */
 static int read_held(const struct np_field *parent, struct np_governor *governor) {
   static const char *const names[] = {"every", "lasts", "to", NULL};
   struct np_field field;
@@ -26,7 +26,7 @@ static int read_held(const struct np_field *parent, struct np_governor *governor
                          "lasts below every, and a clock above 0");
 }
 
-/* Member "told": a kernel that tells another clock than the CPU has. */
+/* Reads member "told": a kernel that reports a clock other than the CPU's. */
 static int read_told(const struct np_field *parent, struct np_governor *governor) {
   const char *text = NULL;
   if (!np_json_member(parent->value, "told")) {
@@ -63,7 +63,7 @@ int np_read_governor(const struct np_field *cpu, struct np_phone *phone) {
   return 1;
 }
 
-/* How far up it is now: 0 the lowest clock, 1 the highest. The caller has the lock. */
+/* Returns the present level: 0 the lowest clock, 1 the highest. The caller has the lock. */
 static double level_of(const struct np_governor *governor, uint64_t now_ns) {
   const double rested =
       governor->away + (now_ns > governor->at_ns ? (double)(now_ns - governor->at_ns) : 0);
@@ -78,7 +78,8 @@ static double ratio_of(const struct np_governor *governor, double step) {
   return governor->lowest + (1 - governor->lowest) * step / (governor->steps - 1);
 }
 
-/* How far a time is into its period; *until is how long what holds then goes on. */
+/* Returns the share of the clock that the cap leaves at a time; *until is how long that lasts, in
+ * ns. */
 static double held_at(const struct np_governor *governor, double ns, double *until) {
   const double free = governor->period - governor->held;
   const double at = governor->period > 0 ? fmod(ns, governor->period) : 0;
@@ -86,7 +87,7 @@ static double held_at(const struct np_governor *governor, double ns, double *unt
   return governor->period > 0 && at >= free ? governor->held_to : 1;
 }
 
-/* How long something takes from now on that takes `ns` while the clock is not held down. */
+/* Returns the time, from now on, of work that takes `ns` without the cap. */
 static double hold(const struct np_governor *governor, uint64_t now_ns, double ns) {
   double took = 0;
   while (ns > 0) {

@@ -1,5 +1,5 @@
-/* The phone as one body: it warms while something is busy, cools while nothing is, and slows its
- * operations from some temperatures on. */
+/* The phone as one body: it warms while busy, cools while idle, and slows its operations above
+ * certain temperatures. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <fcntl.h>
@@ -55,7 +55,7 @@ int np_read_thermal(const struct np_field *root, struct np_phone *phone) {
 /* A phone's temperature in a file, shared by its processes, which take turns. */
 struct np_body {
   double temperature;
-  uint64_t at_ns; /* by the host's clock of the day; 0: nobody has used the phone */
+  uint64_t at_ns; /* by the host's wall clock; 0: the phone was never used */
 };
 
 static uint64_t day_ns(void) {
@@ -94,7 +94,7 @@ void np_phone_forget_body(struct np_phone *phone) {
   }
 }
 
-/* The temperature now; the caller has the lock. */
+/* Returns the present temperature; the caller has the lock. */
 static double temperature_of(const struct np_phone *phone) {
   const struct np_body *body = phone->heat.body;
   const struct np_thermal *thermal = &phone->thermal;

@@ -1,4 +1,4 @@
-/* Which operations an accelerator takes: kinds of data, ranks, levels. */
+/* Reads the operations that an accelerator supports: kinds of data, ranks, levels. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ int np_data_named(const char *name, size_t length) {
   return -1;
 }
 
-/* The number behind a prefix such as "rank<="; -1 where the word is something else. */
+/* Returns the number after a prefix such as "rank<="; -1 if the word does not match. */
 static long limit_of(const char *word, size_t length, const char *prefix) {
   const size_t start = strlen(prefix);
   if (length <= start || length > start + 2 || memcmp(word, prefix, start) != 0) {
@@ -60,7 +60,7 @@ static long limit_of(const char *word, size_t length, const char *prefix) {
   return number;
 }
 
-/* One word of terms: a kind of data, "rank<=N" or "level<=N". */
+/* Reads one word of terms: a kind of data, "rank<=N" or "level<=N". */
 static int read_word(const char *word, size_t length, struct np_terms *terms) {
   const int kind = np_data_named(word, length);
   const long rank = limit_of(word, length, "rank<=");
@@ -77,8 +77,8 @@ static int read_word(const char *word, size_t length, struct np_terms *terms) {
   return 1;
 }
 
-/* Words with spaces between them. What they do not name stays as it is; naming data replaces all
- * data that *terms had. */
+/* Reads words separated by spaces. Limits not named do not change; naming data replaces all data of
+ * *terms. */
 static int read_terms(const struct np_field *field, struct np_terms *terms) {
   const char *text = NULL;
   if (!np_field_text(field, &text)) {
@@ -101,7 +101,7 @@ static int read_terms(const struct np_field *field, struct np_terms *terms) {
   return 1;
 }
 
-/* "only": [...] or "except": [...] into taken[]. */
+/* Reads "only": [...] or "except": [...] into taken[]. */
 static int read_names(const struct np_field *field, bool *taken) {
   struct np_field list;
   const bool only = np_json_member(field->value, "only") != NULL;
@@ -133,7 +133,7 @@ static int read_names(const struct np_field *field, bool *taken) {
   return 1;
 }
 
-/* "limits": {NAME: TERMS}, each instead of the default's. */
+/* Reads "limits": {NAME: TERMS}, each replacing the default's. */
 static int read_limits(const struct np_field *field, const bool *taken, struct np_accelerator *a) {
   struct np_field limits, limit;
   if (!np_json_member(field->value, "limits")) {
@@ -180,8 +180,8 @@ int np_read_operations(const struct np_field *parent, struct np_accelerator *a) 
   return read_limits(&field, taken, a);
 }
 
-/* Whether the terms allow one tensor. Whole numbers and truth values count where they are the data,
- * not where they are a shape, an index or a bias. */
+/* Returns whether the terms allow a tensor. Integers and booleans count if they are the data, not
+ * if they are a shape, an index or a bias. */
 static bool allows(const struct np_terms *terms, const struct np_operand *operand, bool is_data,
                    bool relaxed) {
   if (operand->lifetime == NP_NO_VALUE || !np_type_is_tensor(operand->type)) {

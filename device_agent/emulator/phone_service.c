@@ -1,4 +1,4 @@
-/* Member "service" of an accelerator: its driver as a process that all clients share. */
+/* Reads member "service" of an accelerator: its driver as a process that all clients share. */
 #include <string.h>
 
 #include "phone_read.h"
@@ -50,7 +50,7 @@ static int read_memory(const struct np_field *parent, uint32_t *kinds) {
   return 1;
 }
 
-/* What a worn service does. */
+/* Reads the behaviour of a worn-out service. */
 static int read_worn(const struct np_field *parent, struct np_service *service) {
   struct np_field field;
   const char *text = NULL;

@@ -1,11 +1,11 @@
-/* The models that IF and WHILE name: what they take and give must fit the operation's operands, as
- * NNAPI documents it and Android 11's runtime checks it. */
+/* The models of IF and WHILE: their inputs and outputs must fit the operation's operands, as NNAPI
+ * documents and Android 11's runtime checks. */
 #include <string.h>
 
 #include "emulator.h"
 
-/* The inner model that operand `index` of the operation's model refers to; NULL where none is set.
- */
+/* Returns the inner model that operand `index` of the operation's model refers to; NULL if none is
+ * set. */
 static const ANeuralNetworksModel *referenced(const ANeuralNetworksModel *model, uint32_t index) {
   return model->graph.operands[index].type == NP_TYPE_MODEL ? model->extra[index].referenced : NULL;
 }
@@ -29,13 +29,13 @@ static bool same_channels(const struct np_operand *a, const struct np_operand *b
                 a->dims[a->channel_dim] * sizeof *a->channel_scales) == 0;
 }
 
-/* Type, quantisation and known dimensions agree. */
+/* Returns whether type, quantisation and known dimensions agree. */
 static bool compatible(const struct np_operand *a, const struct np_operand *b) {
   return a->type == b->type && a->zero_point == b->zero_point && same_scale(a->scale, b->scale) &&
          np_dims_agree(a->rank, a->dims, b->rank, b->dims) && same_channels(a, b);
 }
 
-/* One BOOL8, as conditions are. */
+/* Returns whether an operand is a single BOOL8, as conditions are. */
 static bool is_condition(const struct np_operand *operand) {
   return operand->type == NP_TYPE_TENSOR_BOOL8 && operand->rank == 1 && operand->dims[0] == 1;
 }
@@ -68,8 +68,8 @@ static bool outputs_fit(const ANeuralNetworksModel *inner, const ANeuralNetworks
   return true;
 }
 
-/* IF: [condition, then model, else model, inputs...] -> outputs; both models take and give just
- * these. */
+/* Checks IF: [condition, then model, else model, inputs...] -> outputs; both models have exactly
+ * these inputs and outputs. */
 static int check_if(const ANeuralNetworksModel *model, const struct np_operation *operation) {
   if (operation->n_inputs < 3 || operation->n_outputs < 1) {
     return NP_REFUSE(BAD_DATA, "IF needs three inputs and an output");
@@ -104,8 +104,8 @@ static bool repeats(const ANeuralNetworksModel *body) {
   return true;
 }
 
-/* WHILE: [condition model, body model, inputs...] -> outputs. Both models take the inputs; the
- * condition gives one BOOL8, the body the operation's outputs and more state behind them. */
+/* Checks WHILE: [condition model, body model, inputs...] -> outputs. Both models have these inputs;
+ * the condition returns one BOOL8, the body the operation's outputs followed by more state. */
 static int check_while(const ANeuralNetworksModel *model, const struct np_operation *operation) {
   if (operation->n_inputs < 3 || operation->n_outputs < 1) {
     return NP_REFUSE(BAD_DATA, "WHILE needs three inputs and an output");

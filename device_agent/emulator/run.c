@@ -1,11 +1,11 @@
-/* One execution, from its arguments to its results; its time on a simulated phone is simulate.c's.
- */
+/* One execution, from its arguments to its results; simulate.c has its time on a simulated
+ * phone. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "emulator.h"
 
-/* The execution's arguments as the executor's buffers. */
+/* Fills the executor's buffers with the execution's arguments. */
 static void fill_buffers(ANeuralNetworksExecution *execution) {
   const struct np_graph *graph = &execution->compilation->model->graph;
   for (uint32_t i = 0; i < graph->n_inputs; i++) {
@@ -26,7 +26,7 @@ static void fill_buffers(ANeuralNetworksExecution *execution) {
   }
 }
 
-/* Result code of a run of the executor. */
+/* Returns the result code of a run of the executor. */
 static int run_code(enum np_status status, uint32_t too_small, const struct np_message *why) {
   if (status == NP_OK) {
     return ANEURALNETWORKS_NO_ERROR;
@@ -49,7 +49,7 @@ static bool uses_shared_memory(const ANeuralNetworksExecution *execution) {
   return false;
 }
 
-/* What holds for a run, bits of enum np_error_when. */
+/* Returns the conditions of a run, bits of enum np_error_when. */
 static uint32_t when_of(const ANeuralNetworksExecution *execution, bool burst, bool later) {
   uint32_t when = 0;
   when |= burst ? (uint32_t)NP_WHEN_BURST : 0;
@@ -59,8 +59,8 @@ static uint32_t when_of(const ANeuralNetworksExecution *execution, bool burst, b
   return when;
 }
 
-/* Computes with an executor of its own. Where it fails, nothing is known of the outputs but, after
- * OUTPUT_INSUFFICIENT_SIZE, their shapes. */
+/* Computes with an executor of its own. After a failure nothing is known about the outputs, except
+ * for their shapes after OUTPUT_INSUFFICIENT_SIZE. */
 static int compute(ANeuralNetworksExecution *execution, bool burst, uint64_t deadline_ns) {
   struct np_message why = {""};
   enum np_status status;
@@ -90,17 +90,17 @@ static int run_real(ANeuralNetworksExecution *execution, uint64_t deadline_ns) {
   return code;
 }
 
-/* Whether a run may give other results than the one before it did. */
+/* Returns whether a run's results may differ from those of the run before. */
 static bool miscomputes(const ANeuralNetworksCompilation *compilation) {
   return compilation->n_devices > 0 && np_miscomputes(compilation->devices[0]->accelerator);
 }
 
-/* Where the part of an output begins that an injected fault leaves as it was. */
+/* Returns the offset from which on an injected fault leaves an output unwritten. */
 static size_t unwritten_from(const struct np_buffer *output, enum np_fault_kind kind) {
   return kind == NP_FAULT_SKIP ? 0 : output->length / 2;
 }
 
-/* Computes, and leaves outputs as they were, or their latter halves. */
+/* Computes, but leaves outputs, or their second halves, unwritten. */
 static int compute_unwritten(ANeuralNetworksExecution *execution, bool burst,
                              enum np_fault_kind kind) {
   const uint32_t n = execution->compilation->model->graph.n_outputs;
@@ -130,8 +130,8 @@ static int compute_unwritten(ANeuralNetworksExecution *execution, bool burst,
   return code;
 }
 
-/* On a simulated phone the clock is the phone's and stands still while the results are computed, so
- * the executor is given no deadline. */
+/* Runs on a simulated phone, whose clock does not advance while the results are computed, so the
+ * executor has no deadline. */
 static int run_simulated(ANeuralNetworksExecution *execution, bool burst, uint64_t deadline_ns) {
   ANeuralNetworksCompilation *compilation = execution->compilation;
   const struct np_graph *graph = &compilation->model->graph;
@@ -153,7 +153,7 @@ static int run_simulated(ANeuralNetworksExecution *execution, bool burst, uint64
   return code;
 }
 
-/* Whether the run gave an output what was known of its shape before. */
+/* Returns whether the shape that the run gave an output agrees with what was known before. */
 static bool fits(uint32_t rank, const uint32_t *dims, const struct np_buffer *made) {
   if (rank == 0) {
     return true;
@@ -169,8 +169,8 @@ static bool fits(uint32_t rank, const uint32_t *dims, const struct np_buffer *ma
   return true;
 }
 
-/* Takes over the shape that an output has got. False where it contradicts what the execution or a
- * memory from a descriptor said before. */
+/* Takes over the shape of an output. Returns false if it contradicts what the execution or a memory
+ * from a descriptor said before. */
 static bool settle_output(const struct np_operand *declared, struct np_argument *output,
                           const struct np_buffer *buffer) {
   if (output->kind == NP_ARGUMENT_OMITTED || (buffer->rank == 0 && np_has_unknown_dims(declared))) {
@@ -187,7 +187,7 @@ static bool settle_output(const struct np_operand *declared, struct np_argument 
   return agrees;
 }
 
-/* Settles all outputs, and whether memories from descriptors have content now. */
+/* Settles all outputs, and whether memories from descriptors now have contents. */
 static int settle(ANeuralNetworksExecution *execution, int code) {
   const ANeuralNetworksModel *model = execution->compilation->model;
   const bool shapes_known =
@@ -252,6 +252,6 @@ int np_execution_run(ANeuralNetworksExecution *execution, bool burst, uint64_t d
                                             : run_real(execution, deadline);
   execution->result = settle(execution, code);
   const int result = execution->result;
-  atomic_store(&execution->state, NP_COMPLETED); /* from here on it may be freed */
+  atomic_store(&execution->state, NP_COMPLETED); /* it may be freed from here on */
   return result;
 }

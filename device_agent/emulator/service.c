@@ -21,26 +21,26 @@
 #define FOR_EVER UINT64_MAX
 
 struct client {
-  int32_t pid; /* 0: the place is free */
+  int32_t pid; /* 0: the entry is free */
   uint32_t compilations;
 };
 
 struct loaded {
   uint64_t compilation; /* 0: none */
-  uint32_t slow_runs;   /* that are still to come */
+  uint32_t slow_runs;   /* slow runs left */
 };
 
-/* Of one service; times are the host's clock of the day, ns. Zeros are a service that runs. */
+/* The state of a service; times are the host's wall clock in ns. All zero: it is running. */
 struct state {
   uint32_t deaths;
-  uint32_t n_compiled; /* in its life */
-  uint64_t used_ns;    /* when a compilation came or went */
-  int32_t runner;      /* process whose run it is at, 0: none */
-  uint64_t back_ns;    /* it is dead before */
-  uint64_t moves_ns;   /* it hangs before */
-  uint64_t free_ns;    /* it works on a killed client's run before */
+  uint32_t n_compiled; /* compilations in its life */
+  uint64_t used_ns;    /* when a compilation was last added or removed */
+  int32_t runner;      /* process whose run it executes, 0: none */
+  uint64_t back_ns;    /* dead until then */
+  uint64_t moves_ns;   /* hangs until then */
+  uint64_t free_ns;    /* busy with a killed client's run until then */
   struct client clients[MAX_CLIENTS];
-  struct loaded loaded[NP_MAX_LOADED]; /* the last one used first */
+  struct loaded loaded[NP_MAX_LOADED]; /* the most recently used first */
 };
 
 struct shared {
@@ -126,7 +126,7 @@ const char *np_service_version(const struct np_phone *phone, uint32_t accelerato
   return strcmp(a->service.becomes, "gone") == 0 ? NULL : a->service.becomes;
 }
 
-/* The state of an accelerator's service, NULL for the CPU. */
+/* Returns the state of an accelerator's service, NULL for the CPU. */
 static struct state *state_of(const struct np_accelerator *accelerator) {
   const struct np_phone *phone = np_device_table()->phone;
   for (uint32_t i = 0; shared && i < phone->n_accelerators; i++) {
@@ -165,7 +165,7 @@ const char *np_services_stopped(void) {
 
 static bool lives(int32_t pid) { return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM); }
 
-/* The place of a process, or a free one; those of the dead become free. */
+/* Returns the entry of a process, or a free one; frees those of dead processes. */
 static struct client *client_of(struct state *state, int32_t pid, uint32_t *total) {
   struct client *found = NULL;
   *total = 0;
@@ -182,7 +182,7 @@ static struct client *client_of(struct state *state, int32_t pid, uint32_t *tota
   return found;
 }
 
-/* Results that API 30 has are OP_FAILED below it. */
+/* Converts results that exist only from API 30 on to OP_FAILED below that. */
 static int code_of(const struct np_accelerator *accelerator, int code) {
   return accelerator->feature_level >= ANEURALNETWORKS_FEATURE_LEVEL_4 ? code
                                                                        : ANEURALNETWORKS_OP_FAILED;
@@ -193,8 +193,8 @@ static int dead(const struct np_accelerator *accelerator, const char *function) 
                    "the service of %s died", accelerator->name);
 }
 
-/* Whether a service is worn out. One that rested long enough begins another life, but to those that
- * it knew; the caller has the lock. */
+/* Returns whether a service is worn out. One that rested long enough begins a new life, in which
+ * compilations of the old one are dead; the caller has the lock. */
 static bool is_worn(const struct np_accelerator *a, struct state *state, uint32_t held) {
   const struct np_service *service = &a->service;
   const bool worn = service->wears != 0 && state->n_compiled >= service->wears;
@@ -219,7 +219,7 @@ bool np_service_refuses(const struct np_accelerator *accelerator) {
   return refuses;
 }
 
-/* A step's compilation in its service; the caller has the lock. */
+/* Adds a step's compilation to its service; the caller has the lock. */
 static int enter(ANeuralNetworksCompilation *compilation, uint32_t step, struct state *state) {
   const struct np_accelerator *a = compilation->simulation.steps[step].accelerator;
   uint32_t total;
@@ -283,7 +283,7 @@ void np_service_release(ANeuralNetworksCompilation *compilation) {
   s->n_entered = 0;
 }
 
-/* ns that a run takes longer, as its model is not loaded; the caller has the lock. */
+/* Returns the extra ns of a run whose model is not loaded; the caller has the lock. */
 static double load(struct state *state, const struct np_service *service, uint64_t key) {
   struct loaded now = {key, service->load_runs};
   uint32_t at = 0;
@@ -379,7 +379,7 @@ bool np_service_strikes(const struct np_fault *fault) {
   return now;
 }
 
-/* The accelerator that a fault is about among those of a compilation. */
+/* Returns the accelerator of a compilation that a fault affects. */
 static const struct np_accelerator *struck(const ANeuralNetworksCompilation *compilation,
                                            const struct np_fault *fault) {
   const struct np_simulation *s = &compilation->simulation;

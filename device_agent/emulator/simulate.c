@@ -1,8 +1,8 @@
-/* Simulated compilations and executions: where operations go, what they take, and what is kept.
+/* Simulated compilations and executions: the placement of operations, their time, and kept results.
  *
- * Results are always computed by the kernels. On a simulated phone the clock is the model's, so how
- * long that takes is nobody's concern, and what a compilation has computed once for the same input
- * bytes is copied instead of computed again: the results are the same to the bit. */
+ * The kernels always compute the results. On a simulated phone time is simulated, so the time for
+ * this does not matter, and results that a compilation has computed for the same input bytes are
+ * copied instead of computed again, bit by bit the same. */
 #define _POSIX_C_SOURCE 200809L /* pause */
 #include "simulate.h"
 
@@ -16,7 +16,7 @@
 #include "partition.h"
 #include "service.h"
 
-/* What tells one placed model's noise from another's: operations, shapes, accelerator,
+/* Returns the hash that determines a placed model's noise: of operations, shapes, accelerator,
  * preference. */
 static uint64_t noise_hash(const ANeuralNetworksCompilation *compilation,
                            const struct np_phone *phone) {
@@ -35,17 +35,17 @@ static uint64_t noise_hash(const ANeuralNetworksCompilation *compilation,
     }
   }
   const struct np_simulation *simulation = &compilation->simulation;
-  /* A model that NNAPI itself put on one accelerator whole is the same work as on that accelerator
-   * by name: it draws the same noise, so that the two do not differ by chance. */
+  /* A model that NNAPI put on one accelerator as a whole draws the same noise as on that
+   * accelerator by name, so that the two do not differ by chance. */
   const char *name = "several";
-  if (simulation->n_steps == 1) { /* the CPU engine as NNAPI's CPU path has no name */
+  if (simulation->n_steps == 1) { /* NNAPI's CPU path has no name */
     name = simulation->steps->accelerator->name ? simulation->steps->accelerator->name : "cpu";
   }
   hash = np_hash_bytes(hash, name, strlen(name) + 1);
   return np_hash_u32(hash, (uint32_t)compilation->preference);
 }
 
-/* What a compilation chooses from: its devices, and behind them the host's CPU. */
+/* The candidates of a compilation: its devices, followed by the host's CPU. */
 struct candidates {
   const struct np_accelerator *accelerators[NP_MAX_ACCELERATORS + 1];
   struct np_choices choices;
@@ -56,7 +56,7 @@ static void find_candidates(const ANeuralNetworksCompilation *compilation, const
   for (uint32_t i = 0; i < compilation->n_devices; i++) {
     c->accelerators[i] = compilation->devices[i]->accelerator;
   }
-  /* The row behind the devices is the host CPU's; it counts only where NNAPI chooses. */
+  /* The last row is the host CPU's; it counts only if NNAPI chooses. */
   c->accelerators[compilation->n_devices] = &np_device_table()->host_cpu;
   c->choices = (struct np_choices){.accelerators = c->accelerators,
                                    .n_accelerators = compilation->n_devices,
@@ -68,7 +68,7 @@ static void find_candidates(const ANeuralNetworksCompilation *compilation, const
   }
 }
 
-/* Takes memory and uses it, until somebody stops this process or there is none. */
+/* Takes memory and uses it until this process is killed or there is none left. */
 static void exhaust(void) {
   enum { PIECE = 1 << 20 };
   for (;;) {
@@ -82,7 +82,7 @@ static void exhaust(void) {
   }
 }
 
-/* Ends this process's progress as a driver that hangs or breaks does. */
+/* Hangs, aborts or crashes this process, as a broken driver does. */
 static void break_down(enum np_fault_kind kind, const char *function) {
   static const char *const what[] = {"hangs", "aborts", "crashes", "takes all memory"};
   (void)np_refuse(ANEURALNETWORKS_OP_FAILED, function, "an injected fault %s",
@@ -119,8 +119,8 @@ static uint32_t faults_of(const struct np_graph *graph, const struct candidates 
   return met;
 }
 
-/* The first fault that strikes in a run, NULL for none; one that strikes so many times only has
- * struck then. */
+/* Returns the first fault that strikes in a run, NULL for none; counts it if its number of strikes
+ * is limited. */
 static const struct np_fault *first_fault(uint32_t met, uint64_t run) {
   const struct np_phone *phone = np_device_table()->phone;
   for (uint32_t i = 0; i < phone->n_faults; i++) {
@@ -133,7 +133,7 @@ static const struct np_fault *first_fault(uint32_t met, uint64_t run) {
   return NULL;
 }
 
-/* Puts the whole model on the CPU into *steps: what Android's runtime does when a device fails that
+/* Puts the whole model on the CPU, in *steps, as Android's runtime does when a device fails that
  * the caller has not named. */
 static int place_on_cpu(const ANeuralNetworksCompilation *compilation, const struct candidates *c,
                         uint32_t *assignment, struct np_step **steps, uint32_t *n_steps) {
@@ -156,8 +156,8 @@ static int place_on_cpu(const ANeuralNetworksCompilation *compilation, const str
              : NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
 }
 
-/* Advances the clock by a run of a lane, or as far as the deadline where that comes first; *took is
- * how long it was. What other lanes add to a run does not count against its deadline. */
+/* Advances the clock by a run of a lane, or to the deadline if that comes first; *took is the time
+ * in ns. Time added by other lanes does not count against the deadline. */
 static int spend(int lane, const struct np_load *load, uint64_t deadline_ns, double *took,
                  const char *function) {
   const uint64_t now = np_clock_now(), whole = (uint64_t)(load->ns + 0.5);
@@ -174,7 +174,7 @@ static int spend(int lane, const struct np_load *load, uint64_t deadline_ns, dou
                    "%llu ns do not fit in front of the deadline", (unsigned long long)whole);
 }
 
-/* Time of compiling the steps; drivers compile on the CPU, which warms the phone. */
+/* Spends the time of compiling the steps; drivers compile on the CPU, which warms the phone. */
 static int spend_compiling(const struct np_simulation *s, bool from_cache, uint64_t deadline_ns) {
   const struct np_load load = {.ns = np_steps_compile_ns(s->steps, s->n_steps, from_cache),
                                .heat = np_device_table()->phone->cpu.heat};
@@ -182,8 +182,7 @@ static int spend_compiling(const struct np_simulation *s, bool from_cache, uint6
   return spend(np_lanes_mine(), &load, deadline_ns, &took, __func__);
 }
 
-/* What a fault makes of a call, as far as that is told by a result; the service dies, or hangs
- * until it goes on. */
+/* Applies a fault and returns the result of the call; the service may die, or hang for a while. */
 static int strike(const ANeuralNetworksCompilation *compilation, const struct np_fault *fault) {
   switch (fault->kind) {
   case NP_FAULT_DIE:
@@ -197,7 +196,7 @@ static int strike(const ANeuralNetworksCompilation *compilation, const struct np
   }
 }
 
-/* Compiles what `assignment` says, and again for the CPU where a fault fails and NNAPI chose. */
+/* Compiles by `assignment`, and again for the CPU if a fault strikes and NNAPI chose. */
 static int compile_assigned(ANeuralNetworksCompilation *compilation, const struct candidates *c,
                             uint32_t *assignment, const struct np_simulate_options *options) {
   const struct np_graph *graph = &compilation->model->graph;
@@ -219,7 +218,7 @@ static int compile_assigned(ANeuralNetworksCompilation *compilation, const struc
   }
   if (code == ANEURALNETWORKS_NO_ERROR) {
     s->faults = faults_of(graph, c, assignment, NP_FAULT_EXECUTE);
-    /* Where the CPU has no way either, the runs that fail say so. */
+    /* If the CPU cannot run it either, the failing runs report that. */
     if (!compilation->explicit_devices) {
       (void)place_on_cpu(compilation, c, assignment, &s->fallback, &s->n_fallback);
     }
@@ -262,8 +261,7 @@ int np_simulate_compile(ANeuralNetworksCompilation *compilation, const bool *sup
   return code;
 }
 
-/* Drivers of Android 11 and before tell durations in whole microseconds, rounded down; the API's
- * unit is ns. */
+/* Rounds down: drivers of Android 11 and before report whole microseconds, in the API's unit ns. */
 static uint64_t whole_microseconds(double ns) { return (uint64_t)(ns + 0.5) / 1000 * 1000; }
 
 int np_simulate_execute(ANeuralNetworksExecution *execution,
@@ -298,7 +296,7 @@ int np_simulate_execute(ANeuralNetworksExecution *execution,
     latency.bytes += again.bytes;
   }
   const double noise = np_noise_factor(np_hash_u64(s->noise_hash, run), phone->noise_spread);
-  /* What of it is the CPU's waits for the governor. */
+  /* The CPU's part depends on the governor. */
   double level;
   const double cpu_ns = latency.cpu * noise;
   const double stretched = np_governor_run(phone, np_clock_now(), cpu_ns, &level);

@@ -1,11 +1,11 @@
-/* The executors of a compilation. An executor does one run at a time, so executions that run at
- * once need one each; the list grows to as many as ever ran at once, and taking one is an atomic
- * exchange. */
+/* The executors of a compilation. An executor does one run at a time, so simultaneous executions
+ * need one each; the list grows to the largest number that ever ran at the same time, and taking
+ * one is an atomic exchange. */
 #include <stdlib.h>
 
 #include "emulator.h"
 
-/* A new executor for the compilation, busy and in its list. */
+/* Adds a new executor to the compilation, marked as busy. */
 static struct np_slot *add(ANeuralNetworksCompilation *compilation, enum np_status *status,
                            struct np_message *why) {
   struct np_slot *slot = calloc(1, sizeof *slot);
@@ -23,7 +23,7 @@ static struct np_slot *add(ANeuralNetworksCompilation *compilation, enum np_stat
       compilation->n_devices > 0 ? compilation->devices[0]->accelerator : NULL;
   if (np_miscomputes(accelerator)) {
     np_miscompute_init(&slot->miscompute, accelerator);
-    options.backend = NULL; /* the reference, one operation after the other */
+    options.backend = NULL; /* the reference: one operation after the other */
     options.after = np_miscompute_after;
     options.context = &slot->miscompute;
   }

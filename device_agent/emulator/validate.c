@@ -1,4 +1,4 @@
-/* The rules of operand types: scalar and tensor, scale and zero point, known and unknown
+/* The rules for operand types: scalar and tensor, scale and zero point, known and unknown
  * dimensions. They follow NNAPI's documentation and the checks of Android 11's runtime. */
 #include <math.h>
 #include <string.h>
@@ -68,8 +68,8 @@ static int check_dims(const ANeuralNetworksOperandType *type, bool allow_partial
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* Checks an operand type as addOperand (allow_partial: unknown rank and dimensions are fine) and
- * the setters of an execution do. NO_ERROR or BAD_DATA. */
+/* Checks an operand type, for addOperand (allow_partial: rank and dimensions may be unknown) and
+ * the setters of an execution. NO_ERROR or BAD_DATA. */
 int np_check_operand_type(const ANeuralNetworksOperandType *type, bool allow_partial) {
   if (type->type < 0 || type->type > NP_TYPE_MODEL) {
     return NP_REFUSE(BAD_DATA, "%d is no operand type", type->type);

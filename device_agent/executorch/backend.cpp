@@ -1,7 +1,7 @@
 // ExecuTorch's back end NnapiBackend: runs the bundles that nnapi_prof.executorch puts into a .pte
-// by libnnapi_prof_runtime, which falls back to the CPU segment by segment.
+// with libnnapi_prof_runtime, which falls back to the CPU segment by segment.
 //
-// What it is handed ("processed"), little-endian, aligned to 8 or copied:
+// Its input ("processed"), little-endian, aligned to 8 or copied:
 //
 //   u32  magic "NPET", version 1, inputs, outputs, weights, offset of the bundle (a multiple of 64)
 //   u64  bytes of the bundle, which has no section WGHT

@@ -1,6 +1,6 @@
-/* Bytes of a fuzzer as models built through the C API. Most bytes pick among what the table of
- * operations allows, so that most models are valid; some pick anything. A model that starts with
- * LITERAL is spelled out: its seeds are models of tests. */
+/* Builds models through the C API from a fuzzer's bytes. Most bytes choose among what the table of
+ * operations allows, so that most models are valid; some choose anything. A model that starts with
+ * LITERAL is spelled out byte by byte: its seeds are models of tests. */
 #ifndef NP_FUZZ_API_MODELS_H
 #define NP_FUZZ_API_MODELS_H
 
@@ -24,7 +24,7 @@ enum {
   LITERAL = 255,
 };
 
-/* What is left of the input; zeros behind its end. */
+/* The rest of the input; zeros after its end. */
 struct bytes {
   const uint8_t *at, *end;
 };
@@ -33,10 +33,10 @@ static inline uint32_t take(struct bytes *bytes) {
   return bytes->at < bytes->end ? *bytes->at++ : 0;
 }
 
-/* A number below n, or 0 where n is 0. */
+/* Returns a number below n, or 0 if n is 0. */
 static inline uint32_t pick(struct bytes *bytes, uint32_t n) { return n ? take(bytes) % n : 0; }
 
-/* True for one byte in n. */
+/* Returns true for one byte in n. */
 static inline int one_in(struct bytes *bytes, uint32_t n) { return pick(bytes, n) == n - 1; }
 
 struct operand {
@@ -57,11 +57,11 @@ struct fuzzed {
   uint32_t outputs[MOST_OPERANDS], n_outputs;
   uint32_t n_operations;
   uint32_t sizes[2]; /* dimensions of most operands, so that they fit each other */
-  uint32_t scale;    /* which scale most have */
+  uint32_t scale;    /* the scale of most operands */
   int finished;
 };
 
-/* Bytes of an operand of these dimensions; 0 where it is unknown or large. */
+/* Returns the bytes of an operand with these dimensions; 0 if unknown or large. */
 static inline size_t bytes_of(const struct operand *operand, uint32_t rank, const uint32_t *dims) {
   size_t n = np_type_bytes(operand->type);
   if (np_type_is_tensor(operand->type) && rank == 0) {
@@ -79,7 +79,7 @@ static inline size_t bytes_of(const struct operand *operand, uint32_t rank, cons
   return n;
 }
 
-/* Fills n bytes with values that are small most of the time. */
+/* Fills n bytes with mostly small values. */
 static inline void fill(struct bytes *bytes, int32_t type, void *data, size_t n) {
   static const float FLOATS[] = {0, 1, -1, 0.5f, 2, 3.25f, -7, 1e-8f, 100, -1e30f, 1e38f};
   static const int32_t INTS[] = {INT32_MAX, INT32_MIN, 1 << 20, -100, 65536};
@@ -103,7 +103,7 @@ static inline void fill(struct bytes *bytes, int32_t type, void *data, size_t n)
   }
 }
 
-/* A dimension: mostly one of the model's two sizes or 1, now and then another, or unknown. */
+/* Returns a dimension: mostly one of the model's two sizes or 1, sometimes another, or unknown. */
 static inline uint32_t pick_size(const struct fuzzed *f, struct bytes *bytes) {
   const uint32_t how = take(bytes);
   if (how >= 240) {
@@ -112,7 +112,7 @@ static inline uint32_t pick_size(const struct fuzzed *f, struct bytes *bytes) {
   return how >= 200 ? 1 + how % MOST_DIM : how % 5 == 4 ? 1 : f->sizes[how % 5 / 2];
 }
 
-/* Gives an operand of per-channel type scales along one of its dimensions. */
+/* Sets an operand of per-channel type's scales along one of its dimensions. */
 static inline void set_channels(struct fuzzed *f, struct bytes *bytes, uint32_t index) {
   static const float SCALES[16] = {0.5f, 0.25f, 1, 0.125f, 2, 0.5f, 0.5f, 1};
   const struct operand *o = &f->operands[index];
@@ -125,7 +125,7 @@ static inline void set_channels(struct fuzzed *f, struct bytes *bytes, uint32_t 
                                                                  &channels);
 }
 
-/* Adds an operand of a type; its index, or MOST_OPERANDS where it is refused. */
+/* Adds an operand of a type; returns its index, or MOST_OPERANDS if it is refused. */
 static inline uint32_t add_operand(struct fuzzed *f, struct bytes *bytes, int32_t type,
                                    uint32_t rank) {
   enum { N_SCALES = 6 };
@@ -165,8 +165,8 @@ static inline uint32_t add_operand(struct fuzzed *f, struct bytes *bytes, int32_
   return index;
 }
 
-/* Gives an operand a value, makes it a model input, or leaves it. `models` [n_models] may be named.
- * Values longer than the API copies must outlive the model: they come from `pool`. */
+/* Gives an operand a value, makes it a model input, or leaves it. It may refer to one of models
+ * [n_models]. Values too long for the API to copy must outlive the model: they come from `pool`. */
 static inline void give_value(struct fuzzed *f, struct bytes *bytes, uint32_t index,
                               const struct fuzzed *models, uint32_t n_models,
                               uint8_t pool[MOST_BYTES]) {
@@ -199,7 +199,7 @@ static inline void give_value(struct fuzzed *f, struct bytes *bytes, uint32_t in
   }
 }
 
-/* One of the types of a set. */
+/* Returns one of the types of a set. */
 static inline int32_t pick_type(struct bytes *bytes, uint32_t set) {
   int32_t types[16];
   uint32_t n = 0;
@@ -252,7 +252,7 @@ static inline void add_operation(struct fuzzed *f, struct bytes *bytes, const st
   for (uint32_t i = 0; i < n_inputs; i++) {
     const int tensor = form->inputs[i].kind == NP_INPUT_TENSOR;
     const uint32_t how = take(bytes);
-    if (tensor && f->n_operands && how % 4 == 3) { /* one that is there */
+    if (tensor && f->n_operands && how % 4 == 3) { /* an existing one */
       inputs[i] = pick(bytes, f->n_operands);
     } else {
       const uint32_t set = tensor && form->types ? form->types[row * form->n_inputs + i] : 0;
@@ -289,8 +289,8 @@ static inline void add_operation(struct fuzzed *f, struct bytes *bytes, const st
   }
 }
 
-/* Adds an operand that is spelled out: type, rank, dimensions, scale, zero point, what it is, and
- * the bytes of a value. */
+/* Adds an operand that is spelled out: type, rank, dimensions, scale, zero point, kind, and the
+ * bytes of a value. */
 static inline void spell_operand(struct fuzzed *f, struct bytes *bytes, uint8_t pool[MOST_BYTES],
                                  size_t *used) {
   enum { IS_INPUT = 1, IS_OUTPUT, HAS_VALUE, HAS_NONE };

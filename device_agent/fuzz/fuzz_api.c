@@ -1,6 +1,6 @@
-/* libFuzzer over the C API: models, compilations, executions, memories, bursts, events and
- * what they tell, in an order and with contents that the bytes choose. Buffers are of exactly the
- * sizes that the API is told. */
+/* libFuzzer over the C API: models, compilations, executions, memories, bursts, events and queries,
+ * in an order and with contents chosen by the bytes. Buffers have exactly the sizes passed to the
+ * API. */
 #define _GNU_SOURCE /* memfd_create */
 #include <sys/mman.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Sanitizers read their options from here: an inferred shape that asks for more memory is told that
- * there is none. */
+/* Sanitizers read their options from here: larger allocations, from inferred shapes, return
+ * NULL. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
   return "allocator_may_return_null=1:max_allocation_size_mb=32";
@@ -19,13 +19,13 @@ const char *__asan_default_options(void) {
 /* The file: inputs first, then a region for each output, since outputs must not overlap others. */
 enum { REGION = MOST_BYTES + 64, FILE_BYTES = (1 + MOST_OPERANDS) * REGION };
 
-/* What an execution needs besides itself. */
+/* The buffers of an execution. */
 struct run {
   const struct fuzzed *model;
   ANeuralNetworksCompilation *compilation;
   ANeuralNetworksExecution *execution;
   ANeuralNetworksBurst *burst;
-  ANeuralNetworksMemory *memory; /* a file's, for inputs and outputs now and then */
+  ANeuralNetworksMemory *memory; /* of a file, sometimes used for inputs and outputs */
   ANeuralNetworksMemory *kept;   /* of output 0's role, or NULL */
   uint8_t *inputs[MOST_OPERANDS], *outputs[MOST_OPERANDS];
   size_t room[MOST_OPERANDS]; /* bytes of each output */
@@ -77,7 +77,7 @@ static void set_outputs(struct run *run, struct bytes *bytes) {
   }
 }
 
-/* Starts an execution in one of the four ways and gives its result. */
+/* Starts an execution in one of the four ways and returns its result. */
 static int compute(struct run *run, uint32_t how) {
   ANeuralNetworksEvent *event = NULL, *gate = NULL;
   int code;
@@ -113,7 +113,7 @@ static int compute(struct run *run, uint32_t how) {
   return code;
 }
 
-/* Asks for everything; sets run->room to what each output wants. */
+/* Queries everything; sets run->room to the bytes that each output needs. */
 static void query(struct run *run) {
   uint64_t ns;
   for (int32_t code = 0; code < 4; code++) {
@@ -135,7 +135,7 @@ static void query(struct run *run) {
   }
 }
 
-/* One execution; its result. */
+/* Makes and runs an execution; returns its result. */
 static int execute(struct run *run, struct bytes *bytes) {
   if (ANeuralNetworksExecution_create(run->compilation, &run->execution) != 0) {
     return ANEURALNETWORKS_OUT_OF_MEMORY;
@@ -175,7 +175,7 @@ static void make_memories(struct run *run) {
   ANeuralNetworksMemoryDesc_free(desc);
 }
 
-/* Compiles a finished model for one of the devices, or whichever, and runs it a few times. */
+/* Compiles a finished model for one of the devices, or any, and runs it a few times. */
 static void use(const struct fuzzed *model, struct bytes *bytes) {
   struct run run = {.model = model};
   uint32_t n_devices = 0;
@@ -202,7 +202,7 @@ static void use(const struct fuzzed *model, struct bytes *bytes) {
     (void)ANeuralNetworksBurst_create(run.compilation, &run.burst);
     for (uint32_t n = 1 + pick(bytes, 3); n > 0; n--) {
       if (execute(&run, bytes) == ANEURALNETWORKS_OUTPUT_INSUFFICIENT_SIZE) {
-        (void)execute(&run, bytes); /* with the room that the first has asked for */
+        (void)execute(&run, bytes); /* with the room that the first one needed */
       }
     }
     if (run.kept && run.memory) {
@@ -220,7 +220,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static struct fuzzed models[MOST_MODELS];
   struct bytes bytes = {data, data + size};
   uint32_t n = 0;
-  /* Finished models come first, so that later ones can name them. */
+  /* Finished models come first, so that later ones can refer to them. */
   for (uint32_t wanted = 1 + pick(&bytes, MOST_MODELS); wanted > 0; wanted--) {
     build(&models[n], &bytes, models, n, pool);
     if (models[n].finished) {

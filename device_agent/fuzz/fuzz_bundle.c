@@ -1,5 +1,5 @@
-/* libFuzzer over the runtime library's reader of bundles. The bytes are tried as they are, and with
- * their CRCs set right: a fuzzer does not guess checksums. */
+/* libFuzzer over the runtime library's reader of bundles. Tries the bytes unchanged, and with
+ * correct CRCs, since a fuzzer does not guess checksums. */
 #include <stdlib.h>
 
 #include "../tests/build_bundle.h"
@@ -12,7 +12,7 @@ static void open_and_close(const uint8_t *bytes, size_t size) {
   nnp_error error;
   const nnp_status status = nnp_bundle_open_memory(bytes, size, &bundle, &error);
   if (status != NNP_OK && error.message[0] == 0) {
-    abort(); /* a refusal without its sentence */
+    abort(); /* a refusal without a sentence */
   }
   nnp_bundle_close(bundle);
 }

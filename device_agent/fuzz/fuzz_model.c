@@ -1,5 +1,5 @@
 /* libFuzzer over serialized models: parser, NNAPI's checks, the executor's preparation, and a run
- * of what is small, with buffers of exactly the sizes that the executor asks for. */
+ * of small models, with buffers of exactly the sizes that the executor needs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,13 +8,13 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Operands and results larger than these are allowed, but say nothing new and take long. */
+/* Larger operands and results are allowed, but slow and not more interesting. */
 #define MOST_ELEMENTS 512u
 #define MOST_ENDS 16u
 #define OUTPUT_BYTES ((size_t)1 << 20)
 
-/* Sanitizers read their options from here: an inferred shape that asks for more memory is told that
- * there is none. */
+/* Sanitizers read their options from here: larger allocations, from inferred shapes, return
+ * NULL. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
   return "allocator_may_return_null=1:max_allocation_size_mb=32";
@@ -37,7 +37,7 @@ static size_t buffer_bytes(const struct np_operand *operand, const struct np_buf
   return n;
 }
 
-/* Asks for the outputs' shapes with no room for them, makes that room, and runs. */
+/* Runs without room for the outputs to get their shapes, then again with that room. */
 static void run(struct np_executor *executor, const struct np_graph *graph) {
   static const float values[8 * MOST_ELEMENTS] = {0.5f, -1.0f, 2.0f, 1e30f, -3.25f};
   struct np_buffer inputs[MOST_ENDS] = {{0}};
@@ -50,7 +50,7 @@ static void run(struct np_executor *executor, const struct np_graph *graph) {
     inputs[i].data = (void *)(uintptr_t)values;
     inputs[i].length = sizeof values;
     if (np_operand_elements(operand) != 0) {
-      continue; /* else something small for the unknown dimensions */
+      continue; /* small sizes for the unknown dimensions */
     }
     inputs[i].rank = operand->rank == 0 ? 2 : operand->rank;
     for (uint32_t d = 0; d < inputs[i].rank; d++) {
@@ -69,7 +69,7 @@ static void run(struct np_executor *executor, const struct np_graph *graph) {
   if (fits &&
       np_executor_run(executor, inputs, outputs, NULL, &too_small, &why) == NP_BAD_ARGUMENT &&
       too_small != UINT32_MAX) {
-    abort(); /* it asked for this size */
+    abort(); /* it reported this size */
   }
   for (uint32_t i = 0; i < graph->n_outputs; i++) {
     free(outputs[i].data);

@@ -1,7 +1,7 @@
 /* libFuzzer over the emulator's descriptions of phones: JSON parser, fields, rules, the faults of
- * the environment, and what a description makes of a model: support, placement, fusion, times. The
- * bytes up to the first zero are the description; behind it stands what NNAPI_EMULATOR_FAULTS would
- * hold. */
+ * the environment, and a model on the described phone: support, placement, fusion, times. The bytes
+ * up to the first zero are the description; those after it are the value of
+ * NNAPI_EMULATOR_FAULTS. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { CHAIN = 6 };
 
-/* PAD, CONV_2D, ADD, RELU, TANH and RELU in a row, over shapes that say little: placement and times
- * do not look into the values. */
+/* Places PAD, CONV_2D, ADD, RELU, TANH and RELU in a row, over trivial shapes, since placement and
+ * times do not depend on the values. */
 static void place(const struct np_phone *phone) {
   static const int32_t codes[CHAIN] = {ANEURALNETWORKS_PAD,  ANEURALNETWORKS_CONV_2D,
                                        ANEURALNETWORKS_ADD,  ANEURALNETWORKS_RELU,
@@ -51,7 +51,7 @@ static void place(const struct np_phone *phone) {
   uint32_t assignment[CHAIN], refused = 0, n_steps = 0;
   struct np_step *steps = NULL;
   if (np_assign(&graph, &choices, assignment, &refused) != NP_OK) {
-    abort(); /* the CPU takes all */
+    abort(); /* the CPU supports everything */
   }
   if (np_make_steps(&graph, &choices, assignment, &steps, &n_steps) == NP_OK) {
     const struct np_latency latency = np_steps_latency(steps, n_steps, 1, false, 1);
@@ -70,7 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const size_t length = zero ? (size_t)(zero - data) : size;
   const enum np_status status = np_phone_parse((const char *)data, length, &phone, &why);
   if ((status == NP_OK) != (phone != NULL) || (status != NP_OK && why.text[0] == 0)) {
-    abort(); /* a refusal without its sentence */
+    abort(); /* a refusal without a sentence */
   }
   if (phone && zero) {
     const size_t rest = size - length - 1;

@@ -1,5 +1,5 @@
-/* libFuzzer over np_request_open, and over the library's reader of the bundles in it. The bytes are
- * tried as they are, and with their CRCs set right: a fuzzer does not guess checksums. */
+/* libFuzzer over np_request_open, and over the library's reader of the bundles in a request. Tries
+ * the bytes unchanged, and with correct CRCs, since a fuzzer does not guess checksums. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -9,9 +9,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define ROOM (UINT64_C(1) << 40) /* of a blob: addresses that nobody may read */
+#define ROOM (UINT64_C(1) << 40) /* of a blob: unreadable addresses */
 
-/* Reads the actions' bundles, with blobs of the lengths that the request says and no bytes. */
+/* Reads the actions' bundles, with blobs that have the request's lengths but no bytes. */
 static enum np_status bind(struct np_request *request, struct np_message *why) {
   static const uint8_t *room;
   if (!room) {
@@ -35,9 +35,9 @@ static void open_and_free(const uint8_t *bytes, size_t size) {
   struct np_message why = {""};
   enum np_status status = np_request_open(bytes, size, &request, &why);
   if (status != NP_OK && why.text[0] == 0) {
-    abort(); /* a refusal without its sentence */
+    abort(); /* a refusal without a sentence */
   }
-  uint32_t end = 0; /* of the groups, which an agent walks along */
+  uint32_t end = 0; /* end of the present group */
   while (status == NP_OK && end < request.n_actions) {
     const uint32_t first = end;
     end = np_request_group_end(&request, first);

@@ -1,5 +1,5 @@
-/* Writes a fuzzer's first inputs: make_seeds request|model|api|bundle FOLDER. Small and valid, so
- * that mutations get past the parsers' first questions. */
+/* Writes a fuzzer's first inputs: make_seeds request|model|api|bundle FOLDER. They are small and
+ * valid, so that mutations pass the parsers' first checks. */
 #include <stdio.h>
 
 #include "../tests/build_request.h"
@@ -15,7 +15,7 @@ static void write_seed(const char *folder, unsigned number, const struct np_buil
   }
 }
 
-/* A graph as PROTOCOL.md, section 4, serializes it; constants are immediate. */
+/* Serializes a graph by PROTOCOL.md, section 4; constants are immediate. */
 static void put_graph(struct np_build *to, const struct np_graph *graph) {
   uint32_t n_values = 0;
   for (uint32_t i = 0; i < graph->n_operands; i++) {
@@ -82,8 +82,8 @@ static void write_models(const char *folder) {
   }
 }
 
-/* For each operation a model of it alone, on each device, with bytes that keep operands new,
- * constants many and values small; see api_models.h. */
+/* Writes, for each operation, a model of it alone on each device, with bytes that give new
+ * operands, many constants and small values; see api_models.h. */
 static void write_calls(const char *folder) {
   enum { N_CODES = 106, N_BYTES = 160 };
   for (unsigned number = 0; number < 4 * N_CODES; number++) {

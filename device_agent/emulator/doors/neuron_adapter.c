@@ -1,12 +1,12 @@
-/* The emulator behind the door of MediaTek's NeuronAdapter: its functions by their names there,
- * with the result codes of there. */
+/* The emulator with the interface of MediaTek's NeuronAdapter: its function names and result
+ * codes. */
 #include "np_doors.h"
 #include "np_nnapi.h"
 
 #define DECLARE(type, name, parameters, level) type name parameters;
 NP_NNAPI_FUNCTIONS(DECLARE)
 
-/* A result code of NNAPI's as NeuronAdapter has it. */
+/* Converts NNAPI's result code to NeuronAdapter's. */
 static int code_of(int code) {
   switch (code) {
   case ANEURALNETWORKS_UNMAPPABLE:
@@ -18,8 +18,8 @@ static int code_of(int code) {
   }
 }
 
-/* Functions that return a result code, and those that free. The types are NNAPI's own, which
- * are laid out alike. */
+/* Functions that return a result code, and those that free. They use NNAPI's types, which have the
+ * same layout. */
 #define FORWARD(name, parameters, arguments)                                                       \
   __attribute__((visibility("default"))) int Neuron##name parameters;                              \
   int Neuron##name parameters { return code_of(ANeuralNetworks##name arguments); }
@@ -101,7 +101,7 @@ FORWARD(Execution_startComputeWithDependencies,
          uint32_t n, uint64_t duration, ANeuralNetworksEvent **event),
         (execution, dependencies, n, duration, event))
 
-/* Arguments of a run come without a type there. */
+/* NeuronAdapter passes arguments of a run without a type. */
 #define ARGUMENT(name, parameters, arguments)                                                      \
   __attribute__((visibility("default"))) int Neuron##name parameters;                              \
   int Neuron##name parameters {                                                                    \
@@ -141,6 +141,6 @@ int Neuron_getVersion(struct np_neuron_version *version) {
   if (!version) {
     return ANEURALNETWORKS_UNEXPECTED_NULL;
   }
-  *version = (struct np_neuron_version){7, 0, 1}; /* of the header that this file follows */
+  *version = (struct np_neuron_version){7, 0, 1}; /* version of the header that this file follows */
   return ANEURALNETWORKS_NO_ERROR;
 }
