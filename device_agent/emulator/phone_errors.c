@@ -31,7 +31,7 @@ static const struct {
 } whens[] = {{"burst", NP_WHEN_BURST}, {"shared", NP_WHEN_SHARED}, {"relaxed", NP_WHEN_RELAXED},
              {"later", NP_WHEN_LATER}, {"batch", NP_WHEN_BATCH},   {"negative", NP_WHEN_NEGATIVE}};
 
-/* Reads a condition of optional "when". */
+/* Reads optional "when", a condition. */
 static int read_when(const struct np_field *parent, struct np_error *error) {
   struct np_field field;
   const char *text = NULL;

@@ -193,8 +193,8 @@ static int dead(const struct np_accelerator *accelerator, const char *function) 
                    "the service of %s died", accelerator->name);
 }
 
-/* Returns whether a service is worn out. One that rested long enough begins a new life, in which
- * compilations of the old one are dead; the caller has the lock. */
+/* Returns whether a service is worn out. One that holds no compilations and rested long enough
+ * starts a new life; the caller has the lock. */
 static bool is_worn(const struct np_accelerator *a, struct state *state, uint32_t held) {
   const struct np_service *service = &a->service;
   const bool worn = service->wears != 0 && state->n_compiled >= service->wears;

@@ -1,4 +1,4 @@
-/* The reference back end: each operation by its kernel, a plain loop that specifies it. */
+/* The reference back end: runs each operation's kernel, a plain loop that specifies it. */
 #include "execute/np_clock.h"
 #include "np_executor.h"
 #include "plan/np_plan.h"
@@ -13,7 +13,7 @@ static enum np_status reference_compile(const struct np_region *region, void **s
   call->why = why;
   *state = NULL;
   if (call->kernel->prepare == NULL || call->state != NULL) {
-    return NP_OK; /* the executor, not the plan, owns what a kernel prepares */
+    return NP_OK; /* the executor, not the plan, owns the kernels' states */
   }
   return call->kernel->prepare(call, &call->state);
 }

@@ -1,9 +1,9 @@
 /* The back ends `fast` and `half`: regions of a lowered graph as XNNPACK runtimes.
  *
- * XNNPACK may read XNN_EXTRA_BYTES beyond the end of what it is given. Its own memory has that
- * room, and so has what lies between two steps. A caller's buffer need not: where those bytes would
- * lie on a page of their own, or the buffer is not aligned, the region goes through a copy, whose
- * room is made when the region is compiled.
+ * XNNPACK may read XNN_EXTRA_BYTES beyond the end of its inputs. Its own memory has that room, and
+ * so have values between two steps. A caller's buffer may not: if those bytes would be on another
+ * page, or the buffer is not aligned, the region uses a copy, allocated when the region is
+ * compiled.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -16,11 +16,11 @@
 
 _Static_assert(XNN_EXTRA_BYTES <= NP_TAIL, "temporaries have room behind them");
 
-/* What the regions of one executor share. */
+/* State that the regions of an executor share. */
 struct workers {
   uint32_t n;
   int half;           /* FLOAT32 is computed in float16 where XNNPACK can */
-  pthreadpool_t pool; /* NULL before there is a region, and where the caller's thread is alone */
+  pthreadpool_t pool; /* NULL before there is a region, and if only the calling thread is used */
 };
 
 /* A tensor that crosses the region's border. */
@@ -29,15 +29,15 @@ struct border {
   int is_input;
   size_t bytes, element;
   int flipped;   /* its staging holds signed numbers */
-  void *staging; /* [bytes]; NULL where it is never copied */
-  void *outside; /* where it lies in this run */
+  void *staging; /* [bytes]; NULL if it is never copied */
+  void *outside; /* its address in this run */
 };
 
 struct state {
   xnn_runtime_t runtime;
   struct np_xnn_block *blocks;
   struct border *borders;            /* [n] inputs, then outputs */
-  struct xnn_external_value *values; /* [n] as XNNPACK knows them */
+  struct xnn_external_value *values; /* [n] for XNNPACK */
   uint32_t n;
   int is_set_up;
 };
@@ -67,7 +67,7 @@ const struct np_xnn_rule *np_xnn_rule_of(const struct np_call *call) {
   return NULL;
 }
 
-/* Whether XNNPACK computes the call in this way. */
+/* Returns whether XNNPACK computes the call in this way. */
 static int defines(const struct np_xnn_rule *rule, const struct np_call *call,
                    enum np_xnn_way way) {
   struct np_xnn_graph scratch = {.way = way};
@@ -80,7 +80,7 @@ static int defines(const struct np_xnn_rule *rule, const struct np_call *call,
   return status == xnn_status_success;
 }
 
-/* Whether ways differ for the call at all. */
+/* Returns whether the unsigned and the signed way differ for the call. */
 static int is_unsigned(const struct np_call *call) {
   const struct np_operation *operation = call->operation;
   for (uint32_t i = 0; i < operation->n_inputs + operation->n_outputs; i++) {
@@ -107,8 +107,8 @@ static unsigned takes(const struct np_call *call) {
          (defines(rule, call, NP_XNN_SIGNED) ? SIGNED : 0);
 }
 
-/* Operations in float16 are regions of their own: one of XNNPACK's is in it as a whole or not at
- * all. */
+/* Operations in float16 are separate regions, since a subgraph of XNNPACK is in float16 as a whole
+ * or not at all. */
 static unsigned takes_half(const struct np_call *call) {
   static const unsigned HALF = 1u << NP_XNN_HALF;
   const unsigned ways = takes(call);
@@ -136,7 +136,7 @@ static enum xnn_status define_borders(const struct np_region *region, struct np_
     border->bytes = tensor->elements * border->element;
     border->flipped = np_xnn_flips(graph, operand->type);
     if (operand->lifetime == NP_TEMPORARY && !border->flipped) {
-      continue; /* it has room enough behind it */
+      continue; /* it has enough room behind it */
     }
     border->staging = np_xnn_room(graph, border->bytes);
     if (border->staging == NULL) {
@@ -158,7 +158,7 @@ static enum xnn_status define_all(const struct np_region *region, struct np_xnn_
   return xnn_status_success;
 }
 
-/* Whether XNNPACK will write outputs of the shapes that there is room for. */
+/* Checks that XNNPACK will write outputs of the expected shapes. */
 static enum xnn_status check_shapes(const struct np_region *region, const struct state *state) {
   for (uint32_t b = region->n_inputs; b < state->n; b++) {
     const struct np_tensor *tensor = &region->tensors[state->borders[b].operand];
@@ -173,17 +173,17 @@ static enum xnn_status check_shapes(const struct np_region *region, const struct
   return xnn_status_success;
 }
 
-/* With a workspace of ours: XNNPACK leaks its own where it fails. */
+/* Creates a runtime with a workspace of ours, since XNNPACK leaks its own on failure. */
 static enum xnn_status create_runtime(const struct np_xnn_graph *graph, pthreadpool_t pool,
                                       struct state *state) {
-  /* Workers sleep after a region: what follows may be the reference, or nothing for long. */
+  /* Workers sleep after a region, since the reference, or nothing for a long time, may follow. */
   const uint32_t flags = (pool != NULL ? XNN_FLAG_YIELD_WORKERS : 0) |
                          (graph->way == NP_XNN_HALF ? XNN_FLAG_FORCE_FP16_INFERENCE : 0);
   xnn_workspace_t workspace;
   NP_XNN_TRY(xnn_create_workspace(&workspace));
   const enum xnn_status status =
       xnn_create_runtime_v4(graph->subgraph, NULL, workspace, pool, flags, &state->runtime);
-  (void)xnn_release_workspace(workspace); /* the runtime holds it from here on */
+  (void)xnn_release_workspace(workspace); /* the runtime keeps it from here on */
   return status;
 }
 
@@ -215,7 +215,7 @@ static void release(void *opaque) {
   free(state);
 }
 
-/* Makes the region's state in one way; what is made stays in *state also after a failure. */
+/* Makes the region's state in one way; after a failure *state keeps what was made. */
 static enum xnn_status compile_way(const struct np_region *region, enum np_xnn_way way,
                                    struct state *state) {
   const uint32_t n_operands = region->graph->n_operands;
@@ -240,7 +240,7 @@ static enum xnn_status compile_way(const struct np_region *region, enum np_xnn_w
   return status;
 }
 
-/* The ways to try, the best last. Returns how many. */
+/* Lists the ways to try, the best last. Returns how many. */
 static uint32_t list_ways(const struct np_region *region, enum np_xnn_way ways[2]) {
   const struct workers *workers = region->shared;
   uint32_t n = 1;
@@ -280,7 +280,7 @@ static enum np_status compile(const struct np_region *region, void **compiled,
   return status == xnn_status_out_of_memory ? NP_NO_MEMORY : NP_UNSUPPORTED;
 }
 
-/* Finds where each border lies in this run. Returns whether XNNPACK must be told. */
+/* Finds the address of each border in this run. Returns whether XNNPACK must be set up again. */
 static int find_borders(const struct np_region *region, struct state *state) {
   int moved = !state->is_set_up;
   for (uint32_t b = 0; b < state->n; b++) {
@@ -297,7 +297,7 @@ static int find_borders(const struct np_region *region, struct state *state) {
   return moved;
 }
 
-/* Between the caller's memory and a border's staging, in either direction. */
+/* Copies between the caller's memory and a border's staging, in either direction. */
 static void copy(const struct border *border, void *to, const void *from) {
   if (border->flipped) {
     np_xnn_copy_flipped(to, from, border->bytes);
@@ -336,8 +336,8 @@ static enum np_status run(const struct np_region *region, void *opaque, struct n
   return NP_OK;
 }
 
-/* More are of no use, and where the system does not give as many as it is asked for, pthreadpool
- * waits for the rest forever. */
+/* More threads are of no use, and if the system cannot make all, pthreadpool waits for the rest for
+ * ever. */
 #define MOST_THREADS 64u
 
 static enum np_status open_for(uint32_t threads, int half, void **shared, struct np_message *why) {

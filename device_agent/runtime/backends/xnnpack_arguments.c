@@ -1,10 +1,10 @@
-/* Arguments of operations as XNNPACK wants them. */
+/* Converts arguments of operations to XNNPACK's form. */
 #include <float.h>
 #include <math.h>
 
 #include "backends/xnnpack_rules.h"
 
-/* Most pointers to pixels that a sliding window may need: XNNPACK keeps one for each tap of each
+/* Maximum number of pointers to pixels for a sliding window: XNNPACK keeps one for each tap of each
  * output. */
 #define MOST_POINTERS ((size_t)1 << 26)
 
@@ -45,12 +45,12 @@ int np_xnn_limits(const struct np_call *call, int32_t fuse, float *low, float *h
   }
   const struct np_operand *output = np_out_operand(call, 0);
   if (output->type == NP_TYPE_TENSOR_FLOAT32) {
-    /* Between other limits than these XNNPACK turns NaN into one of them. */
+    /* With any other limits XNNPACK turns NaN into one of them. */
     *low = *low == -FLT_MAX ? -INFINITY : *low;
     *high = *high == FLT_MAX ? INFINITY : *high;
     return 1;
   }
-  /* XNNPACK wants two quantised values between the limits. */
+  /* XNNPACK requires two quantised values between the limits. */
   const float zero = (float)output->zero_point;
   const float type_low = output->type == NP_TYPE_TENSOR_QUANT8_ASYMM ? 0.0f : -128.0f;
   const float lowest = fmaxf(rintf(*low / output->scale) + zero, type_low);
@@ -66,14 +66,14 @@ int np_xnn_same_values(const struct np_call *call, uint32_t input, uint32_t outp
           (from->scale == to->scale && from->zero_point == to->zero_point));
 }
 
-/* Paddings of one axis that make XNNPACK find the output's size: `before` is given, or, where it is
- * negative, half of what a window of `reach` needs. */
+/* Finds paddings of one axis with which XNNPACK computes the output's size: `before` is given or,
+ * if it is negative, half of what a window of `reach` needs. */
 static int fit(uint32_t size, uint32_t out, uint32_t stride, uint64_t reach, int64_t before,
                uint32_t pads[2]) {
   const int64_t needed = (int64_t)((uint64_t)(out - 1) * stride + reach) - (int64_t)size;
   const int64_t first = before >= 0 ? before : needed > 0 ? needed / 2 : 0;
   const int64_t rest = needed - first > 0 ? needed - first : 0;
-  /* As XNNPACK computes it. */
+  /* The same computation as in XNNPACK. */
   const int64_t padded = (int64_t)size + first + rest;
   if (out == 0 || reach > UINT32_MAX || first > INT32_MAX || rest > INT32_MAX ||
       padded < (int64_t)reach) {

@@ -1,10 +1,10 @@
-/* Convolutions and FULLY_CONNECTED, whose weights and bias are constants that XNNPACK packs once;
- * and BATCH_MATMUL. */
+/* Convolutions and FULLY_CONNECTED, whose constant weights and bias XNNPACK packs once; and
+ * BATCH_MATMUL. */
 #include "backends/xnnpack_rules.h"
 
 enum { PLAIN, GROUPED };
 
-/* Reads two optional dilations, width first; they are 1 where left away. */
+/* Reads two optional dilations, width first; the default is 1. */
 static int read_dilations(const struct np_call *call, uint32_t input, uint32_t dilation[2]) {
   dilation[0] = 1;
   dilation[1] = 1;
@@ -84,8 +84,8 @@ static enum xnn_status depthwise(struct np_xnn_graph *graph, const struct np_cal
       (uint32_t)multiplier, channels, low, high, in, filter, bias, out, 0);
 }
 
-/* What a transposed convolution leaves away of one axis' whole output, stride * (in - 1) + filter,
- * before and after; `added` to its end where that is smaller than the output. */
+/* Computes how much a transposed convolution cuts off an axis' full output, stride * (in - 1) +
+ * filter, before and after; `added` is appended if the full output is too small. */
 static int cut(uint32_t in, uint32_t out, uint32_t stride, uint32_t filter, int64_t before,
                uint32_t pads[2], uint32_t *added) {
   const int64_t whole = (int64_t)stride * (in - 1) + filter;
@@ -159,7 +159,7 @@ static enum xnn_status fully_connected(struct np_xnn_graph *graph, const struct 
                                     flat ? 0 : XNN_FLAG_TENSORFLOW_RESHAPE_2D);
 }
 
-/* The first matrix with its last two axes swapped. */
+/* Swaps the last two axes of the first matrix. */
 static enum xnn_status swap(struct np_xnn_graph *graph, const struct np_call *call, uint32_t *id) {
   const struct np_tensor *tensor = np_in(call, 0);
   const uint32_t rank = tensor->rank;

@@ -3,8 +3,8 @@
 
 #include "backends/xnnpack_rules.h"
 
-/* Whether XNNPACK's fixed-point arithmetic holds for these scales; a release build computes on
- * without looking. */
+/* Returns whether XNNPACK's fixed-point arithmetic is valid for these scales; its release build
+ * does not check. */
 static int scales_fit(const struct np_call *call, int kind) {
   const struct np_operand *output = np_out_operand(call, 0);
   if (output->type == NP_TYPE_TENSOR_FLOAT32) {
@@ -81,7 +81,7 @@ static enum xnn_status rsqrt(struct np_xnn_graph *graph, const struct np_call *c
   return xnn_define_binary(graph->subgraph, xnn_binary_divide, NULL, dividend, root, out, 0);
 }
 
-/* Between the two floats: what lowering puts around arithmetic on FLOAT16. */
+/* Casts between the two float types, as lowering inserts around arithmetic on FLOAT16. */
 static enum xnn_status cast(struct np_xnn_graph *graph, const struct np_call *call,
                             const struct np_xnn_rule *rule) {
   (void)rule;
@@ -92,7 +92,7 @@ static enum xnn_status cast(struct np_xnn_graph *graph, const struct np_call *ca
   return unary_with(graph, call, xnn_unary_convert, NULL);
 }
 
-/* RELU, RELU1 and RELU6: `extra` is the fuse code that says the same. */
+/* RELU, RELU1 and RELU6: `extra` is the equivalent fuse code. */
 static enum xnn_status clamp(struct np_xnn_graph *graph, const struct np_call *call,
                              const struct np_xnn_rule *rule) {
   union xnn_unary_params params;
@@ -110,7 +110,7 @@ static enum xnn_status elu(struct np_xnn_graph *graph, const struct np_call *cal
   return unary_with(graph, call, xnn_unary_elu, &params);
 }
 
-/* Over the last axis, with beta 1: what XNNPACK computes. */
+/* XNNPACK supports only the last axis and beta 1. */
 static enum xnn_status softmax(struct np_xnn_graph *graph, const struct np_call *call,
                                const struct np_xnn_rule *rule) {
   (void)rule;

@@ -1,5 +1,5 @@
-/* FLOAT32 computed in float16: which operations XNNPACK has for that, and whether this processor
- * does it. */
+/* FLOAT32 computed in float16: the operations for which XNNPACK supports this, and whether this
+ * processor does. */
 #include <pthread.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ enum np_xnn_half np_xnn_half_of(const struct np_call *call) {
   case ANEURALNETWORKS_SOFTMAX:
   case ANEURALNETWORKS_TANH:
     return NP_XNN_HALF_NEVER;
-  /* Kernels that convert round at each step of these sums alone, and gain nothing over float32. */
+  /* Converting kernels round at each step of these sums, and are no faster than float32. */
   case ANEURALNETWORKS_DEPTHWISE_CONV_2D:
     return np_xnn_half() == NP_HALF_NATIVE ? NP_XNN_HALF_COMPUTES : NP_XNN_HALF_NEVER;
   case ANEURALNETWORKS_CONCATENATION:
@@ -46,7 +46,7 @@ enum np_xnn_half np_xnn_half_of(const struct np_call *call) {
   }
 }
 
-/* |x| of 1 + 2^-20, which float16 rounds to 1. */
+/* Tests |x| of 1 + 2^-20, which float16 rounds to 1. */
 static enum xnn_status rounds(xnn_subgraph_t subgraph, int *rounded) {
   static const size_t SIZE = 8;
   static const float LITTLE_MORE = 1.0f + 0x1.0p-20f;
@@ -74,7 +74,8 @@ static enum xnn_status rounds(xnn_subgraph_t subgraph, int *rounded) {
   return status;
 }
 
-/* On x86 XNNPACK has kernels for processors without this, which convert and compute in float32. */
+/* On x86 XNNPACK also has kernels for processors without it, which convert and compute in
+ * float32. */
 static int has_arithmetic(void) {
 #if defined(__x86_64__) || defined(__i386__)
   static const unsigned AVX512_FP16 = 1u << 23;

@@ -1,8 +1,8 @@
 /* RESIZE_BILINEAR, and reductions over axes. */
 #include "backends/xnnpack_rules.h"
 
-/* Size or scales are inputs 1 and 2, a layout 3; then whether corners are aligned, and whether
- * pixels have their centre in their middle. */
+/* Inputs 1 and 2 are the size or scales, 3 is the layout, followed by align_corners and
+ * half_pixel_centers. */
 static enum xnn_status resize(struct np_xnn_graph *graph, const struct np_call *call,
                               const struct np_xnn_rule *rule) {
   (void)rule;
@@ -22,7 +22,7 @@ static enum xnn_status resize(struct np_xnn_graph *graph, const struct np_call *
                                               out, flags);
 }
 
-/* The axes that a list names, each once and ascending. Returns how many, 0 where one is not. */
+/* Reads a list's axes, each once and ascending. Returns how many, 0 if one is not an axis. */
 static size_t read_axes(const struct np_call *call, uint32_t rank, size_t *axes) {
   const int32_t *list;
   size_t n;
@@ -46,7 +46,7 @@ static size_t read_axes(const struct np_call *call, uint32_t rank, size_t *axes)
   return count;
 }
 
-/* MEAN says by a number whether axes of size 1 stay, REDUCE_SUM by a BOOL. */
+/* MEAN has an INT32 that keeps axes of size 1, REDUCE_SUM a BOOL. */
 static enum xnn_status reduce(struct np_xnn_graph *graph, const struct np_call *call,
                               const struct np_xnn_rule *rule) {
   size_t axes[XNN_MAX_TENSOR_DIMS];

@@ -3,13 +3,13 @@
 
 enum { MOST_PARTS = 5 };
 
-/* How far apart scales may be for XNNPACK to bring one to the other; it does not look itself. */
+/* Returns whether XNNPACK can convert between the scales; it does not check itself. */
 static int converts(const struct np_operand *from, const struct np_operand *to) {
   const float ratio = from->scale / to->scale;
   return ratio >= 0x1.0p-8f && ratio <= 0x1.0p+7f;
 }
 
-/* The value of an input, brought to the output's scale and zero point where it has others. */
+/* Defines the value of an input, converted to the output's scale and zero point if they differ. */
 static enum xnn_status part(struct np_xnn_graph *graph, const struct np_call *call, uint32_t input,
                             uint32_t *id) {
   const struct np_operand *from = np_in_operand(call, input);
@@ -54,7 +54,7 @@ static enum xnn_status concatenation(struct np_xnn_graph *graph, const struct np
   }
 }
 
-/* One slice for each output. */
+/* Defines a slice for each output. */
 static enum xnn_status split(struct np_xnn_graph *graph, const struct np_call *call,
                              const struct np_xnn_rule *rule) {
   (void)rule;

@@ -5,8 +5,8 @@
 
 enum { AVERAGE, MAXIMUM };
 
-/* An average over the whole image is a mean, which XNNPACK computes faster, and of integers at all.
- */
+/* Returns whether an average is over the whole image: as a mean XNNPACK computes it faster, and
+ * supports integers only so. */
 static int is_mean(const struct np_call *call, const struct np_xnn_window *window,
                    const uint32_t filter[2], float low, float high) {
   const uint32_t *dims = np_in(call, 0)->dims;
@@ -35,7 +35,8 @@ static enum xnn_status pool(struct np_xnn_graph *graph, const struct np_call *ca
   const uint32_t filter[2] = {(uint32_t)height, (uint32_t)width};
   NP_XNN_NEED(np_xnn_read_window(call, 1, filter, DILATION, &window));
   NP_XNN_NEED(np_xnn_fuse(call, next + 2, &low, &high) && np_xnn_same_values(call, 0, 0));
-  /* Every window must have a cell inside the image, and XNNPACK leaves no gaps between maxima. */
+  /* Every window must have a cell inside the image, and XNNPACK's maxima allow no gaps between
+   * windows. */
   NP_XNN_NEED(window.top < filter[0] && window.bottom < filter[0] && window.left < filter[1] &&
               window.right < filter[1]);
   uint32_t in, out;

@@ -40,7 +40,7 @@ static enum xnn_status transpose(struct np_xnn_graph *graph, const struct np_cal
   return xnn_define_static_transpose(graph->subgraph, rank, axes, in, out, 0);
 }
 
-/* PAD, and PAD_V2 of floats: what it fills quantised tensors with is a number of steps. */
+/* PAD, and PAD_V2 of floats only, since its value for quantised tensors is a number of steps. */
 static enum xnn_status pad(struct np_xnn_graph *graph, const struct np_call *call,
                            const struct np_xnn_rule *rule) {
   (void)rule;

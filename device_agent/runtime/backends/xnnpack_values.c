@@ -1,4 +1,4 @@
-/* Operands as XNNPACK's values. */
+/* Defines XNNPACK's values for operands. */
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -6,8 +6,7 @@
 
 #include "backends/xnnpack_rules.h"
 
-/* Reading beyond a buffer's end is harmless as long as it stays on the buffer's last page; no
- * machine has smaller ones. */
+/* Smallest page of any machine: reading beyond a buffer's end is harmless within its last page. */
 #define PAGE_BYTES 4096u
 
 struct np_xnn_block {
@@ -94,14 +93,14 @@ static enum xnn_status define(struct np_xnn_graph *graph, const struct np_operan
                                            flags, id);
 }
 
-/* Where XNNPACK can read a constant: in place or in a copy, which only packing reads where it is in
- * `passing`. */
+/* Returns where XNNPACK can read a constant: in place or in a copy; copies in `passing` are only
+ * read by packing. */
 static const void *readable(struct np_xnn_graph *graph, const struct np_operand *operand,
                             const struct np_tensor *tensor, struct np_xnn_block **list) {
   const size_t element = np_type_bytes(operand->type);
   const size_t bytes = tensor->elements * element;
   const int flipped = np_xnn_flips(graph, operand->type);
-  /* Packing reads to the last byte and no further. */
+  /* Packing does not read beyond the last byte. */
   const int moved = list == &graph->passing ? (uintptr_t)tensor->data % element != 0
                                             : np_xnn_must_copy(tensor->data, bytes, element);
   if (graph->values == NULL || (!flipped && !moved)) {
@@ -172,13 +171,13 @@ enum xnn_status np_xnn_external(struct np_xnn_graph *graph, const struct np_oper
   return xnn_status_success;
 }
 
-/* Whether a product's scale can be brought to the output's: XNNPACK's own limits. */
+/* Returns whether a product's scale can be converted to the output's, within XNNPACK's limits. */
 static int rescales(double product, const struct np_operand *output) {
   const double scale = product / (double)output->scale;
   return scale < 256.0 && scale >= 0x1.0p-31;
 }
 
-/* Weights with a scale for each output channel, which is their channel_dim. */
+/* Defines weights with a scale for each output channel, which is their channel_dim. */
 static enum xnn_status channel_weights(struct np_xnn_graph *graph, const struct np_call *call,
                                        uint32_t input, uint32_t *weights, uint32_t *bias) {
   const struct np_operand *data = np_in_operand(call, 0);
@@ -210,7 +209,7 @@ static enum xnn_status channel_weights(struct np_xnn_graph *graph, const struct 
                                                        added->data, XNN_INVALID_VALUE_ID, 0, bias);
 }
 
-/* A constant that packing alone reads. */
+/* Defines a constant that only packing reads. */
 static enum xnn_status packed(struct np_xnn_graph *graph, const struct np_call *call,
                               uint32_t input, uint32_t *id) {
   const struct np_operand *operand = np_in_operand(call, input);
@@ -222,7 +221,7 @@ static enum xnn_status packed(struct np_xnn_graph *graph, const struct np_call *
   return define(graph, operand, tensor, data, XNN_INVALID_VALUE_ID, 0, id);
 }
 
-/* Signed weights must be around 0; not all of XNNPACK's functions look. */
+/* Returns whether signed weights have zero point 0; not all of XNNPACK's functions check. */
 static int is_centred(const struct np_xnn_graph *graph, const struct np_operand *weights) {
   return np_xnn_flips(graph, weights->type)                    ? weights->zero_point == 128
          : weights->type == NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED ? weights->zero_point == 0
@@ -237,7 +236,7 @@ enum xnn_status np_xnn_weights(struct np_xnn_graph *graph, const struct np_call 
   NP_XNN_NEED(np_has(call, input) && np_has(call, input + 1));
   NP_XNN_NEED(operand->lifetime == NP_CONSTANT && np_in(call, input)->data != NULL &&
               np_in_operand(call, input + 1)->lifetime == NP_CONSTANT && added->data != NULL);
-  /* Packing reads them where they are. */
+  /* Packing reads them in place. */
   NP_XNN_NEED((uintptr_t)added->data % sizeof(float) == 0);
   if (operand->type == NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL) {
     return channel_weights(graph, call, input, weights, bias);

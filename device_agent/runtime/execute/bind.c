@@ -1,4 +1,4 @@
-/* The caller's buffers and the model's tensors. */
+/* Binds the caller's buffers to the model's tensors. */
 #include <string.h>
 
 #include "execute/np_execute.h"
@@ -14,7 +14,7 @@ static int is_aligned(const void *data, int32_t type) {
   return bytes == 0 || (uintptr_t)data % bytes == 0;
 }
 
-/* The value of a constant, in a copy where it is not aligned to its type. */
+/* Returns the value of a constant, copied if it is not aligned to its type. */
 static enum np_status constant_data(struct np_executor *executor, uint32_t i, const void **data,
                                     struct np_message *why) {
   const struct np_operand *operand = &executor->graph->operands[i];
@@ -49,7 +49,7 @@ enum np_status np_reset_tensors(struct np_executor *executor, struct np_message 
   return NP_OK;
 }
 
-/* Takes the shape that a buffer gives: 0 where it contradicts the model's. */
+/* Takes a buffer's shape; returns 0 if it contradicts the model's. */
 static int take_shape(struct np_tensor *tensor, const struct np_operand *operand,
                       const struct np_buffer *buffer) {
   size_t elements = 1;
@@ -120,7 +120,8 @@ int np_bind_output(struct np_executor *executor, uint32_t i, struct np_buffer *b
   return 0;
 }
 
-/* Whether an input or output of the model lies where kernels cannot use it; *tensor is its. */
+/* Returns whether kernels cannot use the memory of a model's input or output; *tensor is its
+ * tensor. */
 static int needs_room(const struct np_executor *executor, uint32_t i, struct np_tensor **tensor) {
   const struct np_graph *graph = executor->graph;
   const int is_input = i < graph->n_inputs;
@@ -139,7 +140,7 @@ enum np_status np_lend(struct np_executor *executor, int with_outputs, struct np
   size_t used = 0;
   for (uint32_t i = 0; i < n; i++) {
     if (needs_room(executor, i, &tensor)) {
-      used += np_align(np_tensor_bytes(tensor) + NP_TAIL); /* even nothing has an address */
+      used += np_align(np_tensor_bytes(tensor) + NP_TAIL); /* even an empty tensor has an address */
     }
   }
   if (used == 0) {

@@ -1,6 +1,6 @@
-/* IF and WHILE: kernels that run models by executors of their own.
+/* IF and WHILE: kernels that run models with executors of their own.
  *
- * What comes out, in shape and value, is known only once a model has run, so infer runs it and
+ * The shapes and values of the results are known only once a model has run, so infer runs it and
  * keeps the results, and run copies them. */
 #include <stdlib.h>
 #include <string.h>
@@ -8,18 +8,18 @@
 #include "execute/np_clock.h"
 #include "execute/np_execute.h"
 
-/* What ANeuralNetworks_getDefaultLoopTimeout gives. */
+/* The value of ANeuralNetworks_getDefaultLoopTimeout. */
 #define DEFAULT_LOOP_TIMEOUT_NS UINT64_C(2000000000)
 
 struct control {
   struct np_executor *models[2]; /* then and else, or condition and body */
   struct np_buffer *values;      /* [n_values] of IF: its outputs; of WHILE: the loop's variables */
-  struct np_buffer *results;     /* [n_values] what a model's run has lent */
+  struct np_buffer *results;     /* [n_values] results lent by a model's run */
   struct np_block *kept;         /* [n_values] WHILE: variables that an iteration has written */
   uint32_t n_values;
 };
 
-/* Inputs of the operation before those that its models get. */
+/* Returns the number of inputs before those passed to the models. */
 static uint32_t n_leading(const struct np_call *call) {
   return call->operation->code == ANEURALNETWORKS_IF ? 3u : 2u;
 }
@@ -121,7 +121,7 @@ static enum np_status if_run(const struct np_call *call) {
   return copy_values(call, control->results);
 }
 
-/* Makes what the body has lent the loop's variables: its memory is used again by the next run. */
+/* Copies the body's lent results to the loop's variables, since the next run reuses its memory. */
 static enum np_status keep_results(struct control *control, uint32_t n, struct np_message *why) {
   for (uint32_t i = 0; i < n; i++) {
     const struct np_buffer *result = &control->results[i];

@@ -1,12 +1,12 @@
-/* A run that finds shapes on the way: each operation is inferred when its inputs have values, its
- * outputs get room, and it runs. Rooms are kept, so that a second run like the first one allocates
- * nothing. */
+/* A run that infers shapes on the way: each operation is inferred when its inputs have values, its
+ * outputs get room, and it runs. The rooms are kept, so that a second run with the same shapes
+ * allocates nothing. */
 #include <string.h>
 
 #include "execute/np_clock.h"
 #include "execute/np_execute.h"
 
-/* The model output that an operand is, UINT32_MAX for none. */
+/* Returns the index of the model output that an operand is, UINT32_MAX for none. */
 static uint32_t output_of(const struct np_graph *graph, uint32_t operand) {
   for (uint32_t i = 0; i < graph->n_outputs; i++) {
     if (graph->outputs[i] == operand) {
@@ -16,8 +16,8 @@ static uint32_t output_of(const struct np_graph *graph, uint32_t operand) {
   return UINT32_MAX;
 }
 
-/* Whether an operation that lowering put before another one passes on that its input is left out.
- */
+/* Returns whether an operation that lowering inserted before another one passes on an omitted
+ * input. */
 static int passes_omission(const struct np_call *call) {
   return np_in(call, 0)->omitted && (call->operation->code == ANEURALNETWORKS_CAST ||
                                      call->operation->code == ANEURALNETWORKS_TRANSPOSE);
@@ -32,7 +32,7 @@ struct dynamic_run {
   struct np_message *why;
 };
 
-/* Room for one output: the caller's buffer where it can be used, else the executor's own. */
+/* Makes room for an output: the caller's buffer if it can be used, else the executor's own. */
 static enum np_status make_room(const struct dynamic_run *run, uint32_t operand) {
   struct np_executor *executor = run->executor;
   struct np_tensor *tensor = &executor->tensors[operand];
@@ -86,7 +86,7 @@ static enum np_status run_one(const struct dynamic_run *run, struct np_call *cal
   return NP_OK;
 }
 
-/* Hands the results over: in the caller's buffers, or lent. */
+/* Returns the results: in the caller's buffers, or lent. */
 static enum np_status hand_over(const struct dynamic_run *run) {
   const struct np_graph *graph = run->executor->graph;
   for (uint32_t i = 0; i < graph->n_outputs; i++) {

@@ -1,4 +1,4 @@
-/* An executor's life: lowered, inferred, linearised, compiled by its back ends, memory planned. */
+/* Creates executors: lowers, infers, linearises, compiles with the back ends, and plans memory. */
 #define _POSIX_C_SOURCE 200809L
 #include "np_executor.h"
 
@@ -81,7 +81,7 @@ static enum np_status bind_calls(struct np_executor *executor, struct np_message
   return NP_OK;
 }
 
-/* Infers the shapes of all operations in order. NP_MISSING where one cannot be known yet. */
+/* Infers the shapes of all operations in order. NP_MISSING if one cannot be known yet. */
 static enum np_status infer_all(struct np_executor *executor, struct np_message *why) {
   for (uint32_t o = 0; o < executor->graph->n_operations; o++) {
     struct np_call *call = &executor->calls[o];
@@ -94,8 +94,8 @@ static enum np_status infer_all(struct np_executor *executor, struct np_message 
   return NP_OK;
 }
 
-/* Compiles every step; one that its back end refuses after all goes to the reference, and the
- * others, whose lists have moved then, are compiled anew. */
+/* Compiles every step. If a back end refuses a step after all, gives it to the reference and
+ * compiles the others again, since their lists have moved. */
 static enum np_status compile_steps(struct np_executor *executor, struct np_message *why) {
   struct np_plan *plan = &executor->plan;
   for (uint32_t s = 0; s < plan->n_steps; s++) {
@@ -117,7 +117,7 @@ static enum np_status compile_steps(struct np_executor *executor, struct np_mess
   return NP_OK;
 }
 
-/* Working memory of the hungriest operation. Shapes are known. */
+/* Makes working memory for the operation that needs most. Shapes must be known. */
 static enum np_status grow_scratch(struct np_executor *executor, struct np_message *why) {
   size_t scratch = 0;
   for (uint32_t s = 0; s < executor->plan.n_steps; s++) {
@@ -135,7 +135,7 @@ static enum np_status grow_scratch(struct np_executor *executor, struct np_messa
   return NP_OK;
 }
 
-/* Places temporaries and makes room for them. Shapes are known. */
+/* Places temporaries and makes room for them. Shapes must be known. */
 static enum np_status plan_memory(struct np_executor *executor, struct np_message *why) {
   const struct np_graph *graph = executor->graph;
   size_t total = 0;

@@ -1,8 +1,8 @@
-/* A run of an executor whose shapes are known: the steps, one after the other. */
+/* Runs an executor whose shapes are known: its steps one after the other. */
 #include "execute/np_clock.h"
 #include "execute/np_execute.h"
 
-/* Puts back what a run that found shapes on the way has changed. */
+/* Restores the static shapes after a dynamic run. */
 static enum np_status settle(struct np_executor *executor, struct np_message *why) {
   NP_TRY(np_reset_tensors(executor, why));
   for (uint32_t o = 0; o < executor->graph->n_operations; o++) {

@@ -1,7 +1,7 @@
-/* The rules of IF and WHILE: which models they run, and that inputs and outputs fit them. */
+/* The rules of IF and WHILE: the models they run, whose inputs and outputs must fit. */
 #include "graph/np_check.h"
 
-/* Models in models in models: deeper ones are refused, as each level multiplies executors. */
+/* Deepest nesting of models; deeper ones are refused, since each level multiplies executors. */
 #define MAX_DEPTH 4
 
 static const struct np_operand *input_of(const struct np_graph *graph, uint32_t i) {
@@ -12,7 +12,7 @@ static const struct np_operand *output_of(const struct np_graph *graph, uint32_t
   return &graph->operands[graph->outputs[i]];
 }
 
-/* The model that an input of the operation is. NP_BAD_MODEL where it has no value. */
+/* Reads an input that is a model. NP_BAD_MODEL if it has no value. */
 static enum np_status read_model(const struct np_call *call, uint32_t input,
                                  const struct np_graph **model) {
   const struct np_operand *operand = np_in_operand(call, input);
@@ -24,7 +24,7 @@ static enum np_status read_model(const struct np_call *call, uint32_t input,
   return NP_OK;
 }
 
-/* That the model's inputs have the number and types of the operation's from `first` on. */
+/* Checks that the model's inputs have the number and types of the operation's from `first` on. */
 static enum np_status check_inputs(const struct np_call *call, const struct np_graph *model,
                                    uint32_t first, const char *what) {
   const uint32_t n = call->operation->n_inputs - first;
@@ -43,7 +43,7 @@ static enum np_status check_inputs(const struct np_call *call, const struct np_g
   return NP_OK;
 }
 
-/* That the model's first outputs have the types of the operation's. */
+/* Checks that the model's first outputs have the types of the operation's. */
 static enum np_status check_outputs(const struct np_call *call, const struct np_graph *model,
                                     const char *what) {
   for (uint32_t i = 0; i < call->operation->n_outputs; i++) {
@@ -88,7 +88,7 @@ static enum np_status check_while(const struct np_call *call,
                    call->operation->n_outputs, models[1]->n_inputs);
   }
   NP_TRY(check_outputs(call, models[1], "body"));
-  for (uint32_t i = 0; i < n; i++) { /* what comes out goes in again */
+  for (uint32_t i = 0; i < n; i++) { /* outputs become inputs again */
     const int32_t found = output_of(models[1], i)->type;
     const int32_t wanted = input_of(models[1], i)->type;
     if (found != wanted) {
@@ -99,7 +99,7 @@ static enum np_status check_while(const struct np_call *call,
   return NP_OK;
 }
 
-/* How deep models stand in a model: 1 for one without any, at most `most` + 1. */
+/* Returns the depth of nested models: 1 for a model without any, at most `most` + 1. */
 static int depth_of(const struct np_graph *graph, int most) {
   int deepest = 0;
   for (uint32_t i = 0; most > 0 && i < graph->n_operands; i++) {

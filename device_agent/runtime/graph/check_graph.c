@@ -10,8 +10,8 @@
 
 #define NO_WRITER UINT32_MAX
 
-/* Whether scale and zero point are such that a quantised operand's values mean something. Channels
- * have scales of their own. */
+/* Returns whether scale and zero point of a quantised operand are valid. Per-channel scales are
+ * checked separately. */
 static int quantised_well(const struct np_operand *operand) {
   int32_t low, high;
   np_q_limits(operand->type, &low, &high);
@@ -22,12 +22,12 @@ static int quantised_well(const struct np_operand *operand) {
          operand->zero_point <= high;
 }
 
-/* Types, ranks and values of operands on their own. */
+/* Checks types, ranks and values of operands by themselves. */
 static enum np_status check_operands(const struct np_graph *graph, struct np_message *why) {
   for (uint32_t i = 0; i < graph->n_operands; i++) {
     const struct np_operand *operand = &graph->operands[i];
     if (operand->type == NP_TYPE_MODEL && operand->rank == 0) {
-      continue; /* IF and WHILE look at what they run */
+      continue; /* IF and WHILE check the models they run */
     }
     if (np_type_bytes(operand->type) == 0) {
       np_message_set(why, "operand %u has type %d, wanted one of NNAPI's", i, operand->type);
@@ -58,7 +58,8 @@ static enum np_status check_operands(const struct np_graph *graph, struct np_mes
   return NP_OK;
 }
 
-/* That a list of model inputs or outputs names each operand once, and those of the lifetime. */
+/* Checks that a list of model inputs or outputs names each operand once, with the right
+ * lifetime. */
 static enum np_status check_ends(const struct np_graph *graph, const uint32_t *list, uint32_t n,
                                  enum np_lifetime lifetime, const char *what,
                                  struct np_message *why) {
@@ -217,7 +218,7 @@ static enum np_status sort_operations(struct np_graph *graph, struct sort *sort,
     sort->first[o + 1] += sort->first[o];
   }
   const uint32_t edges = sort->first[n];
-  for (uint32_t o = n; o-- > 0;) { /* backwards, consuming each end, which becomes a start */
+  for (uint32_t o = n; o-- > 0;) { /* backwards: each end counts down to its start */
     for (uint32_t i = 0; i < graph->operations[o].n_inputs; i++) {
       const uint32_t writer = sort->writers[graph->operations[o].inputs[i]];
       if (writer != NO_WRITER) {
@@ -264,7 +265,7 @@ enum np_status np_graph_check(struct np_graph *graph, int32_t feature_level,
     np_message_set(why, "the model has no operation");
     return NP_BAD_MODEL;
   }
-  /* A model that breaks a rule somewhere is bad, whatever else has no kernel. */
+  /* A model that breaks a rule is bad, even if another operation has no kernel. */
   enum np_status status = NP_OK;
   struct np_message first = {""};
   for (uint32_t o = 0; o < graph->n_operations; o++) {

@@ -37,7 +37,7 @@ const char *np_type_name(int32_t type) {
   return NAMES[type];
 }
 
-/* The row of an operation's table that the type of its data has; n_data where no row has it. */
+/* Returns the row of an operation's table for a data type; n_data if there is none. */
 static uint32_t data_row(const struct np_op_info *info, int32_t type) {
   uint32_t row = 0;
   while (row < info->n_data && info->data_types[row].type != type) {
@@ -46,12 +46,12 @@ static uint32_t data_row(const struct np_op_info *info, int32_t type) {
   return row;
 }
 
-/* Which entry of the form stands for an input of an operation with n_inputs of them. */
+/* Returns the entry of the form for an input of an operation with n_inputs inputs. */
 static uint32_t entry_of(const struct np_op_form *form, uint32_t n_inputs, uint32_t input) {
   if (form->repeated == UINT8_MAX || input < form->repeated) {
     return input;
   }
-  const uint32_t after = form->n_inputs - form->repeated - 1u; /* entries behind the repeated one */
+  const uint32_t after = form->n_inputs - form->repeated - 1u; /* entries after the repeated one */
   const uint32_t from_end = n_inputs - 1 - input;
   return from_end < after ? form->n_inputs - 1u - from_end : form->repeated;
 }
@@ -68,7 +68,7 @@ static int takes_count(const struct np_op_form *form, uint32_t n_inputs) {
   return n_inputs < 64 && (form->counts >> n_inputs & 1) != 0;
 }
 
-/* The types that an input may have, as a set, where the data have the type of table row `row`. */
+/* Returns the set of types that an input may have if the data have the type of table row `row`. */
 static uint32_t wanted_types(const struct np_op_info *info, const struct np_op_form *form,
                              uint32_t entry, uint32_t row, int32_t data) {
   const int half = data == NP_TYPE_TENSOR_FLOAT16;
@@ -95,13 +95,14 @@ static uint32_t wanted_types(const struct np_op_info *info, const struct np_op_f
   }
 }
 
-/* An input that breaks a form: which, and the types it may have. */
+/* An input that breaks a form, and the types it may have. */
 struct mismatch {
   uint32_t input;
   uint32_t types;
 };
 
-/* Whether an operation has a form; if not, *mismatch is its first input that does not fit. */
+/* Returns whether an operation has a form; if not, *mismatch is the first input that does not
+ * match. */
 static int match(const struct np_op_info *info, const struct np_op_form *form,
                  const struct np_graph *graph, const struct np_operation *operation,
                  struct mismatch *mismatch) {
@@ -126,7 +127,7 @@ static void append(char *text, size_t size, const char *word) {
   (void)snprintf(text + used, size - used, "%s", word);
 }
 
-/* "7, 8 or 10": the numbers of inputs that an operation's forms allow. */
+/* Writes the numbers of inputs that an operation's forms allow: "7, 8 or 10". */
 static void list_counts(const struct np_op_info *info, char *text, size_t size) {
   uint64_t counts = 0;
   uint32_t many = 0;
@@ -203,7 +204,7 @@ const struct np_op_form *np_form_of(const struct np_graph *graph, uint32_t index
   return np_form_match(graph, index, why);
 }
 
-/* Operand indices in range; outputs at least one. */
+/* Checks that operand indices are in range, and that there is an output. */
 static enum np_status check_indices(const struct np_call *call) {
   const struct np_operation *operation = call->operation;
   for (uint32_t i = 0; i < operation->n_inputs; i++) {
@@ -225,7 +226,7 @@ static enum np_status check_indices(const struct np_call *call) {
   return NP_OK;
 }
 
-/* That the data have a type that the operation takes at this level. */
+/* Checks that the operation supports the data type at this level. */
 static enum np_status check_data(const struct np_call *call, const struct np_op_info *info,
                                  int level) {
   if (info->n_data == 0) {
@@ -250,7 +251,7 @@ static enum np_status check_data(const struct np_call *call, const struct np_op_
   return NP_OK;
 }
 
-/* That each input given may be given at this level, and has a type that exists there. */
+/* Checks that each input, and its type, exist at this level. */
 static enum np_status check_levels(const struct np_call *call, int level) {
   const struct np_operation *operation = call->operation;
   int needs = call->form->level;
@@ -266,7 +267,7 @@ static enum np_status check_levels(const struct np_call *call, int level) {
   return NP_OK;
 }
 
-/* Number and types of the outputs. */
+/* Checks the number and types of the outputs. */
 static enum np_status check_outputs(const struct np_call *call, const struct np_op_info *info) {
   const struct np_operation *operation = call->operation;
   const uint32_t n = operation->n_outputs;
@@ -293,7 +294,7 @@ static enum np_status check_outputs(const struct np_call *call, const struct np_
   return NP_OK;
 }
 
-/* The ranks of the data and of the inputs that have its type. */
+/* Checks the ranks of the data and of the inputs with its type. */
 static enum np_status check_ranks(const struct np_call *call, const struct np_op_info *info,
                                   int level) {
   const struct np_operation *operation = call->operation;

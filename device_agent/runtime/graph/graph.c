@@ -1,4 +1,4 @@
-/* Facts about operand types and operations, and sizes that cannot overflow unnoticed. */
+/* Facts about operand types and operations, and overflow-safe sizes. */
 #include "np_graph.h"
 
 #include <string.h>
@@ -87,8 +87,8 @@ struct fact {
 static const struct fact FACTS[] = {NP_OPERATIONS(FACT)};
 #undef FACT
 
-/* The fact of a code, NULL for none. The table is dense and ordered by code, which
- * test_graph.c holds. */
+/* Returns the fact of a code, NULL for none. The table is dense and ordered by code, as
+ * test_graph.c checks. */
 static const struct fact *fact_of(int32_t code) {
   if (code < 0 || (size_t)code >= sizeof FACTS / sizeof FACTS[0]) {
     return NULL;

@@ -31,7 +31,7 @@ static uint64_t elements_of(const struct np_operand *operand) {
   return n == SIZE_MAX ? 0 : n;
 }
 
-/* Input `i` of an operation; NULL where it has fewer inputs or the input is left out. */
+/* Returns input `i` of an operation; NULL if it has fewer inputs or the input is omitted. */
 static const struct np_operand *input_of(const struct np_graph *graph,
                                          const struct np_operation *operation, uint32_t i) {
   if (i >= operation->n_inputs) {
@@ -41,7 +41,7 @@ static const struct np_operand *input_of(const struct np_graph *graph,
   return operand->lifetime == NP_NO_VALUE ? NULL : operand;
 }
 
-/* Product of dimensions [first, last) of input `i`; 1 where there are none. */
+/* Returns the product of dimensions [first, last) of input `i`; 1 if there are none. */
 static uint64_t dims_of(const struct np_graph *graph, const struct np_operation *operation,
                         uint32_t i, uint32_t first, uint32_t last) {
   const struct np_operand *operand = input_of(graph, operation, i);
@@ -52,7 +52,7 @@ static uint64_t dims_of(const struct np_graph *graph, const struct np_operation 
   return product;
 }
 
-/* Value of a constant scalar of four bytes or one, `fallback` where it is not known. */
+/* Returns the value of a constant scalar of four bytes or one, `fallback` if it is not known. */
 static int32_t scalar_of(const struct np_graph *graph, const struct np_operation *operation,
                          uint32_t i, int32_t fallback) {
   const struct np_operand *operand = input_of(graph, operation, i);
@@ -60,7 +60,7 @@ static int32_t scalar_of(const struct np_graph *graph, const struct np_operation
     return fallback;
   }
   if (operand->type == NP_TYPE_INT32 && operand->length >= sizeof(int32_t)) {
-    const unsigned char *bytes = operand->value; /* may lie anywhere in a file: not aligned */
+    const unsigned char *bytes = operand->value; /* in a file, so possibly not aligned */
     int32_t value;
     unsigned char *to = (unsigned char *)&value;
     for (size_t b = 0; b < sizeof value; b++) {
@@ -98,7 +98,8 @@ static uint64_t weights_of(int32_t code) {
   }
 }
 
-/* Every weight once for each batch and time step: all dimensions of the input but the last. */
+/* Counts every weight once for each batch and time step: all dimensions of the input except the
+ * last. */
 static uint64_t recurrent_macs(const struct np_graph *graph, const struct np_operation *operation,
                                uint64_t weights) {
   uint64_t sum = 0;
@@ -113,7 +114,7 @@ static uint64_t recurrent_macs(const struct np_graph *graph, const struct np_ope
   return times(sum, dims_of(graph, operation, 0, 0, rank > 0 ? rank - 1 : 0));
 }
 
-/* Whether an operation's work follows what it reads and not what it writes. */
+/* Returns whether an operation's work depends on the elements it reads, not on those it writes. */
 static int reads_more_than_it_writes(int32_t code) {
   switch (code) {
   case ANEURALNETWORKS_ARGMAX:
@@ -146,8 +147,8 @@ static uint64_t common_dimension(const struct np_graph *graph,
   return left->dims[left->rank - 1 - turned];
 }
 
-/* Samples that ROI_ALIGN takes for an output element; 0 asks for as many as the region needs,
- * which only its values tell: counted as one. */
+/* Returns the samples that ROI_ALIGN takes for an output element; 0 means as many as the region
+ * needs, which depends on its values, and is counted as one. */
 static uint64_t samples_of(const struct np_graph *graph, const struct np_operation *operation) {
   const int32_t height = scalar_of(graph, operation, 7, 1);
   const int32_t width = scalar_of(graph, operation, 8, 1);
@@ -215,12 +216,12 @@ static struct np_work own_work(const struct np_graph *graph, const struct np_ope
   return work;
 }
 
-/* The operations of the model that is input `input` of an operation, together. Models hold finished
- * models only, so this ends; `depth` is for graphs that come from elsewhere. */
+/* Returns the total work of the model that is an input of an operation. Models contain only
+ * finished models, so this ends; `depth` is for graphs from elsewhere. */
 static struct np_work model_work(const struct np_graph *graph, const struct np_operation *one,
                                  uint32_t input, uint32_t depth);
 
-/* Deeper than any model that people write. */
+/* Deeper than any real model. */
 #define MAX_DEPTH 8u
 
 static struct np_work any_work(const struct np_graph *graph, uint32_t operation, uint32_t depth) {

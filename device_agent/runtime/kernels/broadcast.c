@@ -1,8 +1,8 @@
 #include "kernels/np_broadcast.h"
 
-/* The two inputs over the output's elements, the innermost dimension first and neighbouring ones
- * merged where both inputs walk through them alike. Strides are in elements, 0 where an input is
- * broadcast. */
+/* A walk of the two inputs over the output's elements, the innermost dimension first, with
+ * neighbouring dimensions merged if both inputs step through them alike. Strides are in elements, 0
+ * where an input is broadcast. */
 struct walk {
   uint32_t rank;
   size_t dims[NP_MAX_RANK];

@@ -1,4 +1,4 @@
-/* What every kernel does with its operands. */
+/* Access to operands, shared by all kernels. */
 #include <float.h>
 #include <math.h>
 #include <stdarg.h>

@@ -54,8 +54,8 @@ static void transpose_block(const unsigned char *in, size_t in_stride, unsigned 
   }
 }
 
-/* The same of 8 x 8 elements of 1 byte or 4 x 4 of 2, a row in 8 bytes: quarters of the block trade
- * places across its diagonal, then quarters of these. */
+/* The same for 8 x 8 elements of 1 byte or 4 x 4 of 2, with a row in 8 bytes: swaps quarters of the
+ * block across its diagonal, then quarters of these. */
 static inline void transpose_small_block(const unsigned char *in, size_t in_stride,
                                          unsigned char *out, size_t out_stride, size_t size) {
   const size_t side = 8 / size;
@@ -79,8 +79,8 @@ static inline void transpose_small_block(const unsigned char *in, size_t in_stri
   }
 }
 
-/* A tile of at most 16 x 16 elements: a cache line each way. Whole rows of the output come first,
- * since rows that a power of two parts share their places in the cache. */
+/* Transposes a tile of at most 16 x 16 elements, a cache line each way. Writes whole rows of the
+ * output first, since rows at distances of a power of two share cache sets. */
 static inline void transpose_tile(const unsigned char *in, size_t in_stride, unsigned char *out,
                                   size_t out_stride, size_t rows, size_t columns, size_t size) {
   const size_t side = size == 4 ? 4 : 8 / size;
@@ -104,7 +104,7 @@ static inline void transpose_tile(const unsigned char *in, size_t in_stride, uns
   }
 }
 
-/* Any plane of elements of a size that the compiler knows: 1, 2 or 4. */
+/* Transposes a plane of elements of a size that the compiler knows: 1, 2 or 4. */
 static inline void transpose(const unsigned char *in, size_t in_stride, unsigned char *out,
                              size_t out_stride, size_t rows, size_t columns, size_t size) {
   const size_t side = 16;
@@ -117,7 +117,7 @@ static inline void transpose(const unsigned char *in, size_t in_stride, unsigned
   }
 }
 
-/* Merges neighbouring dimensions that both views walk through in one stride, innermost first, and
+/* Merges neighbouring dimensions that have a common stride in both views, innermost first, and
  * drops those of 1. Returns the number of dimensions left, at least 1. */
 static uint32_t merge(const struct np_view *to, const struct np_view *from, size_t *dims,
                       ptrdiff_t *out_strides, ptrdiff_t *in_strides) {
@@ -145,8 +145,8 @@ static uint32_t merge(const struct np_view *to, const struct np_view *from, size
   return n;
 }
 
-/* Rows of one dimension, tiled with the dimension in which the input is contiguous, so that a
- * cache line is read for all the elements in it. */
+/* Copies rows of one dimension, tiled with the dimension in which the input is contiguous, so that
+ * all elements of a cache line that is read are used. */
 static void copy_plane(unsigned char *out, const unsigned char *in, const size_t dims[2],
                        const ptrdiff_t out_strides[2], const ptrdiff_t in_strides[2], size_t size) {
   const size_t side = 16;

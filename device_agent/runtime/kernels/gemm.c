@@ -142,8 +142,8 @@ static const struct np_gemm_engine *best_engine(void) {
   return &PORTABLE;
 }
 
-/* Asked once a process: under a hypervisor every CPUID instruction leaves the machine, and asking
- * takes as long as a small layer. Threads that ask at the same time find the same answer. */
+/* Detected once per process: under a hypervisor every CPUID instruction traps, and takes as long as
+ * a small layer. Threads that detect it at the same time get the same result. */
 const struct np_gemm_engine *np_gemm_engine(void) {
   static const struct np_gemm_engine *_Atomic chosen;
   const struct np_gemm_engine *engine = atomic_load_explicit(&chosen, memory_order_relaxed);
@@ -185,7 +185,8 @@ void np_gemm_pack(const struct np_gemm_engine *engine, size_t n, size_t k, const
   }
 }
 
-/* A tile whose panel reaches beyond the last column: computed aside, then cut. */
+/* Computes a tile whose panel extends beyond the last column in a buffer, and copies its valid
+ * part. */
 static void edge_tile(const struct np_gemm_engine *engine, size_t rows, size_t used, size_t k,
                       const float *a, size_t lda, const float *b, const float *bias, float *c,
                       size_t ldc, float low, float high) {
@@ -209,7 +210,7 @@ void np_gemm(const struct np_gemm_engine *engine, size_t m, size_t n, size_t k, 
   for (size_t row = 0; row < m; row += ROWS) {
     const size_t last_row = m - row < ROWS ? m : row + ROWS;
     size_t i = 0;
-    do { /* once even where k is 0: the bias is due */
+    do { /* once even if k is 0: for the bias */
       const size_t depth = k - i < DEPTH ? k - i : DEPTH;
       const int is_last = i + depth >= k;
       const float floor_ = is_last ? low : -INFINITY;

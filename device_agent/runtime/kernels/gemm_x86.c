@@ -1,6 +1,5 @@
-/* Tiles for x86-64 processors with AVX2 and FMA, or AVX-512, chosen when the program runs.
- * A product is rounded once, not twice, so results differ from the portable tile's in the last
- * bits. */
+/* Tiles for x86-64 processors with AVX2 and FMA, or AVX-512, chosen at run time. A product is
+ * rounded once, not twice, so results differ from the portable tile's in the last bits. */
 #include "kernels/np_gemm.h"
 
 #if defined(__x86_64__)
@@ -64,7 +63,7 @@
     }                                                                                              \
   }
 
-/* min and max return their second operand where one is NaN, so NaN passes through the clamp. */
+/* min and max return their second operand if one is NaN, so NaN passes through the clamp. */
 DEFINE_ENGINE(avx2, "avx2,fma", __m256, 8, 6, 2, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_set1_ps,
               _mm256_fmadd_ps, _mm256_max_ps, _mm256_min_ps)
 DEFINE_ENGINE(avx512, "avx512f", __m512, 16, 12, 2, _mm512_loadu_ps, _mm512_storeu_ps,
@@ -113,7 +112,7 @@ __attribute__((target("avx512f"))) static void avx512_tile(size_t rows, size_t k
   }
 }
 
-/* Without AVX-512BW the integers of both engines are AVX2's. */
+/* Both engines use AVX2 for integers, since AVX-512BW may be missing. */
 __attribute__((target("avx2"))) static void avx2_dots(size_t k, const int16_t *a0,
                                                       const int16_t *a1, const int16_t *b,
                                                       size_t ldb, int32_t out[8]) {
@@ -133,13 +132,14 @@ static const struct np_gemm_engine AVX512 = {.name = "avx512",
                                              .depthwise = avx512_depthwise,
                                              .dots = avx2_dots};
 
-/* State that the system saves for a program: bits of XCR0 (Intel SDM volume 1, section 13.3). */
+/* Registers that the system saves for a program: bits of XCR0 (Intel SDM volume 1, section
+ * 13.3). */
 #define XCR0_AVX 0x06u
 #define XCR0_AVX512 0xe6u
 
-/* Whether processor and system offer AVX2 with FMA, or with `avx512` AVX-512F as well. By hand:
- * __builtin_cpu_supports needs a symbol of the compiler's library that zig cannot link into a
- * shared object. */
+/* Returns whether processor and system support AVX2 with FMA and, with `avx512`, also AVX-512F.
+ * Does not use __builtin_cpu_supports, which needs a symbol of the compiler's library that zig
+ * cannot link into a shared object. */
 static int has_isa(int avx512) {
   unsigned a, b, c, d, low, high;
   if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_FMA)) {

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { MANTISSA_STEP = 13 }; /* bits by which float32's mantissa is longer */
+enum { MANTISSA_STEP = 13 }; /* extra bits of float32's mantissa */
 
 static float float_of(uint32_t bits) {
   float value;
@@ -26,7 +26,8 @@ float np_half_to_float(uint16_t half) {
   return sign != 0 ? -size : size;
 }
 
-/* `bits` without its `drop` lowest ones, rounded to nearest, ties to even. 1 <= drop <= 24. */
+/* Returns `bits` without the `drop` lowest ones, rounded to nearest, ties to even. 1 <= drop <=
+ * 24. */
 static uint32_t round_off(uint32_t bits, uint32_t drop) {
   const uint32_t kept = bits >> drop;
   const uint32_t rest = bits & ((1u << drop) - 1);
@@ -42,7 +43,7 @@ uint16_t np_half_from_float(float value) {
   uint32_t result;
   if (size > 0x7F800000u) {
     result = 0x7E00u | (size >> MANTISSA_STEP & 0x3FFu);
-  } else if (size >= 0x477FF000u) { /* 65520, halfway from the largest to where the next would be */
+  } else if (size >= 0x477FF000u) { /* 65520, halfway between the largest and the next step */
     result = 0x7C00u;
   } else if (size >= 0x38800000u) { /* 2^-14, the least normal; a carry raises the exponent */
     result = round_off(size - ((127u - 15u) << 23), MANTISSA_STEP);

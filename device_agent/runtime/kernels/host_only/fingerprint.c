@@ -4,7 +4,7 @@ static const uint64_t K0 = 0xc3a5c85c97cb3127u;
 static const uint64_t K1 = 0xb492b66fbe98f273u;
 static const uint64_t K2 = 0x9ae16a3b2f90404fu;
 
-/* n bytes, the lowest first. */
+/* Loads n bytes, the lowest first. */
 static uint64_t load(const unsigned char *bytes, unsigned n) {
   uint64_t value = 0;
   for (unsigned i = 0; i < n; i++) {
@@ -42,7 +42,7 @@ static uint64_t of_16(const unsigned char *s, size_t n) {
   return K2;
 }
 
-/* The two halves that lengths of 17 to 64 begin with. */
+/* Computes the two halves with which lengths of 17 to 64 begin. */
 static void ends(const unsigned char *s, size_t n, uint64_t factor, uint64_t first, uint64_t *a,
                  uint64_t *b) {
   const uint64_t head = load8(s) * first;
@@ -92,7 +92,7 @@ static struct two weak(const unsigned char *s, uint64_t a, uint64_t b) {
   return (struct two){a + load8(s + 24), b + first};
 }
 
-/* Mixes a block in; `times` is 1, but 9 for the last. */
+/* Mixes in a block; `times` is 1, or 9 for the last block. */
 static void mix(struct state *at, const unsigned char *s, uint64_t factor, uint64_t times) {
   at->x = rotate(at->x + at->y + at->v.a + load8(s + 8), 37) * factor;
   at->y = rotate(at->y + at->v.b + load8(s + 48), 42) * factor;

@@ -117,7 +117,7 @@ enum np_status np_check_boxes(const struct np_call *call, const float *boxes, si
   return NP_OK;
 }
 
-/* A coordinate between 0 and the image's end; NaN passes. */
+/* Clips a coordinate to the image, [0, end]; NaN stays NaN. */
 static float clip(float value, float end) {
   const float raised = value < 0.0f ? 0.0f : value;
   return end < raised ? end : raised;

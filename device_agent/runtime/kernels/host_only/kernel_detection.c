@@ -1,4 +1,4 @@
-/* DETECTION_POSTPROCESSING: anchors, deltas and scores become a fixed number of detections. */
+/* DETECTION_POSTPROCESSING: turns anchors, deltas and scores into a fixed number of detections. */
 #include <math.h>
 #include <string.h>
 
@@ -24,13 +24,13 @@ enum { OUT_SCORES, OUT_BOXES, OUT_CLASSES, OUT_COUNTS };
 
 struct detection {
   size_t batches, anchors, classes;
-  size_t encoding; /* numbers of a delta, of which four count */
+  size_t encoding; /* numbers per delta, of which four are used */
   float scales[NP_BOX];
-  int regular; /* boxes suppress those of their own class; else each anchor is one candidate */
+  int regular; /* suppression within each class; else each anchor is a single candidate */
   int32_t max_detections, max_classes, max_per_class;
   float score_threshold, iou_threshold;
-  int background; /* class 0 is counted in the classes that come out */
-  size_t room;    /* detections of an image in the outputs */
+  int background; /* class 0 counts among the output classes */
+  size_t room;    /* detections per image in the outputs */
 };
 
 static enum np_status read_shapes(const struct np_call *call, struct detection *detection) {
@@ -107,7 +107,7 @@ static enum np_status detection_infer(const struct np_call *call) {
 
 struct work {
   float *boxes; /* [anchors, 4] of one image */
-  float *best;  /* [anchors] of one image: the highest score of each but the background's */
+  float *best;  /* [anchors] of one image: the highest score of each, without the background's */
   size_t *select;
   size_t *spare;
   size_t *ranks; /* [classes] */
@@ -135,7 +135,7 @@ static size_t detection_scratch(const struct np_call *call) {
   return layout.used;
 }
 
-/* Boxes [y1, x1, y2, x2] of anchors [y, x, h, w] (a centre and a size) moved by the deltas. */
+/* Computes boxes [y1, x1, y2, x2] from anchors [y, x, h, w] (a centre and a size) and deltas. */
 static void decode_boxes(const struct np_call *call, const struct detection *detection,
                          const float *deltas, float *boxes) {
   const float *anchor = np_in(call, ANCHORS)->data;
@@ -155,7 +155,7 @@ static void decode_boxes(const struct np_call *call, const struct detection *det
   }
 }
 
-/* Where the detections of one image go. */
+/* The outputs for the detections of one image. */
 struct detections {
   float *scores;
   float *boxes;
@@ -220,7 +220,7 @@ static void detect_fast(const struct detection *detection, const struct work *wo
   }
 }
 
-/* What no detection fills is 0. */
+/* Sets the outputs to 0, for places without a detection. */
 static void clear(const struct np_call *call) {
   for (uint32_t i = OUT_SCORES; i <= OUT_COUNTS; i++) {
     const struct np_tensor *out = np_out(call, i);

@@ -5,7 +5,7 @@
 
 /* ---- FILL: dimensions, value ---- */
 
-/* The type of tensors whose elements are such scalars. */
+/* Returns the tensor type whose elements have a scalar's type. */
 static int32_t tensor_of(int32_t scalar) {
   return scalar == NP_TYPE_FLOAT16   ? NP_TYPE_TENSOR_FLOAT16
          : scalar == NP_TYPE_FLOAT32 ? NP_TYPE_TENSOR_FLOAT32

@@ -17,7 +17,7 @@ static enum np_status hashtable_lookup_infer(const struct np_call *call) {
   return np_set_shape(call, 1, 1, np_in(call, 0)->dims);
 }
 
-/* The place of a key among n in ascending order, n where it is not there. */
+/* Returns the index of a key among n in ascending order, n if it is missing. */
 static size_t find_key(const int32_t *keys, size_t n, int32_t key) {
   size_t low = 0;
   size_t high = n;
@@ -32,7 +32,7 @@ static size_t find_key(const int32_t *keys, size_t n, int32_t key) {
   return low < n && keys[low] == key ? low : n;
 }
 
-/* A row that is not there is made of zero bytes, also where the data are quantised. */
+/* The row of a missing key is all zero bytes, even for quantised data. */
 static enum np_status hashtable_lookup_run(const struct np_call *call) {
   const struct np_tensor *lookups = np_in(call, 0);
   const struct np_tensor *keys = np_in(call, 1);

@@ -1,4 +1,4 @@
-/* HEATMAP_MAX_KEYPOINT: the place of the highest value of a map, between its pixels. */
+/* HEATMAP_MAX_KEYPOINT: the position of the highest value of a map, interpolated between pixels. */
 #include <float.h>
 #include <math.h>
 
@@ -10,7 +10,7 @@ enum { OUT_SCORES, OUT_POINTS };
 
 struct heatmap {
   uint32_t n, side, points;
-  float tolerance; /* below which the curvature around a maximum is not used */
+  float tolerance; /* a smaller curvature around a maximum is not used */
 };
 
 static enum np_status read_heatmap(const struct np_call *call, struct heatmap *heatmap) {
@@ -58,14 +58,14 @@ static size_t heatmap_scratch(const struct np_call *call) {
   return layout.used;
 }
 
-/* A maximum: its value, and where it lies, in pixels from the first one's centre. */
+/* A maximum: its value and its position, in pixels from the centre of the first one. */
 struct peak {
   float value;
   float x, y;
 };
 
-/* The pixel of the highest value (the first of equal ones) of one key point's map, whose values
- * stand `points` apart. */
+/* Returns the pixel with the highest value (the first of equal ones) of a key point's map, whose
+ * values are `points` apart. */
 static struct peak highest_pixel(const struct heatmap *heatmap, const float *map, uint32_t *row,
                                  uint32_t *column) {
   const size_t pixels = (size_t)heatmap->side * heatmap->side;
@@ -83,14 +83,14 @@ static struct peak highest_pixel(const struct heatmap *heatmap, const float *map
   return (struct peak){highest, (float)*column, (float)*row};
 }
 
-/* at + step, mirrored at the map's borders. */
+/* Returns at + step, mirrored at the map's borders. */
 static size_t mirrored(uint32_t at, int step, uint32_t side) {
   const int64_t place = (int64_t)at + step;
   return place < 0 ? 1 : place >= side ? side - 2 : (size_t)place;
 }
 
-/* Moves a peak to the stationary point of the parabola through it and its eight neighbours:
- * value + gradient . d + d . hessian d / 2. Does nothing where the parabola has no such point. */
+/* Moves a peak to the stationary point of the parabola through it and its eight neighbours: value +
+ * gradient . d + d . hessian d / 2. Does nothing if the parabola has no such point. */
 static void refine(float grid[3][3], float tolerance, struct peak *peak) {
   const float down_x = -(grid[1][2] - grid[1][0]) / 2.0f; /* the negative gradient */
   const float down_y = -(grid[2][1] - grid[0][1]) / 2.0f;
@@ -153,7 +153,7 @@ static enum np_status heatmap_run(const struct np_call *call) {
   return NP_OK;
 }
 
-/* FLOAT16 is computed here, since its tolerance is another one. */
+/* FLOAT16 is computed here, since it has a different tolerance. */
 const struct np_kernel np_kernel_HEATMAP_MAX_KEYPOINT = {
     .types = NP_FLOATS | NP_BIT(NP_TYPE_TENSOR_FLOAT16) | NP_QUANT8,
     .infer = heatmap_infer,

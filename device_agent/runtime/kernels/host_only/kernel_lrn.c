@@ -13,8 +13,8 @@ static enum np_status lrn_infer(const struct np_call *call) { return np_along_in
 
 static float square(float x) { return x * x; }
 
-/* The sum of squares is made anew for each element: a running one would lose small values for good
- * after a large one. */
+/* The sum of squares is computed anew for each element: a running sum would lose small values after
+ * a large one. */
 static void lrn_line(const float *in, float *out, const struct np_along *along,
                      const struct lrn *lrn) {
   for (size_t i = 0; i < along->n; i++) {

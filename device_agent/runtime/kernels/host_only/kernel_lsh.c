@@ -55,7 +55,7 @@ static uint32_t bit_of(const struct np_call *call, float seed) {
   const struct np_tensor *data = np_in(call, 1);
   const struct np_tensor *weights = np_has(call, 2) ? np_in(call, 2) : NULL;
   const size_t bytes = row_bytes(data);
-  const size_t rows = bytes == 0 ? 0 : data->dims[0]; /* what is empty has no bits */
+  const size_t rows = bytes == 0 ? 0 : data->dims[0]; /* empty data have no bits */
   unsigned char *key = call->scratch;
   double sum = 0.0;
   memcpy(key, &seed, sizeof seed);

@@ -1,4 +1,4 @@
-/* Suppression of overlapping boxes, and sorting of what is left. */
+/* Suppression of overlapping boxes, and sorting of the remaining ones. */
 #include <math.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ static void merge(const struct order *order, const size_t *left, const size_t *m
   memcpy(out + (middle - left), right, (size_t)(end - right) * sizeof *out);
 }
 
-/* Merge sort from runs of one upwards: NaN among the scores gives some order, nothing worse. */
+/* Bottom-up merge sort: with NaN among the scores the order is arbitrary, but safe. */
 static void sort(const struct order *order, size_t *items, size_t n, size_t *spare) {
   size_t *from = items;
   size_t *to = spare;
@@ -59,7 +59,7 @@ void np_sort_by_class(size_t *items, size_t n, size_t classes, size_t *spare) {
 
 /* ---- Suppression ---------------------------------------------------------------------------- */
 
-/* Intersection over union; NaN where both are without area. */
+/* Returns intersection over union; NaN if both have no area. */
 static float overlap(const float *a, const float *b) {
   const float area_a = (a[2] - a[0]) * (a[3] - a[1]);
   const float area_b = (b[2] - b[0]) * (b[3] - b[1]);
@@ -74,7 +74,7 @@ static float overlap_of(const struct np_candidates *candidates, size_t a, size_t
                  candidates->boxes + b / candidates->per_box * NP_BOX);
 }
 
-/* Brings the best of [start, end) to its front: the first of those with the highest score. */
+/* Moves the best of [start, end), the first with the highest score, to its front. */
 static void bring_best(const float *scores, size_t *select, size_t start, size_t end) {
   size_t best = start;
   for (size_t i = start + 1; i < end; i++) {
@@ -95,7 +95,7 @@ size_t np_nms_hard(const struct np_candidates *candidates, float iou_threshold, 
     bring_best(candidates->scores, select, kept, end);
     for (size_t i = kept + 1; i < end;) {
       if (overlap_of(candidates, select[i], select[kept]) >= iou_threshold) {
-        select[i] = select[--end]; /* dropped; what came in its place is next */
+        select[i] = select[--end]; /* dropped; its replacement is next */
       } else {
         i++;
       }

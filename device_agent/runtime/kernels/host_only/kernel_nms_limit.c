@@ -1,4 +1,4 @@
-/* BOX_WITH_NMS_LIMIT: of the boxes of each image and class the best, as few as overlap little. */
+/* BOX_WITH_NMS_LIMIT: selects the best boxes of each image and class that overlap little. */
 #include <string.h>
 
 #include "kernels/host_only/np_boxes.h"
@@ -19,9 +19,9 @@ enum { OUT_SCORES, OUT_BOXES, OUT_CLASSES, OUT_BATCHES };
 
 struct limit {
   size_t n;
-  size_t classes; /* the first is the background, of which no box comes out */
+  size_t classes; /* the first is the background, which gives no boxes */
   float score_threshold;
-  size_t max_boxes; /* of a class, and of an image */
+  size_t max_boxes; /* per class, and per image */
   struct np_soft_nms soft;
 };
 
@@ -54,7 +54,7 @@ static enum np_status read_limit(const struct np_call *call, struct limit *limit
   return NP_OK;
 }
 
-/* n boxes in the outputs, as their shapes or as bounds. */
+/* Sets the outputs' shapes, or their bounds, to n boxes. */
 static enum np_status set_outputs(const struct np_call *call, uint32_t n,
                                   enum np_status (*set)(const struct np_call *, uint32_t, uint32_t,
                                                         const uint32_t *)) {
@@ -77,7 +77,7 @@ static enum np_status limit_infer(const struct np_call *call) {
 }
 
 struct work {
-  float *scores; /* softened as we go */
+  float *scores; /* softened on the way */
   const float *boxes;
   size_t *select;
   size_t *spare;
@@ -97,8 +97,8 @@ static size_t limit_scratch(const struct np_call *call) {
   return layout.used;
 }
 
-/* The boxes that are left of an image, whose n rows of scores start at element `first`: as indices
- * into these scores, by class and then by score. */
+/* Selects boxes of an image, whose n rows of scores start at element `first`: as indices into these
+ * scores, by class and then by score. */
 static size_t select_of_image(const struct limit *limit, const struct work *work, size_t first,
                               size_t n) {
   float *scores = work->scores + first;

@@ -1,4 +1,4 @@
-/* GENERATE_PROPOSALS: the regions of an image that are most likely to show something. */
+/* GENERATE_PROPOSALS: the regions of an image that most likely show an object. */
 #include <string.h>
 
 #include "kernels/host_only/np_boxes.h"
@@ -27,7 +27,7 @@ struct proposals {
   float min_size;
 };
 
-/* A limit that numbers below 1 turn off. */
+/* Reads a limit; numbers below 1 mean no limit. */
 static enum np_status read_limit(const struct np_call *call, uint32_t input, size_t *limit) {
   int32_t value;
   NP_TRY(np_read_i32(call, input, &value));
@@ -67,7 +67,7 @@ static enum np_status read_proposals(const struct np_call *call, struct proposal
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* n regions in the outputs, as their shapes or as bounds. */
+/* Sets the outputs' shapes, or their bounds, to n regions. */
 static enum np_status set_outputs(const struct np_call *call, uint32_t n,
                                   enum np_status (*set)(const struct np_call *, uint32_t, uint32_t,
                                                         const uint32_t *)) {
@@ -123,7 +123,7 @@ static size_t proposals_scratch(const struct np_call *call) {
   return layout.used;
 }
 
-/* Puts every anchor at every place and moves it as the deltas say. */
+/* Puts every anchor at every position and moves it by the deltas. */
 static enum np_status decode_boxes(const struct np_call *call, const struct proposals *proposals,
                                    const struct work *work, const float *deltas,
                                    const float *image) {
@@ -146,7 +146,7 @@ static enum np_status decode_boxes(const struct np_call *call, const struct prop
   return NP_OK;
 }
 
-/* Whether a region is large enough and its centre lies in the image [height, width]. */
+/* Returns whether a region is large enough and its centre is in the image [height, width]. */
 static int counts(const float *box, const float *image, float min_size) {
   const float w = box[2] - box[0];
   const float h = box[3] - box[1];
@@ -154,7 +154,7 @@ static int counts(const float *box, const float *image, float min_size) {
          box[1] + h / 2.0f < image[0];
 }
 
-/* The regions of one image that are left, best first. */
+/* Selects the regions of one image, best first. */
 static size_t select_of_image(const struct proposals *proposals, const struct work *work,
                               const float *scores, const float *image) {
   size_t n = proposals->of_image;

@@ -1,7 +1,7 @@
-/* QUANTIZED_16BIT_LSTM: one step of a plain LSTM on integers, bit for bit Android's reference.
+/* QUANTIZED_16BIT_LSTM: one step of a plain LSTM on integers, bit-identical to Android's reference.
  *
- * Sums of 32 bits become fixed point with 3 integer bits, of which the gates are computed with
- * none; the cell state has 4. */
+ * Sums of 32 bits are converted to fixed point with 3 integer bits; the gates computed from them
+ * have none, the cell state has 4. */
 #include <math.h>
 
 #include "kernels/np_lstm.h"
@@ -17,7 +17,7 @@ enum {
 };
 enum { CELL_OUT, OUTPUT };
 
-/* The one quantisation of inputs and outputs. */
+/* The scale of all inputs and outputs. */
 static const float VALUE_SCALE = 1.0f / 128;
 enum { VALUE_ZERO_POINT = 128 };
 
@@ -87,9 +87,9 @@ static enum np_status infer(const struct np_call *call) {
   return np_set_matrix(call, OUTPUT, lstm.batch, lstm.units);
 }
 
-/* The values that a gate's sum reads: its weights are those of the state, then those of the input,
- * yet what they multiply is the input, then the state. That is no sense but Android's: its
- * reference lines them up so, its tests hold every driver to the results, and so they stay. */
+/* The values that a gate's sum reads: the weights are those of the state, then those of the input,
+ * but they multiply the input, then the state. Android's reference pairs them like this, its tests
+ * require the same results of every driver, and so this does the same. */
 struct operands {
   const uint8_t *recurrent_weights; /* [units] */
   const uint8_t *input_weights;     /* [inputs] */
@@ -113,7 +113,7 @@ static const uint8_t *row_of(const struct np_call *call, uint32_t input, size_t 
   return (const uint8_t *)np_in(call, input)->data + row * n;
 }
 
-/* What one gate computes its activation of, with 3 integer bits. */
+/* Returns the argument of a gate's activation, with 3 integer bits. */
 static int32_t sum_gate(const struct np_call *call, const struct qlstm16 *lstm, uint32_t gate,
                         size_t b, size_t u) {
   const int32_t *bias = np_in(call, BIASES + gate)->data;
@@ -127,7 +127,7 @@ static int32_t sum_gate(const struct np_call *call, const struct qlstm16 *lstm, 
   return np_limit(np_scale(sum, lstm->to_fixed), INT16_MIN, INT16_MAX);
 }
 
-/* Product of fixed-point numbers of 16 bits; the integer bits add up. */
+/* Returns the product of fixed-point numbers of 16 bits; the integer bits add up. */
 static int32_t times(int32_t a, int32_t b) {
   const int32_t exact = a * b;
   const int32_t nudge = exact >= 0 ? 1 << 14 : 1 - (1 << 14);

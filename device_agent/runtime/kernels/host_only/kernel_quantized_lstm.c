@@ -1,9 +1,8 @@
-/* QUANTIZED_LSTM: one step of a batch. Read here; computed in kernel_quantized_lstm_step.c.
+/* QUANTIZED_LSTM: one step of a batch, read here and computed in kernel_quantized_lstm_step.c.
  *
- * Where Android's reference computes what the documentation cannot mean, the documentation and
- * TensorFlow Lite are followed: biases count without layer normalisation, too; peepholes into the
- * old cell state read that, not the new one; the clip of projected values is in the unit of the
- * output. */
+ * Where Android's reference contradicts the documentation, this follows the documentation and
+ * TensorFlow Lite: biases also count without layer normalisation; peepholes into the old cell state
+ * read that, not the new one; the clip of projected values is in the unit of the output. */
 #include <math.h>
 #include <string.h>
 
@@ -90,7 +89,7 @@ static enum np_status read_scale(const struct np_call *call, uint32_t input, flo
   return NP_OK;
 }
 
-/* A clip in quantised values, 0 for none. */
+/* Reads a clip as a quantised value, 0 for none. */
 static enum np_status read_clip(const struct np_call *call, uint32_t input, float scale,
                                 int32_t largest, int32_t *clip) {
   float value = 0.0f;

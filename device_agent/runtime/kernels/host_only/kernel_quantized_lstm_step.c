@@ -11,7 +11,7 @@ static int8_t limit8(int64_t value) {
   return (int8_t)(value < INT8_MIN ? INT8_MIN : value > INT8_MAX ? INT8_MAX : value);
 }
 
-/* Sum of weights[i] * (values[i] - zero_point). */
+/* Returns the sum of weights[i] * (values[i] - zero_point). */
 static int64_t product(const int8_t *weights, const int8_t *values, int32_t zero_point, size_t n) {
   int64_t sum = 0;
   for (size_t i = 0; i < n; i++) {
@@ -20,7 +20,7 @@ static int64_t product(const int8_t *weights, const int8_t *values, int32_t zero
   return sum;
 }
 
-/* 1 / sqrt(x) by Newton's method, as the reference does it for layer normalisation and
+/* Returns 1 / sqrt(x) by Newton's method, like the reference for layer normalisation and
  * L2_NORMALIZATION (GetInvSqrtQuantizedMultiplierExp). The numbers have 3 integer bits. */
 static struct np_multiplier inverse_sqrt(int32_t x) {
   if (x <= 1) {
@@ -53,7 +53,7 @@ static struct np_multiplier inverse_sqrt(int32_t x) {
   return (struct np_multiplier){root, -shift};
 }
 
-/* Layer normalisation of one gate's sums: mean and deviation have 10 more bits than the sums. */
+/* Normalises one gate's sums; mean and deviation have 10 more bits than the sums. */
 static void normalise(const struct np_qlstm_gate *gate, size_t n, int16_t *sums) {
   int64_t sum = 0;
   int64_t squares = 0;
@@ -65,7 +65,7 @@ static void normalise(const struct np_qlstm_gate *gate, size_t n, int16_t *sums)
   const int64_t mean = sum * 1024 / (int64_t)n;
   const int64_t variance = (squares * (one / (int64_t)n) - mean * mean) / one;
   const struct np_multiplier factor = inverse_sqrt(np_saturate(variance));
-  /* 12 bits after the point are what activations want; a shift beyond 31 saturates all the same. */
+  /* Activations need 12 bits after the point; a shift beyond 31 saturates anyway. */
   const struct np_multiplier to_fixed = {gate->norm_scale.significand,
                                          (int)np_limit(gate->norm_scale.shift + 12, -31, 31)};
   for (size_t i = 0; i < n; i++) {
@@ -76,8 +76,8 @@ static void normalise(const struct np_qlstm_gate *gate, size_t n, int16_t *sums)
   }
 }
 
-/* Hyperbolic tangent of any format: np_fixed_tanh, which stops at 4 integer bits, and -1 or 1
- * where exp(-2 |a|) is nothing. */
+/* Returns the hyperbolic tangent for any format: np_fixed_tanh, which supports up to 4 integer
+ * bits, and -1 or 1 if exp(-2 |a|) is negligible. */
 static int32_t wide_tanh(int integer_bits, int32_t a) {
   const int fraction_bits = 14 - integer_bits; /* of 2 |a| */
   const int32_t magnitude = a < 0 ? -a : a;
@@ -88,13 +88,13 @@ static int32_t wide_tanh(int integer_bits, int32_t a) {
   return np_fixed_tanh((struct np_fixed){16, integer_bits}, a);
 }
 
-/* One gate: sums of input and state, a peephole into the cell, normalisation, activation. */
+/* Computes a gate: sums of input and state, a peephole into the cell, normalisation, activation. */
 static void run_gate(const struct np_qlstm *lstm, enum np_gate index, const int8_t *input,
                      const int8_t *state, const int16_t *cell, int16_t *sums) {
   const struct np_qlstm_gate *gate = &lstm->gates[index];
   const struct np_fixed format = {16, NP_QLSTM_INTEGER_BITS};
   for (size_t u = 0; u < lstm->units; u++) {
-    /* A bias that no normalisation wants has the scale of the input's products. */
+    /* Without normalisation the bias has the scale of the input's products. */
     const int64_t bias = gate->norm == NULL ? gate->bias[u] : 0;
     const int64_t of_input =
         bias + product(gate->input + u * lstm->inputs, input, lstm->input_zero_point, lstm->inputs);
@@ -136,7 +136,7 @@ static void update_cell(const struct np_qlstm *lstm, const int16_t *cell_in, con
 static void project(const struct np_qlstm *lstm, const int8_t *hidden, int8_t *state) {
   for (size_t o = 0; o < lstm->outputs; o++) {
     const int64_t bias = lstm->projection_bias == NULL ? 0 : lstm->projection_bias[o];
-    /* The hidden state was made without its zero point: the reference's sign. */
+    /* The hidden state was computed without its zero point, with the reference's sign. */
     const int64_t sum = bias + product(lstm->projection + o * lstm->units, hidden,
                                        -lstm->hidden_zero_point, lstm->units);
     state[o] = limit8((int64_t)np_scale(np_saturate(sum), lstm->projection_scale) +

@@ -1,4 +1,4 @@
-/* RANDOM_MULTINOMIAL: classes drawn with the probabilities that logits give them.
+/* RANDOM_MULTINOMIAL: draws classes with the probabilities given by logits.
  *
  * The numbers are those of TensorFlow's Philox generator, which Android's reference uses: the same
  * seeds draw the same classes. */
@@ -11,7 +11,7 @@
 #include "kernels/np_kernel.h"
 
 /* Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): a counter, a
- * key, and what is left of the block of the counter before. */
+ * key, and the unused rest of the previous counter's block. */
 struct philox {
   uint32_t counter[4];
   uint32_t key[2];
@@ -45,14 +45,14 @@ static uint32_t next_word(struct philox *philox) {
   return philox->block[philox->used++];
 }
 
-/* A number in [0, 1) of 52 random bits. */
+/* Returns a number in [0, 1) of 52 random bits. */
 static double next_double(struct philox *philox) {
   const uint64_t high = next_word(philox) & 0xfffffu;
   const uint64_t low = next_word(philox);
   return (double)(high << 32 | low) / 4503599627370496.0;
 }
 
-/* Seeds are 64 bits wide where they are used, sign included. Two zeros ask for seeds that differ
+/* Seeds the generator, which uses 64-bit seeds, sign included. Two zeros mean seeds that differ
  * from run to run. */
 static struct philox seeded(const int32_t seeds[2]) {
   uint64_t key = (uint64_t)(int64_t)seeds[0];
@@ -90,8 +90,8 @@ static size_t multinomial_scratch(const struct np_call *call) {
   return np_mul_saturated(np_in(call, 0)->dims[1], sizeof(double));
 }
 
-/* Sums up to each class of the probabilities, which do not add up to 1; returns the last. Classes
- * whose logits are not finite have none. */
+/* Computes the cumulative sums of the probabilities, which do not add up to 1; returns the last.
+ * Classes whose logits are not finite have probability 0. */
 static double accumulate(const float *logits, uint32_t classes, double *sums) {
   float most = -HUGE_VALF;
   for (uint32_t i = 0; i < classes; i++) {
@@ -105,7 +105,7 @@ static double accumulate(const float *logits, uint32_t classes, double *sums) {
   return total;
 }
 
-/* The first class whose sum exceeds a number below the last sum. */
+/* Returns the first class whose sum exceeds a number below the last sum. */
 static uint32_t find_class(const double *sums, uint32_t classes, double number) {
   uint32_t low = 0;
   uint32_t high = classes - 1;

@@ -1,4 +1,4 @@
-/* What ROI_ALIGN and ROI_POOLING have in common. */
+/* Shared by ROI_ALIGN and ROI_POOLING. */
 #include "kernels/host_only/np_boxes.h"
 #include "kernels/np_quant.h"
 
@@ -14,7 +14,7 @@ static enum np_status read_size(const struct np_call *call, uint32_t input, uint
   return NP_OK;
 }
 
-/* A ratio of the image to the feature map, as its inverse. */
+/* Reads a ratio of the image to the feature map, and returns its inverse. */
 static enum np_status read_scale(const struct np_call *call, uint32_t input, float *scale) {
   float ratio;
   NP_TRY(np_read_f32(call, input, &ratio));
@@ -51,7 +51,8 @@ enum np_status np_rois_infer(const struct np_call *call, const struct np_rois *r
                       (const uint32_t[]){rois->n, rois->out_h, rois->out_w, rois->depth});
 }
 
-/* Whether two coordinates are in order and inside; sets them in pixels of the feature map. */
+/* Returns whether two coordinates are in order and inside; converts them to pixels of the feature
+ * map. */
 static int is_inside(float from, float to, float scale, uint32_t size, float *start, float *end) {
   *start = from * scale;
   *end = to * scale;

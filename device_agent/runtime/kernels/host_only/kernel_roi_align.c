@@ -1,4 +1,4 @@
-/* ROI_ALIGN: regions of a feature map, each sampled between pixels into bins of one number. */
+/* ROI_ALIGN: samples regions of a feature map between pixels into a fixed number of bins. */
 #include <math.h>
 #include <string.h>
 
@@ -7,12 +7,13 @@
 
 enum { DATA, SAMPLES_H = 7, SAMPLES_W };
 
-/* Samples of a bin that a model may ask for; a region of its own never needs more than pixels. */
+/* Limit of samples per bin that a model may request; a region never needs more than it has
+ * pixels. */
 enum { MOST_SAMPLES = 1 << 20 };
 
 struct align {
   struct np_rois rois;
-  uint32_t samples_h, samples_w; /* of a bin; 0 takes one for each pixel */
+  uint32_t samples_h, samples_w; /* per bin; 0: one for each pixel */
 };
 
 static enum np_status read_samples(const struct np_call *call, uint32_t input, uint32_t *samples) {
@@ -68,7 +69,7 @@ static struct axis axis_of(float start, float end, uint32_t bins, uint32_t sampl
   return axis;
 }
 
-/* Where a sample lies between two pixels. */
+/* The position of a sample between two pixels. */
 struct spot {
   size_t low, high;
   float share; /* of `high` */
@@ -129,7 +130,7 @@ static void add_quants(const struct np_operand *operand, const unsigned char *im
   }
 }
 
-/* Averages of one bin of quantised data into `depth` elements of the output from `at`. */
+/* Stores the averages of a bin of quantised data in `depth` elements of the output from `at` on. */
 static void store_quants(const struct np_call *call, const int64_t *sums, float n, size_t depth,
                          size_t at) {
   const struct np_operand *in = np_in_operand(call, DATA);
@@ -144,7 +145,7 @@ static void store_quants(const struct np_call *call, const int64_t *sums, float 
   }
 }
 
-/* One bin of a region, whose two directions are given, into the output from element `at`. */
+/* Computes a bin of a region, given by its two axes, into the output from element `at` on. */
 static void align_bin(const struct np_call *call, const struct np_rois *rois, uint32_t batch,
                       const struct axis axes[2], const uint32_t bin[2], size_t at) {
   const struct np_tensor *data = np_in(call, DATA);

@@ -13,12 +13,12 @@ static enum np_status pooling_infer(const struct np_call *call) {
   return np_rois_infer(call, &rois);
 }
 
-/* Pixels from `from` up to, not with, `to`. */
+/* Pixels from `from` up to but not including `to`. */
 struct span {
   uint32_t from, to;
 };
 
-/* One direction of a region, whose ends are rounded to pixels and both belong to it. */
+/* One direction of a region; its ends are rounded to pixels and both included. */
 struct axis {
   float start;
   float step;    /* pixels of a bin */
@@ -33,14 +33,15 @@ static struct axis axis_of(float start, float end, uint32_t bins, uint32_t size)
 
 static uint32_t pixel(float at, uint32_t size) { return at < (float)size ? (uint32_t)at : size; }
 
-/* Every pixel that a bin touches; none where it lies behind the last one. */
+/* Returns the pixels that a bin touches; none if it starts after the last one. */
 static struct span span_of(const struct axis *axis, uint32_t bin) {
   const float from = floorf(axis->step * (float)bin + axis->start);
   const float to = ceilf(axis->step * (float)(bin + 1) + axis->start);
   return (struct span){pixel(from, axis->size), pixel(to, axis->size)};
 }
 
-/* The highest values of the pixels in both spans, channel by channel; 0 where there are none. */
+/* Computes the highest values of the pixels in both spans, channel by channel; 0 if there are
+ * none. */
 static void pool_floats(const struct np_call *call, const struct np_rois *rois, size_t image,
                         struct span y, struct span x, size_t at) {
   const float *data = np_in(call, DATA)->data;

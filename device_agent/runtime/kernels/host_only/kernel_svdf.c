@@ -1,6 +1,6 @@
-/* SVDF: a layer whose units are `rank` filters each, which look at the last values of features of
- * the input. state[batch, filters * memory] holds, for each filter, the features of the last steps,
- * the newest before the last place, which is free. */
+/* SVDF: a layer whose units are `rank` filters each, over the last values of features of the input.
+ * state[batch, filters * memory] has, for each filter, the features of the last steps, the newest
+ * in the last but one place; the last is free. */
 #include <string.h>
 
 #include "kernels/np_lstm.h"
@@ -53,7 +53,7 @@ static enum np_status infer(const struct np_call *call) {
   return np_allow_omitted(call, find_shapes(call));
 }
 
-/* One filter of one row: its sum over time; its state moves on by one place. */
+/* Runs one filter for one row: returns its sum over time, and shifts its state by one place. */
 static float run_filter(const struct svdf *svdf, float feature, const float *weights,
                         const float *before, float *after) {
   const size_t last = svdf->memory - 1;
