@@ -1,5 +1,5 @@
 /* ARGMAX and ARGMIN: the index of the first largest or smallest value along an axis, as INT32.
- * Scales do not matter: they are positive. */
+ * Scales do not matter, since they are positive. */
 #include "kernels/np_along.h"
 #include "kernels/np_quant.h"
 
@@ -8,7 +8,7 @@ enum { ARGMAX, ARGMIN };
 static enum np_status infer(const struct np_call *call) {
   const struct np_tensor *input = np_in(call, 0);
   uint32_t axis;
-  uint32_t dims[NP_MAX_RANK] = {1}; /* what a vector is reduced to */
+  uint32_t dims[NP_MAX_RANK] = {1}; /* a vector reduces to this */
   uint32_t rank = 0;
   NP_TRY(np_read_axis(call, 1, &axis));
   for (uint32_t d = 0; d < input->rank; d++) {
@@ -19,7 +19,7 @@ static enum np_status infer(const struct np_call *call) {
   return np_set_shape(call, 0, rank == 0 ? 1 : rank, dims);
 }
 
-/* Whether element b comes before element a: it is larger (or smaller), and neither is NaN. */
+/* Returns whether element b is larger (or smaller) than element a, and neither is NaN. */
 static int beats(const struct np_tensor *input, size_t b, size_t a, int smaller) {
   switch (input->type) {
   case NP_TYPE_TENSOR_FLOAT32: {

@@ -1,12 +1,11 @@
-/* Arithmetic of two tensors, element by element: ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, POW and
- * PRELU. */
+/* Element-wise arithmetic on two tensors: ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, POW and PRELU. */
 #include <math.h>
 
 #include "kernels/np_broadcast.h"
 #include "kernels/np_quant.h"
 
-/* Defines NAME, an np_row of elements T, with loops of their own for each way of broadcasting, so
- * that each vectorises. */
+/* Defines NAME, an np_row of elements T, with a separate loop for each way of broadcasting, so that
+ * each vectorises. */
 #define DEFINE_ROW(NAME, T, EXPRESSION)                                                            \
   static void NAME(const void *how, const void *first, size_t step_a, const void *second,          \
                    size_t step_b, void *result, size_t n) {                                        \
@@ -35,10 +34,11 @@
     }                                                                                              \
   }
 
-/* Integers wrap around, as on every processor; C leaves that undefined for signed ones. */
+/* Integers wrap around, as on every processor, although C leaves this undefined for signed ones. */
 #define WRAP(x, operator, y) ((int32_t)((uint32_t)(x)operator(uint32_t)(y)))
 
-/* 0 where NNAPI leaves the quotient open, by 0, as AOSP's CPU path has it. */
+/* Returns the quotient rounded down; 0 for division by 0, which NNAPI leaves open, as AOSP's CPU
+ * path does. */
 static int32_t floor_div(int32_t x, int32_t y) {
   if (y == 0) {
     return 0;
@@ -49,7 +49,7 @@ static int32_t floor_div(int32_t x, int32_t y) {
   return x / y - (x % y != 0 && (x < 0) != (y < 0));
 }
 
-/* Of MAXIMUM and MINIMUM the first argument is the result where one is NaN, as of std::max. */
+/* MAXIMUM and MINIMUM return the first argument if one is NaN, like std::max. */
 DEFINE_ROW(add_f32, float, x + y)
 DEFINE_ROW(sub_f32, float, x - y)
 DEFINE_ROW(mul_f32, float, x *y)
@@ -75,7 +75,7 @@ static np_row *const ROWS_I32[] = {
     [NP_BINARY_DIV] = div_i32, [NP_BINARY_MAXIMUM] = maximum_i32, [NP_BINARY_MINIMUM] = minimum_i32,
 };
 
-/* ADD, SUB, MUL and DIV have a fuse code; 0 for the others. NP_MISSING where it is not known. */
+/* Reads the fuse code of ADD, SUB, MUL and DIV; 0 for the others. NP_MISSING if it is not known. */
 static enum np_status read_fuse(const struct np_call *call, int32_t *fuse) {
   *fuse = ANEURALNETWORKS_FUSED_NONE;
   return np_has(call, 2) ? np_read_i32(call, 2, fuse) : NP_OK;

@@ -1,9 +1,9 @@
-/* Quantised arithmetic of two tensors, in integers as Android's reference does it.
+/* Quantised arithmetic on two tensors, in integers like Android's reference.
  *
- * Each input's 256 values are first turned into numbers that the operation combines, so that the
- * loops only look them up: for ADD and SUB multiples of twice the larger scale / 2^20, for MUL and
- * PRELU the values less their zero points, for MAXIMUM and MINIMUM the values in the output's
- * terms. */
+ * Each input's 256 values are first converted to the numbers that the operation combines, so that
+ * the loops only look them up: for ADD and SUB multiples of twice the larger scale / 2^20, for MUL
+ * and PRELU the values less their zero points, for MAXIMUM and MINIMUM the values requantised to
+ * the output. */
 #include "kernels/np_broadcast.h"
 #include "kernels/np_quant.h"
 
@@ -13,12 +13,12 @@ struct quant {
   int32_t a[256]; /* by the input's byte */
   int32_t b[256];
   struct np_multiplier result;   /* of the sum or product */
-  struct np_multiplier positive; /* of PRELU's input where it is not negative */
+  struct np_multiplier positive; /* of PRELU's non-negative inputs */
   int32_t zero_point;            /* of the output */
   int32_t low, high;
 };
 
-/* The value that each byte stands for, less the zero point. */
+/* Fills a table with the value of each byte, less the zero point. */
 static void fill_centred(const struct np_operand *operand, int32_t *table) {
   for (int i = 0; i < 256; i++) {
     const unsigned char byte = (unsigned char)i;
@@ -34,8 +34,8 @@ static void fill_requantised(const struct np_operand *from, const struct np_oper
   }
 }
 
-/* Scales one input of ADD or SUB; `sign` is that of its multiplier, since rounding of ties is not
- * symmetric. */
+/* Scales one input of ADD or SUB; `sign` is its multiplier's, since ties are not rounded
+ * symmetrically. */
 static void scale_addend(int32_t *table, double scale, double twice_largest, int sign) {
   struct np_multiplier multiplier = np_multiplier_of(scale / twice_largest);
   multiplier.significand *= sign;

@@ -1,12 +1,12 @@
-/* CAST: values as another type's, whatever scales say. To an integer numbers are cut off towards
- * zero; what is too large or too small becomes the type's limit, and NaN 0. Lowering casts FLOAT16
- * and FLOAT32 with this kernel, scalars too. */
+/* CAST: converts values to another type, ignoring scales. Conversion to an integer truncates
+ * towards zero; numbers out of range become the type's limit, and NaN becomes 0. Lowering casts
+ * FLOAT16 and FLOAT32 with this kernel, scalars too. */
 #include <string.h>
 
 #include "kernels/np_half.h"
 #include "kernels/np_kernel.h"
 
-/* Types that are converted into each other, as bits; all others are only copied. */
+/* Types that are converted to each other, as bits; all others are only copied. */
 #define NUMBERS                                                                                    \
   (NP_BIT(NP_TYPE_TENSOR_FLOAT16) | NP_BIT(NP_TYPE_TENSOR_FLOAT32) |                               \
    NP_BIT(NP_TYPE_TENSOR_INT32) | NP_BIT(NP_TYPE_TENSOR_QUANT8_ASYMM))
@@ -15,7 +15,7 @@
    NP_BIT(NP_TYPE_TENSOR_QUANT16_SYMM) | NP_BIT(NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED) |              \
    NP_BIT(NP_TYPE_TENSOR_QUANT8_SYMM))
 
-/* The tensor type whose elements are as a scalar type's value. */
+/* Returns the tensor type whose elements have a scalar type. */
 static int32_t elements_of(int32_t type) {
   switch (type) {
   case NP_TYPE_FLOAT16:
@@ -51,8 +51,8 @@ static int32_t to_i32(float x) {
 
 static uint8_t to_u8(int32_t x) { return (uint8_t)(x < 0 ? 0 : x > UINT8_MAX ? UINT8_MAX : x); }
 
-/* Defines from_NAME(in, to, out, n): n values of T, read as `x`, as those of type `to`. INTEGER and
- * REAL are x as int32_t and as float. */
+/* Defines from_NAME(in, to, out, n), which converts n values of T, read as `x`, to type `to`.
+ * INTEGER and REAL are x as int32_t and as float. */
 #define DEFINE_CAST(NAME, T, INTEGER, REAL)                                                        \
   static void from_##NAME(const T *in, int32_t to, void *out, size_t n) {                          \
     for (size_t i = 0; i < n; i++) {                                                               \

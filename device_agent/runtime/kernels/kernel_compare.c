@@ -1,18 +1,18 @@
 /* EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER and GREATER_EQUAL of two tensors that broadcast, as
- * BOOL8. Quantised values are compared as the numbers they stand for. */
+ * BOOL8. Quantised values are compared as real numbers. */
 #include "kernels/np_broadcast.h"
 #include "kernels/np_quant.h"
 
 enum compare { EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL, N_COMPARES };
 
-/* Numbers that the bytes of quantised inputs stand for. */
+/* Real values of the bytes of quantised inputs. */
 struct tables {
   float a[256];
   float b[256];
 };
 
-/* Defines NAME, an np_row of elements T; a and b name one element of each input, READ_A and READ_B
- * what is compared of them. */
+/* Defines NAME, an np_row of elements T; a and b are one element of each input, READ_A and READ_B
+ * their compared values. */
 #define DEFINE_ROW(NAME, T, READ_A, READ_B, OPERATOR)                                              \
   static void NAME(const void *how, const void *first, size_t step_a, const void *second,          \
                    size_t step_b, void *result, size_t n) {                                        \

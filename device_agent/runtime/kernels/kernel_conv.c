@@ -1,6 +1,6 @@
-/* CONV_2D and GROUPED_CONV_2D: patches of the image as rows of a matrix, times the weights.
+/* CONV_2D and GROUPED_CONV_2D: multiply patches of the image, as rows of a matrix, by the weights.
  *
- * A filter of 1 x 1 with stride 1 needs no patches: the image itself is the matrix. */
+ * A 1 x 1 filter with stride 1 needs no patches, since the image itself is the matrix. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 /* Floats of patches made at a time: they stay in the second-level cache. */
 #define PATCH_FLOATS 65536u
 
-/* Behind paddings and strides CONV_2D has fuse, layout, dilations; GROUPED_CONV_2D groups, fuse,
+/* After paddings and strides, CONV_2D has fuse, layout, dilations; GROUPED_CONV_2D groups, fuse,
  * layout. */
 enum np_status np_conv_read(const struct np_call *call, struct np_conv *conv) {
   const struct np_tensor *weights = np_in(call, 1);
@@ -33,7 +33,7 @@ enum np_status np_conv_read(const struct np_call *call, struct np_conv *conv) {
   }
   conv->fuse = next + (grouped ? 1u : 0u);
   NP_TRY(
-      np_window_dilations(call, next + 2, window)); /* behind GROUPED_CONV_2D's layout is nothing */
+      np_window_dilations(call, next + 2, window)); /* GROUPED_CONV_2D's layout is its last input */
   if (weights->rank != 4) {
     return np_fail(call, NP_BAD_MODEL, "weights (input 1) have rank %u, wanted 4", weights->rank);
   }
@@ -67,8 +67,8 @@ static enum np_status infer(const struct np_call *call) {
   return np_window_shape(call, &conv.window, conv.out_channels);
 }
 
-/* The number of groups for prepare: 0 where it cannot pack, since weights, bias or groups are not
- * constant or do not fit. */
+/* Returns the number of groups for prepare: 0 if it cannot pack, because weights, bias or groups
+ * are not constant or do not fit. */
 static uint32_t constant_groups(const struct np_call *call) {
   const struct np_tensor *weights = np_in(call, 1);
   const struct np_tensor *bias = np_in(call, 2);
@@ -123,14 +123,14 @@ static enum np_status prepare(const struct np_call *call, void **state) {
   return NP_OK;
 }
 
-/* Where the parts of the working memory lie. */
+/* Offsets of the parts of the working memory. */
 struct parts {
-  size_t packed;  /* weights, where they are not constant */
+  size_t packed;  /* weights, if they are not constant */
   size_t patches; /* a block of patches */
   size_t total;
 };
 
-/* Whether patches would only copy the image. */
+/* Returns whether patches would only copy the image. */
 static int is_pointwise(const struct np_conv *conv) {
   const struct np_window *w = &conv->window;
   return w->filter_h == 1 && w->filter_w == 1 && w->stride_h == 1 && w->stride_w == 1 &&
@@ -169,7 +169,7 @@ static size_t scratch(const struct np_call *call) {
 }
 
 /* Writes the patch of output pixel (y, x) for the channels from `channel` on: [filter_h, filter_w,
- * group_in], zeros where it hangs over the edge. */
+ * group_in], zeros beyond the edge. */
 static void make_patch(const struct np_conv *conv, const float *image, uint32_t y, uint32_t x,
                        size_t channel, float *patch) {
   const struct np_window *w = &conv->window;
@@ -203,7 +203,7 @@ static void make_patch(const struct np_conv *conv, const float *image, uint32_t 
   memset(patch + last_y * row_floats, 0, (w->filter_h - last_y) * row_floats * sizeof *patch);
 }
 
-/* The output pixels of image `b`, a block of patches at a time. */
+/* Computes the output pixels of image `b`, a block of patches at a time. */
 static void run_image(const struct np_call *call, const struct np_conv *conv, size_t b,
                       const float *packed, float *patches, float low, float high) {
   const struct np_window *w = &conv->window;

@@ -1,5 +1,5 @@
-/* CONV_2D and GROUPED_CONV_2D of quantised data: patches less the zero point as rows of a matrix of
- * int16, times the weights less theirs. */
+/* CONV_2D and GROUPED_CONV_2D of quantised data: multiply patches, less the zero point, as rows of
+ * a matrix of int16, by the weights less theirs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,10 +37,10 @@ enum np_status np_conv_quant_prepare(const struct np_call *call, uint32_t groups
   return NP_OK;
 }
 
-/* Where the parts of the working memory lie. */
+/* Offsets of the parts of the working memory. */
 struct parts {
   size_t multipliers;
-  size_t packed; /* weights, where they are not constant */
+  size_t packed; /* weights, if they are not constant */
   size_t patches;
   size_t sums;
   size_t total;
@@ -76,7 +76,7 @@ size_t np_conv_quant_scratch(const struct np_call *call, const struct np_conv *c
 }
 
 /* Writes the patch of output pixel (y, x) for the channels from `channel` on: [filter_h, filter_w,
- * group_in], zeros where it hangs over the edge and behind the last. */
+ * group_in], zeros beyond the edge and after the last element. */
 static void make_patch(const struct np_conv *conv, const struct np_operand *operand,
                        const unsigned char *image, uint32_t y, uint32_t x, size_t channel,
                        int16_t *patch) {
@@ -113,7 +113,7 @@ static void make_patch(const struct np_conv *conv, const struct np_operand *oper
   }
 }
 
-/* Output pixels start to start + rows of one image and one group. */
+/* Computes output pixels `start` to start + rows of one image and one group. */
 static void run_block(const struct np_call *call, const struct np_conv *conv,
                       const struct parts *parts, const struct np_q_finish *finish,
                       const int16_t *packed, const unsigned char *image, size_t start, size_t rows,

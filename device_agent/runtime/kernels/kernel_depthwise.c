@@ -51,7 +51,7 @@ static enum np_status infer(const struct np_call *call) {
   return np_window_shape(call, &depthwise.window, depthwise.out_channels);
 }
 
-/* Bytes of the row pointers of a pixel's taps; there are as many of the weights. */
+/* Returns the bytes of the row pointers of a pixel's taps; those of the weights need as many. */
 static size_t pointer_bytes(const struct np_depthwise *depthwise) {
   const struct np_window *w = &depthwise->window;
   return np_align(
@@ -67,8 +67,8 @@ static size_t scratch(const struct np_call *call) {
                          : np_mul_saturated(2, pointer_bytes(&depthwise));
 }
 
-/* One output pixel with more than one filter a channel: output k * multiplier + q has filter q of
- * input channel k. */
+/* Computes an output pixel with more than one filter per channel: output k * multiplier + q uses
+ * filter q of input channel k. */
 static void multiplied_pixel(const struct np_depthwise *depthwise, size_t taps,
                              const float *const *inputs, const float *const *weights,
                              const float *bias, float *out, float low, float high) {
@@ -85,7 +85,7 @@ static void multiplied_pixel(const struct np_depthwise *depthwise, size_t taps,
   np_clamp(out, depthwise->out_channels, low, high);
 }
 
-/* One output row of one image. */
+/* Computes an output row of one image. */
 static void run_row(const struct np_depthwise *depthwise, const struct np_call *call,
                     const float *image, uint32_t y, float *out, float low, float high) {
   const struct np_window *w = &depthwise->window;

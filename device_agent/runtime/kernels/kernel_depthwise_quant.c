@@ -1,5 +1,5 @@
-/* DEPTHWISE_CONV_2D of quantised data. Weights become int16 less their zero point, once where they
- * are constant; a row of the image the same as it is read. */
+/* DEPTHWISE_CONV_2D of quantised data. Weights are converted to int16 less their zero point, only
+ * once if they are constant; a row of the image when it is read. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,11 +29,11 @@ enum np_status np_depthwise_quant_prepare(const struct np_call *call, void **sta
   return NP_OK;
 }
 
-/* Where the parts of the working memory lie. */
+/* Offsets of the parts of the working memory. */
 struct parts {
   size_t multipliers;
   size_t sums;   /* of one pixel */
-  size_t packed; /* weights, where they are not constant */
+  size_t packed; /* weights, if they are not constant */
   size_t image;  /* the image less its zero point */
   size_t total;
 };
@@ -60,7 +60,7 @@ size_t np_depthwise_quant_scratch(const struct np_call *call,
   return find_parts(call, depthwise).total;
 }
 
-/* sums[k * multiplier + q] += pixel[k] * weights[k * multiplier + q]. Sums wrap where the
+/* Adds pixel[k] * weights[k * multiplier + q] to sums[k * multiplier + q]. Sums wrap where the
  * reference's would overflow. */
 static void take_tap(const struct np_depthwise *depthwise, const int16_t *pixel,
                      const int16_t *weights, uint32_t *sums) {
@@ -79,7 +79,7 @@ static void take_tap(const struct np_depthwise *depthwise, const int16_t *pixel,
   }
 }
 
-/* The sums of output pixel (y, x). */
+/* Computes the sums of output pixel (y, x). */
 static void run_pixel(const struct np_depthwise *depthwise, const int16_t *image,
                       const int16_t *weights, uint32_t y, uint32_t x, uint32_t *sums) {
   const struct np_window *w = &depthwise->window;

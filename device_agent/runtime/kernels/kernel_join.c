@@ -1,4 +1,4 @@
-/* CONCATENATION and SPLIT: tensors joined and cut. */
+/* CONCATENATION and SPLIT: join and cut tensors. */
 #include <math.h>
 #include <string.h>
 
@@ -65,8 +65,8 @@ static enum np_status concatenation_infer(const struct np_call *call) {
   return np_set_shape(call, 0, first->rank, dims);
 }
 
-/* What each byte of a quantised input becomes in the output: in single precision, scaled before
- * the zero point is added, and both types moved to unsigned, as the reference does. */
+/* Fills a table that converts bytes of a quantised input to the output: in single precision, scaled
+ * before the zero point is added, and with both types as unsigned, as in the reference. */
 static void requantization(const struct np_operand *from, const struct np_operand *to,
                            unsigned char table[256]) {
   const int32_t shift = np_q_is_signed(from->type) ? 128 : 0;

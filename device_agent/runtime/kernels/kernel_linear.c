@@ -1,5 +1,5 @@
-/* FULLY_CONNECTED: the input flattened to [batch, input_size], times weights [units, input_size].
- */
+/* FULLY_CONNECTED: the input, flattened to [batch, input_size], times weights [units,
+ * input_size]. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,9 +80,9 @@ static enum np_status prepare(const struct np_call *call, void **state) {
   return NP_OK;
 }
 
-/* Where the parts of the working memory lie; all but `packed` are of quantised data. */
+/* Offsets of the parts of the working memory; all except `packed` are for quantised data. */
 struct parts {
-  size_t packed; /* weights, where they are not constant */
+  size_t packed; /* weights, if they are not constant */
   size_t multipliers;
   size_t rows; /* two rows of input */
   size_t sums;

@@ -1,5 +1,5 @@
-/* LOGICAL_AND and LOGICAL_OR of two BOOL8 tensors that broadcast, and LOGICAL_NOT of one. Any byte
- * but 0 is true; results are 0 and 1. */
+/* LOGICAL_AND and LOGICAL_OR of two BOOL8 tensors that broadcast, and LOGICAL_NOT of one. Any
+ * non-zero byte is true; results are 0 and 1. */
 #include "kernels/np_broadcast.h"
 
 static void and_row(const void *how, const void *first, size_t step_a, const void *second,

@@ -1,9 +1,9 @@
-/* GATHER and EMBEDDING_LOOKUP: slices picked by indices. */
+/* GATHER and EMBEDDING_LOOKUP: pick slices by index. */
 #include <string.h>
 
 #include "kernels/np_move.h"
 
-/* Copies n slices of `bytes` that `indices` name among `limit`. */
+/* Copies the n slices of `bytes` each, of `limit` ones, that `indices` select. */
 static enum np_status pick(const struct np_call *call, const int32_t *indices, size_t n,
                            uint32_t limit, const unsigned char *from, unsigned char *to,
                            size_t bytes) {
@@ -28,7 +28,7 @@ static enum np_status gather_axis(const struct np_call *call, uint32_t *axis) {
   return np_axis(call, value, np_in(call, 0)->rank, axis);
 }
 
-/* The axis gives way to the dimensions of the indices. */
+/* The dimensions of the indices replace the axis. */
 static enum np_status gather_infer(const struct np_call *call) {
   uint32_t axis = 0;
   uint32_t dims[2 * NP_MAX_RANK];

@@ -1,4 +1,4 @@
-/* LSTM, one step of a batch; and how every LSTM on floats is read from its operation. */
+/* LSTM, one step of a batch; and reading every float LSTM from its operation. */
 #include <string.h>
 
 #include "kernels/np_lstm.h"
@@ -16,12 +16,13 @@ enum {
 static const uint32_t ALL_GATES = 0xfu;
 static const uint32_t NO_INPUT_GATE = 0xeu; /* bits by enum np_gate */
 
-/* The operation's input `offset` after `first`; one that no operation has where `first` is none. */
+/* Returns the index of input `first` + `offset`; an index that no operation has if `first` is
+ * none. */
 static uint32_t after(uint32_t first, uint32_t offset) {
   return first == UINT32_MAX ? UINT32_MAX : first + offset;
 }
 
-/* Which of n inputs have values, a bit each. */
+/* Returns which of n inputs have values, a bit each. */
 static uint32_t present(const struct np_call *call, uint32_t first, uint32_t n) {
   uint32_t set = 0;
   for (uint32_t i = 0; i < n; i++) {
@@ -30,7 +31,7 @@ static uint32_t present(const struct np_call *call, uint32_t first, uint32_t n) 
   return set;
 }
 
-/* Which optional inputs come together. */
+/* Checks that optional inputs that belong together are all present or all omitted. */
 static enum np_status check_presence(const struct np_call *call,
                                      const struct np_lstm_arguments *arguments) {
   const uint32_t first = arguments->weights;

@@ -3,7 +3,7 @@
 
 #include "kernels/np_lstm.h"
 
-/* One direction: an LSTM, what it reads, and where it writes. */
+/* One direction: an LSTM, its inputs and its outputs. */
 struct direction {
   struct np_lstm lstm;
   struct np_sequence sequence;
@@ -15,7 +15,7 @@ struct direction {
   float *cell;  /* [batch, units] */
   float *gates; /* working memory */
   float *output;
-  size_t output_width;  /* of a row of `output`: more than `outputs` where outputs are merged */
+  size_t output_width;  /* of a row of `output`: more than `outputs` if outputs are merged */
   size_t output_column; /* where this direction's values start in a row */
   int backward;
 };
@@ -48,7 +48,7 @@ static void run_direction(const struct direction *one) {
   }
 }
 
-/* Floats of working memory that a direction needs, its states among them. */
+/* Returns the floats of working memory that a direction needs, including its states. */
 static size_t direction_floats(const struct direction *one) {
   const size_t batch = one->sequence.batch;
   const size_t states = np_add_saturated(np_mul_saturated(batch, one->lstm.outputs),
@@ -56,7 +56,7 @@ static size_t direction_floats(const struct direction *one) {
   return np_add_saturated(np_lstm_gate_floats(&one->lstm, batch), states);
 }
 
-/* Gives a direction its working memory; returns where the rest starts. */
+/* Gives a direction its working memory; returns the start of the rest. */
 static float *assign_memory(struct direction *one, float *memory) {
   const size_t batch = one->sequence.batch;
   one->gates = memory;
@@ -65,7 +65,7 @@ static float *assign_memory(struct direction *one, float *memory) {
   return one->cell + batch * one->lstm.units;
 }
 
-/* States that are outputs (from output `first` on) lie there. */
+/* Puts states that are outputs (from output `first` on) into those. */
 static void assign_states(const struct np_call *call, struct direction *one, uint32_t first) {
   one->state = np_out(call, first)->room;
   one->cell = np_out(call, first + 1)->room;

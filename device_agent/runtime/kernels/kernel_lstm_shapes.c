@@ -1,4 +1,4 @@
-/* Shapes of the recurrent operations' inputs, checked against each other. */
+/* Checks the shapes of the recurrent operations' inputs against each other. */
 #include <stdio.h>
 
 #include "kernels/np_lstm.h"
@@ -7,7 +7,7 @@ static const char *name_of(const struct np_call *call, uint32_t input) {
   return np_form_input(call->form, call->operation->n_inputs, input)->name;
 }
 
-/* "[2, 3]" into text. */
+/* Writes a shape, such as "[2, 3]", to text. */
 static const char *shape_text(const struct np_tensor *tensor, char *text, size_t size) {
   size_t used = (size_t)snprintf(text, size, "[");
   for (uint32_t d = 0; d < tensor->rank && used < size; d++) {

@@ -1,4 +1,4 @@
-/* BATCH_MATMUL: matrices of two tensors, each optionally transposed, multiplied pair by pair. */
+/* BATCH_MATMUL: multiplies matrices of two tensors, each optionally transposed, pair by pair. */
 #include <math.h>
 #include <string.h>
 
@@ -62,9 +62,9 @@ static enum np_status infer(const struct np_call *call) {
   return np_set_shape(call, 0, matmul.rank, matmul.dims);
 }
 
-/* Where the parts of the working memory lie. */
+/* Offsets of the parts of the working memory. */
 struct parts {
-  size_t x;    /* one matrix as [m, k], where it is given transposed */
+  size_t x;    /* one matrix as [m, k], if it is given transposed */
   size_t y;    /* one as [n, k] */
   size_t rows; /* quantised: x less its zero point */
   size_t packed;
@@ -104,7 +104,7 @@ static size_t scratch(const struct np_call *call) {
                                                                    : 0;
 }
 
-/* The matrix [columns, rows] at `from` as [rows, columns] at `to`. */
+/* Transposes the matrix [columns, rows] at `from` to [rows, columns] at `to`. */
 static void transpose(const unsigned char *from, size_t rows, size_t columns, size_t size,
                       unsigned char *to) {
   const struct np_view out = {
@@ -141,7 +141,7 @@ static void multiply_quant(const struct np_call *call, const struct matmul *matm
   }
 }
 
-/* One pair of matrices, x as [m, k] and y as [n, k]. */
+/* Multiplies one pair of matrices, x as [m, k] and y as [n, k]. */
 static void multiply(const struct np_call *call, const struct matmul *matmul,
                      const struct parts *parts, const struct np_q_finish *finish,
                      const unsigned char *x, const unsigned char *y, unsigned char *out) {

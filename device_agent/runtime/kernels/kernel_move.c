@@ -1,4 +1,4 @@
-/* TRANSPOSE, SLICE and STRIDED_SLICE: values moved to other places. */
+/* TRANSPOSE, SLICE and STRIDED_SLICE: move values. */
 #include <string.h>
 
 #include "kernels/np_move.h"
@@ -187,8 +187,8 @@ struct strided {
   uint32_t dropped;           /* bit set of axes */
 };
 
-/* An index as NNAPI reads it: a negative one counts from the end, one outside is moved to the edge
- * that the direction of the stride can reach. */
+/* Clamps an index as NNAPI does: a negative one counts from the end, one outside is moved to the
+ * edge that the stride's direction can reach. */
 static int64_t clamp_index(int64_t index, int64_t dim, int forward) {
   index = index < 0 ? index + dim : index;
   const int64_t least = forward ? 0 : -1;
@@ -196,8 +196,8 @@ static int64_t clamp_index(int64_t index, int64_t dim, int forward) {
   return index < least ? least : index > most ? most : index;
 }
 
-/* One axis of the slice. Of `lists`, begins, ends and strides; of `masks`, those that are ignored,
- * ends alike, and dropped axes. */
+/* Reads one axis of the slice. `lists` are begins, ends and strides; `masks` are ignored begins,
+ * ignored ends, and dropped axes. */
 static enum np_status read_strided_axis(const struct np_call *call, uint32_t d,
                                         const int32_t *const lists[3], const int32_t masks[3],
                                         struct strided *slice) {
@@ -286,7 +286,7 @@ static enum np_status strided_slice_run(const struct np_call *call) {
   ptrdiff_t start = 0;
   for (uint32_t d = 0; d < input->rank; d++) {
     start += (ptrdiff_t)slice.begins[d] * strides[d];
-    /* The stride of an axis of one element is never walked, and may be too large to multiply. */
+    /* The stride of an axis of one element is never used, and may be too large to multiply. */
     steps[d] = slice.dims[d] == 1 ? 0 : (ptrdiff_t)slice.strides[d] * strides[d];
   }
   np_copy_view(input, np_out(call, 0)->room, input->rank, slice.dims, steps, start);

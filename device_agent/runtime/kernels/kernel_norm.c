@@ -27,7 +27,7 @@ static enum np_status l2_infer(const struct np_call *call) {
   return np_along_infer(call, 1);
 }
 
-/* A line of zeros stays one, as feature level 4 wants it. */
+/* A line of zeros stays zero, as feature level 4 requires. */
 static void l2_f32(const struct np_call *call, size_t start, const struct np_along *along) {
   const float *in = (const float *)np_in(call, 0)->data + start;
   float *out = (float *)np_out(call, 0)->room + start;
@@ -43,9 +43,9 @@ static void l2_f32(const struct np_call *call, size_t start, const struct np_alo
   }
 }
 
-/* The multiplier nearest to 1 / sqrt(sum) for sum >= 1, by five steps of Newton's method in fixed
- * point with 3 integer bits: Android's reference does it so, and its roundings are its results. The
- * sum is first brought into [1/4, 1) by powers of 4. */
+/* Returns the multiplier nearest to 1 / sqrt(sum) for sum >= 1, by five steps of Newton's method in
+ * fixed point with 3 integer bits, to round exactly like Android's reference. The sum is first
+ * scaled into [1/4, 1) by powers of 4. */
 static struct np_multiplier inverse_root(int64_t sum) {
   const int32_t three_halves = (1 << 28) + (1 << 27);
   const int32_t half_root_of_two = 1518500250;
@@ -115,7 +115,7 @@ struct affine {
   float gamma, beta, epsilon;
 };
 
-/* One channel of one image of n pixels, `step` apart. */
+/* Normalises one channel of an image of n pixels, `step` apart. */
 static void instance_one(const float *in, float *out, size_t n, size_t step,
                          const struct affine *affine) {
   double sum = 0.0;

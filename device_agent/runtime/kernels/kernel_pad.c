@@ -1,9 +1,9 @@
-/* PAD, PAD_V2 and MIRROR_PAD: tensors framed by a value or by their own reflection. */
+/* PAD, PAD_V2 and MIRROR_PAD: frame tensors with a value or with their own reflection. */
 #include <string.h>
 
 #include "kernels/np_move.h"
 
-/* Input 1 is [rank, 2]: what stands before and after each dimension. */
+/* Reads input 1, [rank, 2]: the padding before and after each dimension. */
 static enum np_status read_paddings(const struct np_call *call, const int32_t **paddings) {
   const struct np_tensor *input = np_in(call, 0);
   size_t n;
@@ -37,7 +37,7 @@ static enum np_status pad_infer(const struct np_call *call) {
   return np_set_shape(call, 0, input->rank, dims);
 }
 
-/* Copies the input to where the paddings leave it. */
+/* Copies the input to its place inside the paddings. */
 static void copy_middle(const struct np_call *call, const int32_t *paddings) {
   uint32_t starts[NP_MAX_RANK];
   for (uint32_t d = 0; d < np_in(call, 0)->rank; d++) {
@@ -50,7 +50,7 @@ static void copy_middle(const struct np_call *call, const int32_t *paddings) {
 
 /* ---- PAD and PAD_V2 ---- */
 
-/* The value of the frame, of the data's type; that of PAD stands for zero. */
+/* Returns the value of the frame in the data's type; for PAD it is the representation of zero. */
 static void frame_value(const struct np_call *call, unsigned char value[4]) {
   const struct np_operand *data = np_in_operand(call, 0);
   const int quantised = (NP_BIT(data->type) & NP_QUANT8) != 0;
@@ -93,7 +93,7 @@ static enum np_status pad_run(const struct np_call *call) {
 
 /* ---- MIRROR_PAD: input, paddings, mode ---- */
 
-/* How many elements of the edge a reflection leaves out: 1 for mode REFLECT, 0 for SYMMETRIC. */
+/* Reads how many edge elements a reflection skips: 1 in mode REFLECT, 0 in SYMMETRIC. */
 static enum np_status read_mode(const struct np_call *call, uint32_t *skipped) {
   int32_t mode;
   NP_TRY(np_read_i32(call, 2, &mode));
@@ -132,7 +132,8 @@ static void reflect(unsigned char *row, size_t slab, uint32_t dim, uint32_t befo
   }
 }
 
-/* The middle is copied first; then each axis, innermost first, reflects what is whole by then. */
+/* Copies the middle first; then reflects along each axis, innermost first, the part that is
+ * complete by then. */
 static enum np_status mirror_pad_run(const struct np_call *call) {
   const int32_t *paddings;
   uint32_t skipped = 0;
@@ -147,7 +148,7 @@ static enum np_status mirror_pad_run(const struct np_call *call) {
   }
   copy_middle(call, paddings);
   np_row_major(output->rank, output->dims, strides);
-  size_t middle = 0; /* where the first element of the middle lies in the axes before */
+  size_t middle = 0; /* offset of the middle's first element in the axes before */
   size_t outer = 1;
   for (uint32_t d = 0; d < input->rank; d++) {
     middle += (size_t)paddings[2 * d] * (size_t)strides[d];

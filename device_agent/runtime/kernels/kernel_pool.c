@@ -1,5 +1,5 @@
-/* AVERAGE_POOL_2D and MAX_POOL_2D. Cells of padding take no part: an average divides by
- * the cells inside the image. */
+/* AVERAGE_POOL_2D and MAX_POOL_2D. Padding is ignored: an average divides by the number of cells
+ * inside the image. */
 #include <math.h>
 #include <string.h>
 
@@ -122,8 +122,9 @@ static enum np_status run_float(const struct np_call *call, const struct np_wind
   return NP_OK;
 }
 
-/* Averages, or largest values, of 8 bit data: sums of q divided, halves away from zero. (For signed
- * data that is not the average of the same values as unsigned ones, where halves go up.) */
+/* Computes averages, or largest values, of 8-bit data: sums of q are divided and rounded half away
+ * from zero. (For signed data this differs from the average of the same values as unsigned ones,
+ * where halves are rounded up.) */
 static void quant_pixel(const struct np_window *w, enum pool pool, int32_t type,
                         const unsigned char *image, struct np_cells cells, int64_t *sums) {
   for (size_t c = 0; c < w->channels; c++) {

@@ -1,5 +1,5 @@
-/* QUANTIZE: float32 to 8 bits. DEQUANTIZE: 8 bits, one scale for all or one a channel, to float32
- * or float16. */
+/* QUANTIZE: float32 to 8 bits. DEQUANTIZE: 8 bits, with one scale or one per channel, to float32 or
+ * float16. */
 #include "kernels/np_along.h"
 #include "kernels/np_half.h"
 #include "kernels/np_quant.h"
@@ -52,7 +52,7 @@ static enum np_status dequantize_infer(const struct np_call *call) {
   return np_set_shape(call, 0, input->rank, input->dims);
 }
 
-/* n neighbouring elements from `start` on, which share a scale. */
+/* Dequantises n consecutive elements from `start` on, which share a scale. */
 static void dequantize(const struct np_call *call, size_t start, size_t n, float scale,
                        int32_t zero_point) {
   const struct np_tensor *input = np_in(call, 0);
@@ -84,7 +84,7 @@ static enum np_status dequantize_run(const struct np_call *call) {
   return NP_OK;
 }
 
-/* FLOAT16 is the output's. */
+/* FLOAT16 is supported for the output only. */
 const struct np_kernel np_kernel_DEQUANTIZE = {
     .types = NP_QUANT8 | NP_BIT(NP_TYPE_TENSOR_QUANT8_SYMM) |
              NP_BIT(NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL) | NP_BIT(NP_TYPE_TENSOR_FLOAT16),

@@ -10,8 +10,8 @@
 
 enum reduce { MEAN, REDUCE_SUM, REDUCE_PROD, REDUCE_MAX, REDUCE_MIN, REDUCE_ALL, REDUCE_ANY };
 
-/* Bit set of the axes to reduce, and whether they stay as dimensions of 1. MEAN says so with an
- * INT32, the others with a BOOL. */
+/* Reads the set of axes to reduce, and whether they are kept as dimensions of 1, which is an INT32
+ * for MEAN and a BOOL for the others. */
 static enum np_status read_reduce(const struct np_call *call, uint32_t *axes, int *keep) {
   const struct np_tensor *input = np_in(call, 0);
   const int32_t *values;
@@ -90,8 +90,8 @@ static float neutral(enum reduce reduce) {
   }
 }
 
-/* Takes one row into out: element by element where its dimension stays, else into out[0]. Sums of a
- * row are made in eight parts, which is faster and more precise than one. */
+/* Adds one row to out: element by element if its dimension is kept, else to out[0]. Sums of a row
+ * are computed in eight parts, which is faster and more precise than one. */
 static void take_f32(enum reduce reduce, const float *row, float *out, size_t n, int stays) {
   const int is_sum = reduce == MEAN || reduce == REDUCE_SUM;
   if (stays && is_sum) {
@@ -154,7 +154,7 @@ static int64_t neutral_bytes(enum reduce reduce, int32_t type) {
   }
 }
 
-/* Takes one row into sums, as take_f32 does. */
+/* Adds one row to sums, like take_f32. */
 static void take_bytes(enum reduce reduce, int32_t type, const unsigned char *row, int64_t *sums,
                        size_t n, int stays) {
   for (size_t i = 0; i < n; i++) {
@@ -169,13 +169,13 @@ static int is_float(const struct np_call *call) {
   return np_in(call, 0)->type == NP_TYPE_TENSOR_FLOAT32;
 }
 
-/* Where results are collected: in the output itself, or in integers for data of 8 bits. */
+/* Floats are collected in the output itself, 8-bit data in integers in the scratch memory. */
 static size_t scratch(const struct np_call *call) {
   return is_float(call) ? 0 : np_mul_saturated(np_out(call, 0)->elements, sizeof(int64_t));
 }
 
-/* What nothing gives; where the executor's options want results finite, the greatest of nothing is
- * the least number, as in Android's own code. */
+/* Returns the result of reducing no elements; if the executor's options ask for finite results, the
+ * largest of none is the lowest finite number, as in Android's own code. */
 static float first(const struct np_call *call, enum reduce reduce) {
   const float value = neutral(reduce);
   return call->options != NULL && call->options->finite
@@ -195,7 +195,7 @@ static void start(const struct np_call *call) {
   }
 }
 
-/* Takes row after row of the input into the results. */
+/* Adds the rows of the input to the results. */
 static void collect(const struct np_call *call, uint32_t axes) {
   const enum reduce reduce = (enum reduce)call->kernel->extra;
   const struct np_tensor *input = np_in(call, 0);
@@ -229,8 +229,8 @@ static void collect(const struct np_call *call, uint32_t axes) {
   }
 }
 
-/* Makes the outputs of what was collected from `count` elements each. A mean of integers is cut off
- * towards zero, as Android's reference does; one of nothing stands for 0. */
+/* Computes the outputs from the results of `count` elements each. A mean of integers is truncated
+ * towards zero, as in Android's reference; the mean of no elements represents 0. */
 static void finish(const struct np_call *call, size_t count) {
   const struct np_tensor *output = np_out(call, 0);
   const int is_mean = call->kernel->extra == MEAN;

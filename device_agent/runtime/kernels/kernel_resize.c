@@ -14,14 +14,14 @@ struct resize {
   int half_pixel_centers;
 };
 
-/* Where one output coordinate lies between two input ones. */
+/* The position of an output coordinate between two input ones. */
 struct sample {
   uint32_t low;
   uint32_t high;
   float share; /* of `high`, 0 to 1 */
 };
 
-/* A scale is of the data's type: FLOAT16 where the kernel takes that as it is. */
+/* Reads a scale, which has the data's type: FLOAT16 if the kernel supports that directly. */
 static enum np_status read_scale(const struct np_call *call, uint32_t input, float *scale) {
   if (np_in(call, input)->type != NP_TYPE_FLOAT16) {
     return np_read_f32(call, input, scale);
@@ -35,7 +35,7 @@ static enum np_status read_scale(const struct np_call *call, uint32_t input, flo
   return NP_OK;
 }
 
-/* One output dimension: a number of pixels, or a scale of the input's. */
+/* Reads an output dimension: a number of pixels, or a scale of the input's. */
 static enum np_status read_size(const struct np_call *call, uint32_t input, uint32_t in,
                                 uint32_t *out) {
   int32_t number = 0;
@@ -103,8 +103,8 @@ static float scale_of(uint32_t in, uint32_t out, int align_corners) {
   return align_corners && out > 1 ? (float)(in - 1) / (float)(out - 1) : (float)in / (float)out;
 }
 
-/* A whole number as an index below `in`; compared as integers, for floats beyond 2^24 are not
- * exact. */
+/* Converts a whole number to an index below `in`; compares integers, since floats above 2^24 are
+ * not exact. */
 static uint32_t index_of(float whole, uint32_t in) {
   const uint64_t index = whole > 0.0f ? (uint64_t)whole : 0;
   return index < in ? (uint32_t)index : in - 1;
@@ -138,7 +138,7 @@ static struct sample sample_of(const struct np_call *call, const struct resize *
   return (struct sample){.low = nearest, .high = nearest, .share = 0.0f};
 }
 
-/* The four pixels around a place, and the shares of the right and the lower ones. */
+/* The four pixels around a position, and the shares of the right and the lower ones. */
 struct corners {
   const void *pixels[4];
   float share_x;
@@ -155,7 +155,7 @@ static void mix_floats(const struct corners *at, float *out, size_t channels) {
   }
 }
 
-/* The same of quantised values, whose fractions are cut off as in Android's reference. */
+/* Mixes quantised values, truncating the result like Android's reference. */
 static void mix_quantised(int32_t type, const struct corners *at, void *out, size_t channels) {
   int32_t low, high;
   np_q_limits(type, &low, &high);
@@ -171,7 +171,7 @@ static void mix_quantised(int32_t type, const struct corners *at, void *out, siz
   }
 }
 
-/* One row of an image, from the two rows of the input around it. */
+/* Computes one row of an image from the two input rows around it. */
 static void resize_row(const struct np_call *call, const struct resize *resize, size_t channels,
                        const unsigned char *upper, const unsigned char *lower, float share_y,
                        unsigned char *out) {

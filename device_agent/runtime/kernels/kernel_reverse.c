@@ -1,4 +1,4 @@
-/* REVERSE: one axis read backwards. */
+/* REVERSE: reverses one axis. */
 #include "kernels/np_move.h"
 
 static enum np_status read_axis(const struct np_call *call, uint32_t *axis) {

@@ -4,7 +4,7 @@
 
 #include "kernels/np_lstm.h"
 
-/* One direction: its weights, what it reads, and where it writes. */
+/* One direction: its weights, inputs and outputs. */
 struct direction {
   struct np_sequence sequence;
   size_t inputs, auxiliary_inputs, units;
@@ -18,13 +18,13 @@ struct direction {
   float *state; /* [batch, units] */
   float *next;  /* [units] working memory */
   float *output;
-  size_t output_width;  /* of a row of `output`: more than `units` where outputs are merged */
+  size_t output_width;  /* of a row of `output`: more than `units` if outputs are merged */
   size_t output_column; /* where this direction's values start in a row */
   int32_t activation;
   int backward;
 };
 
-/* Where an operation has the inputs of one direction. UINT32_MAX for what it does not have. */
+/* Indices of the inputs of one direction in an operation. UINT32_MAX: it has none. */
 struct arguments {
   uint32_t input;
   uint32_t weights; /* recurrent weights, bias and hidden state follow */
@@ -69,7 +69,7 @@ static void run_direction(const struct direction *one) {
   }
 }
 
-/* Sizes of one direction, whose sequence, inputs and auxiliary_inputs are set. */
+/* Reads the sizes of a direction, whose sequence, inputs and auxiliary_inputs are set. */
 static enum np_status read_sizes(const struct np_call *call, const struct arguments *arguments,
                                  struct direction *one) {
   size_t columns;
@@ -101,12 +101,12 @@ static void read_values(const struct np_call *call, const struct arguments *argu
   one->auxiliary_weights = np_floats(call, arguments->auxiliary_weights);
 }
 
-/* Floats of working memory that a direction needs. */
+/* Returns the floats of working memory that a direction needs. */
 static size_t direction_floats(const struct direction *one) {
   return np_add_saturated(np_mul_saturated(one->sequence.batch, one->units), one->units);
 }
 
-/* Gives a direction its working memory; returns where the rest starts. */
+/* Gives a direction its working memory; returns the start of the rest. */
 static float *assign_memory(struct direction *one, float *memory) {
   one->next = memory;
   one->state = one->next + one->units;
@@ -118,7 +118,7 @@ static float *assign_memory(struct direction *one, float *memory) {
 static const struct arguments STEP = {
     .input = 0, .weights = 1, .auxiliary = UINT32_MAX, .auxiliary_weights = UINT32_MAX};
 
-/* A sequence of one step. */
+/* Reads a direction with a sequence of one step. */
 static enum np_status read_step(const struct np_call *call, struct direction *one) {
   one->sequence = (struct np_sequence){.steps = 1, .time_major = 1};
   NP_TRY(np_read_matrix(call, STEP.input, &one->sequence.batch, &one->inputs));
@@ -218,7 +218,7 @@ struct two_ways {
   uint32_t states; /* the first output of the two states, 0 for none */
 };
 
-/* The auxiliary input's width; its other dimensions are those of the input. */
+/* Reads the auxiliary input's width; its other dimensions must be those of the input. */
 static enum np_status read_auxiliary(const struct np_call *call, const struct np_sequence *wanted,
                                      size_t *width) {
   struct np_sequence found;

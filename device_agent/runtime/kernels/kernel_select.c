@@ -1,5 +1,5 @@
 /* SELECT: elements of one tensor where a condition holds, of another where it does not; all three
- * have one shape. Quantised values are given in the output's terms. */
+ * have the same shape. Quantised values are requantised to the output. */
 #include <string.h>
 
 #include "kernels/np_quant.h"

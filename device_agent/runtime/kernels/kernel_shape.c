@@ -13,7 +13,8 @@ static enum np_status copy_values(const struct np_call *call) {
 
 /* ---- RESHAPE ---- */
 
-/* Reads a shape; *product is of all dimensions but the one to stretch, which is `rank` for none. */
+/* Reads a shape; *product is that of all dimensions except the one to stretch, whose index is
+ * `rank` for none. */
 static enum np_status read_shape(const struct np_call *call, size_t *rank, uint32_t *dims,
                                  size_t *product, size_t *stretched) {
   const int32_t *shape;
@@ -64,7 +65,7 @@ static enum np_status reshape_infer(const struct np_call *call) {
 
 /* ---- SQUEEZE ---- */
 
-/* Marks the axes to drop: those listed, or all of 1 where the list is left out or empty. */
+/* Marks the axes to drop: those listed, or all of size 1 if the list is omitted or empty. */
 static enum np_status read_squeezed(const struct np_call *call, int squeezed[NP_MAX_RANK]) {
   const struct np_tensor *input = np_in(call, 0);
   const int32_t *axes = NULL;

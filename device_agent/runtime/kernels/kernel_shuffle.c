@@ -1,4 +1,4 @@
-/* CHANNEL_SHUFFLE: an axis seen as [groups, elements of a group], transposed. */
+/* CHANNEL_SHUFFLE: transposes an axis viewed as [groups, elements of a group]. */
 #include "kernels/np_move.h"
 
 static enum np_status read_shuffle(const struct np_call *call, uint32_t *groups, uint32_t *axis) {

@@ -11,7 +11,7 @@ static int is_quant(const struct np_call *call) {
   return (NP_QUANT8 >> np_in(call, 0)->type & 1u) != 0;
 }
 
-/* Scales of tensors without values are not looked at, as in Android's reference. */
+/* Scales of empty tensors are not checked, as in Android's reference. */
 static enum np_status infer(const struct np_call *call) {
   NP_TRY(np_along_infer(call, 2));
   if (!is_quant(call) || np_out(call, 0)->elements == 0) {
@@ -21,7 +21,7 @@ static enum np_status infer(const struct np_call *call) {
   return np_q_fixed_output(call, 0, 1.0f / 256, is_signed ? -128 : 0);
 }
 
-/* One distribution of n values, `step` apart. */
+/* Computes one distribution of n values, `step` apart. */
 static void run_f32(const float *in, float *out, size_t n, size_t step, float beta, int is_log) {
   float top = in[0];
   for (size_t i = 1; i < n; i++) {
@@ -45,7 +45,8 @@ static void run_f32(const float *in, float *out, size_t n, size_t step, float be
 
 enum { DIFFERENCE_BITS = 5, SUM_BITS = 12 };
 
-/* powers[d]: exp of a value that is d below the largest one; 0 where that is out of range. */
+/* Fills powers[d] with exp of a value that is d below the largest one; 0 if that is out of
+ * range. */
 static void fill_powers(float beta, float scale, int32_t *powers) {
   const struct np_fixed format = {32, DIFFERENCE_BITS};
   const double factor = (double)beta * (double)scale * (1 << (31 - DIFFERENCE_BITS));

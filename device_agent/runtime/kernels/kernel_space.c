@@ -1,6 +1,6 @@
-/* SPACE_TO_DEPTH, DEPTH_TO_SPACE, SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND: blocks of an image
- * [N, H, W, C] moved to other axes. Each is a copy of a view; the order of a block's rows and
- * columns is that of the new axis's slower part. */
+/* SPACE_TO_DEPTH, DEPTH_TO_SPACE, SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND: blocks of an image [N,
+ * H, W, C] moved to other axes. Each copies a view; a block's rows and columns become the slower
+ * part of the new axis, in this order. */
 #include <string.h>
 
 #include "kernels/np_move.h"
@@ -21,7 +21,7 @@ static enum np_status check_image(const struct np_call *call) {
   return NP_OK;
 }
 
-/* Input 1 is a scalar: a square block. */
+/* Reads input 1, a scalar: a square block. */
 static enum np_status read_square(const struct np_call *call, struct block *block) {
   int32_t side;
   NP_TRY(check_image(call));
@@ -33,7 +33,7 @@ static enum np_status read_square(const struct np_call *call, struct block *bloc
   return NP_OK;
 }
 
-/* Input 1 is a list of height and width. */
+/* Reads input 1, a list of height and width. */
 static enum np_status read_block(const struct np_call *call, struct block *block) {
   const int32_t *sides;
   size_t n;
@@ -143,7 +143,8 @@ static enum np_status batch_to_space_run(const struct np_call *call) {
     return NP_OK;
   }
   np_row_major(4, input->dims, s);
-  const ptrdiff_t place = s[0] * (ptrdiff_t)output->dims[0]; /* all images at one place of blocks */
+  const ptrdiff_t place = s[0] * (ptrdiff_t)output->dims[0]; /* all images at one position of the
+                                                                blocks */
   const uint32_t dims[6] = {output->dims[0], input->dims[1], block.h,
                             input->dims[2],  block.w,        input->dims[3]};
   const ptrdiff_t steps[6] = {s[0], s[1], place * (ptrdiff_t)block.w, s[2], place, 1};
@@ -184,8 +185,8 @@ static enum np_status space_to_batch_infer(const struct np_call *call) {
   return np_set_shape(call, 0, 4, dims);
 }
 
-/* Places along one axis of the output that hold values of the input: those `at` of a block of
- * `block`, where `before` places of padding stand first. */
+/* Finds the positions along one axis of the output that contain values of the input: those at `at`
+ * of each block of `block`, after `before` positions of padding. */
 struct range {
   uint32_t first;  /* in the output */
   uint32_t n;      /* how many; 0 for none */
@@ -204,7 +205,7 @@ static struct range inside(uint32_t dim, uint32_t before, uint32_t block, uint32
   return range;
 }
 
-/* Copies what one place of all blocks holds: a strided part of each image. */
+/* Copies the pixels at one position of all blocks: a strided part of each image. */
 static void copy_block_pixels(const struct np_call *call, struct block block, struct range rows,
                               struct range columns, size_t first_image) {
   const struct np_tensor *input = np_in(call, 0);
@@ -224,7 +225,7 @@ static void copy_block_pixels(const struct np_call *call, struct block block, st
             (const unsigned char *)input->data + source * size, size);
 }
 
-/* The padding stands for zero; quantised, that is the zero point. */
+/* Fills the output with zero, which is the zero point if it is quantised. */
 static void fill_with_zero(const struct np_call *call) {
   const struct np_tensor *output = np_out(call, 0);
   const struct np_operand *operand = np_out_operand(call, 0);

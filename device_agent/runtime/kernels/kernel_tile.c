@@ -1,4 +1,4 @@
-/* TILE: a tensor repeated along its axes. */
+/* TILE: repeats a tensor along its axes. */
 #include <string.h>
 
 #include "kernels/np_move.h"
@@ -25,8 +25,8 @@ static enum np_status tile_infer(const struct np_call *call) {
   return np_set_shape(call, 0, input->rank, dims);
 }
 
-/* The input goes into the corner of the output; then each axis, innermost first, repeats what is
- * whole by then. */
+/* Copies the input to the corner of the output; then repeats along each axis, innermost first, the
+ * part that is complete by then. */
 static enum np_status tile_run(const struct np_call *call) {
   const struct np_tensor *input = np_in(call, 0);
   const struct np_tensor *output = np_out(call, 0);

@@ -1,17 +1,18 @@
-/* TOPK_V2: the k largest values of each row, in descending order, and where they stood. */
+/* TOPK_V2: the k largest values of each row, in descending order, and their indices. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/np_half.h"
 #include "kernels/np_move.h"
 
-/* A value, wide enough for every type, and its place in the row. */
+/* A value, wide enough for every type, and its index in the row. */
 struct ranked {
   double value;
   int32_t index;
 };
 
-/* Of equal values the later one comes first, as in Android's reference. */
+/* Returns whether a comes before b: of equal values the later one does, as in Android's
+ * reference. */
 static int before(struct ranked a, struct ranked b) {
   return a.value > b.value || (a.value == b.value && a.index > b.index);
 }
@@ -48,7 +49,7 @@ static size_t topk_scratch(const struct np_call *call) {
   return read_k(call, &k) == NP_OK ? np_mul_saturated(k, sizeof(struct ranked)) : 0;
 }
 
-/* Element i of a row; what is no number ranks below everything. */
+/* Returns element i of a row; NaN ranks below everything. */
 static double value_at(int32_t type, const void *row, size_t i) {
   if (type == NP_TYPE_TENSOR_INT32) {
     return ((const int32_t *)row)[i];
@@ -61,7 +62,7 @@ static double value_at(int32_t type, const void *row, size_t i) {
   return isnan(value) ? -INFINITY : (double)value;
 }
 
-/* Restores a heap of n whose root, the last in order, has been replaced. */
+/* Restores a heap of n elements after its root, the last in order, was replaced. */
 static void sift(struct ranked *heap, size_t n) {
   const struct ranked moved = heap[0];
   size_t hole = 0;
@@ -84,7 +85,7 @@ static void push(struct ranked *heap, size_t n, struct ranked one) {
   heap[hole] = one;
 }
 
-/* Leaves the first k of a row, in order, in `heap`. */
+/* Puts the first k of a row, in order, into `heap`. */
 static void rank_row(int32_t type, const void *row, uint32_t n, struct ranked *heap, uint32_t k) {
   for (uint32_t i = 0; i < n; i++) {
     const struct ranked one = {value_at(type, row, i), (int32_t)i};

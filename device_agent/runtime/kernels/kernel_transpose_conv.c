@@ -1,5 +1,5 @@
-/* TRANSPOSE_CONV_2D: each input pixel times the weights gives a filter's worth of output pixels for
- * each output channel, which are added where they belong. */
+/* TRANSPOSE_CONV_2D: each input pixel times the weights gives a filter-sized patch for each output
+ * channel, which is added to the output at its position. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "kernels/np_qgemm.h"
 #include "plan/np_plan.h"
 
-/* Elements of products made at a time: they stay in the second-level cache. */
+/* Elements of products computed at a time, which stay in the second-level cache. */
 #define BLOCK_ELEMENTS 65536u
 
 struct transposed {
@@ -17,11 +17,11 @@ struct transposed {
   uint32_t stride_h, stride_w;
   uint32_t pad_top, pad_left;
   uint32_t out_h, out_w, out_channels;
-  uint32_t fuse;   /* which input is the fuse code */
-  size_t products; /* made of one input pixel: out_channels * filter_h * filter_w */
+  uint32_t fuse;   /* index of the input that is the fuse code */
+  size_t products; /* of one input pixel: out_channels * filter_h * filter_w */
 };
 
-/* One axis: its numbers are in the order height, width. */
+/* One axis; axes are in the order height, width. */
 struct axis {
   const char *name;
   uint32_t size, filter, stride, before, out;
@@ -38,7 +38,7 @@ static enum np_status read_stride(const struct np_call *call, uint32_t input, st
   return NP_OK;
 }
 
-/* Sets out from the padding of both sides, which may be negative behind. */
+/* Sets `out` from the padding of both sides; the one at the end may be negative. */
 static enum np_status set_out(const struct np_call *call, struct axis *axis, int64_t padding) {
   const int64_t out =
       ((int64_t)axis->size - 1) * (int64_t)axis->stride + (int64_t)axis->filter - padding;
@@ -50,8 +50,8 @@ static enum np_status set_out(const struct np_call *call, struct axis *axis, int
   return NP_OK;
 }
 
-/* Paddings at inputs `at` and `at` + 1. The second may be negative: with a stride above 1 several
- * output sizes give one input size, and it tells which is meant. */
+/* Reads paddings from inputs `at` and `at` + 1. The second may be negative: with a stride above 1
+ * several output sizes give the same input size, and it selects one. */
 static enum np_status explicit_axis(const struct np_call *call, uint32_t at, struct axis *axis) {
   int32_t before, behind;
   NP_TRY(np_read_i32(call, at, &before));
@@ -63,8 +63,8 @@ static enum np_status explicit_axis(const struct np_call *call, uint32_t at, str
   return set_out(call, axis, (int64_t)before + behind);
 }
 
-/* Padding by code, for an output of `wanted`. What the reference computes, also where the wanted
- * size is not one that the input size can have. */
+/* Sets padding by code, for an output of size `wanted`, as the reference computes it, even if that
+ * size does not match the input size. */
 static enum np_status implicit_axis(const struct np_call *call, int32_t code, int32_t wanted,
                                     struct axis *axis) {
   int64_t padding = 0;
@@ -184,9 +184,9 @@ static enum np_status prepare(const struct np_call *call, void **state) {
   return NP_OK;
 }
 
-/* Where the parts of the working memory lie. */
+/* Offsets of the parts of the working memory. */
 struct parts {
-  size_t packed;   /* weights, where they are not constant */
+  size_t packed;   /* weights, if they are not constant */
   size_t products; /* of a block of input pixels */
   size_t pixels;   /* quantised: those pixels less their zero point */
   size_t sums;     /* quantised: of one output image */
@@ -229,8 +229,7 @@ static size_t scratch(const struct np_call *call) {
   return read_transposed(call, &t) == NP_OK && t.batches > 0 ? find_parts(call, &t).total : 0;
 }
 
-/* Taps of the filter that fall inside the output when it lies at `start`: from *first, before
- * *last. */
+/* Finds the taps of a filter at `start` that are inside the output: from *first, before *last. */
 static void find_taps(int64_t start, uint32_t filter, uint32_t out, uint32_t *first,
                       uint32_t *last) {
   const int64_t low = start < 0 ? -start : 0;

@@ -1,4 +1,4 @@
-/* Operations of one tensor, element by element. */
+/* Element-wise operations on one tensor. */
 #include <math.h>
 
 #include "kernels/np_unary.h"
@@ -63,7 +63,7 @@ static void run_f32(enum np_unary unary, const float *in, float *out, size_t n, 
 static void run_i32(enum np_unary unary, const int32_t *in, int32_t *out, size_t n) {
   for (size_t i = 0; i < n; i++) {
     const int keep = unary == NP_UNARY_ABS && in[i] >= 0;
-    out[i] = keep ? in[i] : (int32_t)(0u - (uint32_t)in[i]); /* the least integer stays itself */
+    out[i] = keep ? in[i] : (int32_t)(0u - (uint32_t)in[i]); /* INT32_MIN stays unchanged */
   }
 }
 

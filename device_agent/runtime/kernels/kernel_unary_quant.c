@@ -1,5 +1,5 @@
-/* Quantised operations of one tensor: a table of the 256 values, made in integers as Android's
- * reference does it, then looked up. */
+/* Quantised operations on one tensor: look values up in a table of all 256, computed in integers
+ * like Android's reference. */
 #include <math.h>
 
 #include "kernels/np_quant.h"
@@ -9,15 +9,14 @@
 
 enum { INTEGER_BITS = 4 };
 
-/* Fills table[i] from the centred value of byte i: the function of it in units of 2^-bits, 2^bits
- * being 1. */
+/* Fills table[i] with the function of the centred value of byte i, in units of 2^-bits. */
 static void fill_fixed(const struct np_operand *input, enum np_unary unary, int bits,
                        int32_t *table) {
   const struct np_fixed format = {32, INTEGER_BITS};
   const struct np_multiplier multiplier =
       np_multiplier_of((double)input->scale * (1 << (31 - INTEGER_BITS)));
   const int32_t limit = np_input_radius(INTEGER_BITS, multiplier.shift > 0 ? multiplier.shift : 0);
-  const int32_t radius = limit > 0 ? limit : 1; /* 0 itself is never out of range */
+  const int32_t radius = limit > 0 ? limit : 1; /* 0 must not be out of range */
   const int32_t most = 1 << bits;
   const int32_t least = unary == NP_UNARY_TANH ? -most : 0;
   for (int i = 0; i < 256; i++) {
@@ -35,7 +34,7 @@ static void fill_fixed(const struct np_operand *input, enum np_unary unary, int 
 
 /* ---- HARD_SWISH: x * relu6(x + 3) / 6 in 16 bits ---- */
 
-/* A multiplier's significand in 16 bits. */
+/* Returns a multiplier's significand in 16 bits. */
 static int32_t short_significand(struct np_multiplier multiplier) {
   const int32_t rounded = (int32_t)(((int64_t)multiplier.significand + (1 << 15)) >> 16);
   return rounded > INT16_MAX ? INT16_MAX : rounded;
@@ -45,14 +44,14 @@ static int32_t limit_16(int64_t value) {
   return np_limit(np_saturate(value), INT16_MIN, INT16_MAX);
 }
 
-/* a * b / 2^15, rounded to nearest. */
+/* Returns a * b / 2^15, rounded to nearest. */
 static int32_t doubling_high_16(int32_t a, int32_t b) {
   const int32_t product = a * b;
   const int32_t nudge = product >= 0 ? 1 << 14 : 1 - (1 << 14);
   return limit_16((product + nudge) / (1 << 15));
 }
 
-/* relu6(x + 3) / 6 in units of 2^-15 from x in units of scale / 128. */
+/* Returns relu6(x + 3) / 6 in units of 2^-15, from x in units of scale / 128. */
 static int32_t gate(int32_t fine, struct np_multiplier multiplier) {
   int32_t value = fine; /* becomes x / 3 in units of 2^-15, saturated to [-1, 1) */
   if (multiplier.shift > 0) {
@@ -86,7 +85,8 @@ static void fill_hard_swish(const struct np_operand *input, const struct np_oper
 static void fill_rsqrt(const struct np_operand *input, const struct np_operand *output,
                        int32_t *table) {
   for (int i = 0; i < 256; i++) {
-    const float root = sqrtf((float)table[i] * input->scale); /* NaN below 0: the largest result */
+    const float root = sqrtf((float)table[i] * input->scale); /* NaN below 0 gives the largest
+                                                                 result */
     table[i] = np_quantize(1.0f / root, output->scale, 0, INT16_MIN, INT16_MAX);
   }
 }
@@ -136,7 +136,7 @@ static void fill(const struct np_call *call, int32_t *table) {
   case NP_UNARY_RSQRT:
     fill_rsqrt(input, output, table);
     break;
-  default: /* the RELUs only limit */
+  default: /* the RELUs only clamp */
     break;
   }
 }

@@ -21,7 +21,7 @@ float np_activate(int32_t activation, float value) {
   }
 }
 
-enum { LANES = 8 }; /* sums that a compiler may keep in one register without changing results */
+enum { LANES = 8 }; /* partial sums: a compiler may vectorise them without changing results */
 
 float np_dot(const float *a, const float *b, size_t n) {
   float sums[LANES] = {0.0f};
@@ -54,7 +54,7 @@ static void clip(float *values, size_t n, float limit) {
   }
 }
 
-/* Makes mean 0 and standard deviation 1. A vector of equal values becomes zeros. */
+/* Normalises to mean 0 and standard deviation 1. A vector of equal values becomes zeros. */
 static void normalise(float *values, size_t n) {
   double sum = 0.0;
   for (size_t i = 0; i < n; i++) {
@@ -67,14 +67,14 @@ static void normalise(float *values, size_t n) {
     squares += difference * difference;
   }
   const double variance = squares / (double)n;
-  const double smallest = 1e-8; /* the reference's, where there is no variance */
+  const double smallest = 1e-8; /* the reference's value if there is no variance */
   const double factor = 1.0 / sqrt(variance == 0.0 ? smallest : variance);
   for (size_t i = 0; i < n; i++) {
     values[i] = (float)(((double)values[i] - mean) * factor);
   }
 }
 
-/* The sums of one gate, before its peephole: with the bias, unless that comes after a
+/* Computes the sums of a gate before its peephole, with the bias unless that comes after a
  * normalisation. */
 static void sum_gate(const struct np_lstm *lstm, const struct np_lstm_gate *gate,
                      const float *input, const float *auxiliary, const float *state, float *sums) {
@@ -90,7 +90,7 @@ static void sum_gate(const struct np_lstm *lstm, const struct np_lstm_gate *gate
   np_add_product(gate->recurrent, state, lstm->units, lstm->outputs, sums);
 }
 
-/* Peephole, normalisation and activation of one gate's sums. */
+/* Applies peephole, normalisation and activation to a gate's sums. */
 static void finish_gate(const struct np_lstm *lstm, const struct np_lstm_gate *gate,
                         const float *cell, int32_t activation, float *sums) {
   if (gate->peephole != NULL) {
@@ -109,7 +109,7 @@ static void finish_gate(const struct np_lstm *lstm, const struct np_lstm_gate *g
   }
 }
 
-/* Where the gates of one row of the batch are. */
+/* The gates of one row of the batch. */
 struct gate_rows {
   float *of[NP_GATES];
 };
@@ -144,7 +144,7 @@ static void project(const struct np_lstm *lstm, const float *hidden, float *out)
   clip(out, lstm->outputs, lstm->projection_clip);
 }
 
-/* One row of the batch. */
+/* Computes a step for one row of the batch. */
 static void step_row(const struct np_lstm *lstm, const float *input, const float *auxiliary,
                      float *state, float *cell, const struct gate_rows *rows) {
   for (size_t g = 0; g < NP_GATES; g++) {
@@ -170,7 +170,7 @@ static void step_row(const struct np_lstm *lstm, const float *input, const float
 void np_lstm_step(const struct np_lstm *lstm, size_t batch, struct np_rows input,
                   struct np_rows auxiliary, float *state, float *cell, float *gates,
                   struct np_rows_out output) {
-  /* The reference's order: input (where there is one), cell, forget, output gate of all rows. */
+  /* The reference's order: input (if any), cell, forget, output gate of all rows. */
   const size_t first = np_lstm_has_input_gate(lstm) ? 1 : 0;
   const size_t block = batch * lstm->units;
   for (size_t b = 0; b < batch; b++) {

@@ -46,7 +46,7 @@ int32_t np_requantize(int32_t q, const struct np_operand *from, const struct np_
   return result > high ? high : np_limit((int32_t)round(result), low, high);
 }
 
-/* A limit of an activation as a q, between low and high. */
+/* Converts a limit of an activation to a q between low and high. */
 static int32_t limit_of(float value, const struct np_operand *output, int32_t low, int32_t high) {
   const double q = (double)roundf(value / output->scale) + output->zero_point;
   return q > high ? high : q > low ? (int32_t)q : low;
@@ -105,12 +105,12 @@ int32_t np_input_radius(int integer_bits, int left_shift) {
   return (int32_t)floor(ldexp(largest, -left_shift));
 }
 
-/* The functions below follow gemmlowp's fixedpoint.h step by step, since their results are its
- * roundings; the names in brackets are its. All values are raw integers. */
+/* The functions below follow gemmlowp's fixedpoint.h step by step, to round exactly like it; the
+ * names in brackets are gemmlowp's. All values are raw integers. */
 
 static int32_t largest(int width) { return width == 16 ? INT16_MAX : INT32_MAX; }
 
-/* Product of a * b with the sum of their integer bits (operator*). */
+/* Returns a * b, which has the sum of their integer bits (operator*). */
 static int32_t multiply(int width, int32_t a, int32_t b) {
   if (width != 16) {
     return np_doubling_high(a, b);
@@ -120,24 +120,25 @@ static int32_t multiply(int width, int32_t a, int32_t b) {
   return np_limit((product + nudge) / (1 << 15), INT16_MIN, INT16_MAX);
 }
 
-/* a * 2^exponent, saturated (SaturatingRoundingMultiplyByPOT, positive exponents). */
+/* Returns a * 2^exponent, saturated (SaturatingRoundingMultiplyByPOT, positive exponents). */
 static int32_t shift_left(int width, int32_t a, int exponent) {
   const int32_t shifted = np_saturating_left(a, exponent);
   return width == 16 ? np_limit(shifted, INT16_MIN, INT16_MAX) : shifted;
 }
 
-/* a + b; numbers of 16 bits saturate (AddSaturatingIf16Bit), those of 32 are small enough here. */
+/* Returns a + b; 16-bit numbers saturate (AddSaturatingIf16Bit), 32-bit ones are small enough
+ * here. */
 static int32_t add(int width, int32_t a, int32_t b) {
   const int32_t sum = np_saturate((int64_t)a + b);
   return width == 16 ? np_limit(sum, INT16_MIN, INT16_MAX) : sum;
 }
 
-/* A constant of 32 bits at this width. */
+/* Converts a 32-bit constant to a width. */
 static int32_t constant(int width, int32_t raw) {
   return width == 16 ? np_rounding_shift(raw, 16) : raw;
 }
 
-/* exp(a) for -1/4 <= a < 0: the Taylor series around -1/8
+/* Returns exp(a) for -1/4 <= a < 0, by the Taylor series around -1/8
  * (exp_on_interval_between_negative_one_quarter_and_0_excl). */
 static int32_t exp_quarter(int w, int32_t a) {
   const int32_t at = constant(w, 1895147668);       /* exp(-1/8) */
@@ -151,7 +152,7 @@ static int32_t exp_quarter(int w, int32_t a) {
 }
 
 int32_t np_fixed_exp(struct np_fixed format, int32_t a) {
-  /* exp(-2^e) for e from -2 to 4, of 32 bits */
+  /* exp(-2^e) for e from -2 to 4, in 32 bits */
   static const int32_t POWERS[7] = {1672461947, 1302514674, 790015084, 290630308,
                                     39332535,   720401,     242};
   const int w = format.width;
@@ -171,7 +172,7 @@ int32_t np_fixed_exp(struct np_fixed format, int32_t a) {
   return result;
 }
 
-/* 1 / d for d = (1 + x) / 2, with two integer bits: three steps of Newton's method from the line
+/* Returns 1 / d for d = (1 + x) / 2, with two integer bits, by three steps of Newton's method from
  * 48/17 - 32/17 d (one_over_one_plus_x_for_x_in_0_1). */
 static int32_t inverse(int w, int32_t x) {
   const int32_t half = (int32_t)(((int64_t)x + largest(w) + 1) / 2); /* d, no integer bits */
@@ -184,7 +185,7 @@ static int32_t inverse(int w, int32_t x) {
   return guess;
 }
 
-/* 1 / (1 + x) is half of 1 / d; the point is moved by one place less for it. */
+/* 1 / (1 + x) is half of 1 / d, so the point is moved by one place less. */
 int32_t np_fixed_reciprocal(int width, int32_t x) {
   return shift_left(width, inverse(width, x), 1);
 }
@@ -198,7 +199,7 @@ int32_t np_fixed_logistic(struct np_fixed format, int32_t a) {
   if (a == 0) {
     return 1 << (format.width - 2);
   }
-  const int32_t magnitude = a > 0 ? -a : a; /* negated: -INT32_MIN is none */
+  const int32_t magnitude = a > 0 ? -a : a; /* negative, since -INT32_MIN overflows */
   const int32_t above = np_fixed_reciprocal(format.width, np_fixed_exp(format, magnitude));
   return a > 0 ? above : largest(format.width) - above;
 }

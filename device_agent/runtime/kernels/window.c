@@ -1,7 +1,7 @@
 #include "kernels/np_window.h"
 
-/* Output size and leading padding of a window along one axis, as NNAPI's documentation of
- * ANEURALNETWORKS_PADDING_SAME and _VALID says. Returns 0 where the window does not fit. */
+/* Returns the output size of a window along one axis and sets the leading padding, as NNAPI
+ * documents ANEURALNETWORKS_PADDING_SAME and _VALID. Returns 0 if the window does not fit. */
 static uint32_t same_padding(uint32_t size, uint32_t stride, uint64_t reach, uint32_t *before) {
   const uint32_t out = size / stride + (size % stride != 0);
   const uint64_t needed = out == 0 ? 0 : (uint64_t)(out - 1) * stride + reach;

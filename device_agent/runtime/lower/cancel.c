@@ -1,4 +1,4 @@
-/* Pass "cancel": a transpose of a transpose that undoes it is passed by.
+/* Pass "cancel": bypasses a transpose that undoes another transpose.
  *
  *   b = TRANSPOSE(a, [0, 3, 1, 2]), c = TRANSPOSE(b, [0, 2, 3, 1])
  * makes every reader of c read a. An element-wise operation between the two is computed in the
@@ -10,13 +10,13 @@
 
 struct cancel_pass {
   struct np_lowered *lowered;
-  uint32_t *same;   /* [n] what a reader of the operand reads in its place; itself where nothing */
-  uint32_t *source; /* [n] what the transpose that wrote the operand had read, or NP_NO_OPERAND */
+  uint32_t *same;   /* [n] [n] operand to read instead; itself if none */
+  uint32_t *source; /* [n] input of the transpose that wrote the operand, or NP_NO_OPERAND */
   uint32_t *order;  /* [n] that transpose's permutation, an operand */
   uint32_t n;
 };
 
-/* The permutation of a transpose where it is a constant of four axes; NULL otherwise. */
+/* Returns the permutation of a transpose if it is a constant of four axes; NULL otherwise. */
 static const int32_t *permutation(const struct np_graph *graph, uint32_t operand) {
   const struct np_operand *list = &graph->operands[operand];
   if (list->lifetime != NP_CONSTANT || list->length != 4 * sizeof(int32_t)) {
@@ -25,7 +25,7 @@ static const int32_t *permutation(const struct np_graph *graph, uint32_t operand
   return list->value;
 }
 
-/* Whether `second` after `first` puts every axis back. */
+/* Returns whether `second` after `first` restores every axis. */
 static int undoes(const int32_t *first, const int32_t *second) {
   for (int i = 0; i < 4; i++) {
     if (second[i] < 0 || second[i] > 3 || first[second[i]] != i) {
@@ -35,7 +35,7 @@ static int undoes(const int32_t *first, const int32_t *second) {
   return 1;
 }
 
-/* Operations that compute each element from the same element of their inputs. */
+/* Returns whether an operation computes each element from the same element of its inputs. */
 static int element_wise(int32_t code, uint32_t *n_tensors) {
   *n_tensors = 1;
   switch (code) {
@@ -67,8 +67,8 @@ static int element_wise(int32_t code, uint32_t *n_tensors) {
   }
 }
 
-/* Whether the operation's tensors all come from transposes of one permutation, and have one shape;
- * *order is it then. */
+/* Returns whether all of an operation's tensors come from transposes with the same permutation,
+ * *order, and have the same shape. */
 static int reads_transposed(const struct cancel_pass *pass, const struct np_operation *operation,
                             uint32_t *order) {
   const struct np_graph *graph = &pass->lowered->graph;
@@ -94,7 +94,7 @@ static int reads_transposed(const struct cancel_pass *pass, const struct np_oper
   return 1;
 }
 
-/* Emits the operation on what its transposes read, and a transpose of its result. */
+/* Emits the operation on the inputs of its transposes, and a transpose of its result. */
 static enum np_status sink(struct cancel_pass *pass, const struct np_operation *operation,
                            uint32_t order) {
   struct np_lowered *lowered = pass->lowered;
@@ -124,7 +124,7 @@ static enum np_status sink(struct cancel_pass *pass, const struct np_operation *
   return np_emit(lowered, ANEURALNETWORKS_TRANSPOSE, list, 2, &result, 1);
 }
 
-/* Remembers a transpose; one that undoes another is passed by. */
+/* Remembers a transpose; bypasses one that undoes another. */
 static void note(struct cancel_pass *pass, const struct np_operation *operation) {
   const struct np_graph *graph = &pass->lowered->graph;
   if (operation->code != ANEURALNETWORKS_TRANSPOSE || operation->n_inputs != 2 ||
@@ -142,7 +142,7 @@ static void note(struct cancel_pass *pass, const struct np_operation *operation)
   }
 }
 
-/* The operation with what its inputs are the same as; its lists are copied where one changes. */
+/* Redirects an operation's inputs to equal operands; copies its list if one changes. */
 static enum np_status redirect(struct cancel_pass *pass, const struct np_operation *operation,
                                struct np_operation *out) {
   *out = *operation;

@@ -1,4 +1,4 @@
-/* Pass "fold": operations on constants alone are computed now, by their kernels.
+/* Pass "fold": computes operations whose inputs are all constant, with their kernels.
  *
  *   w' = TRANSPOSE(w, [...])   w constant
  * becomes a constant w'. What would grow the model much, or fails, is left for the run. */
@@ -8,14 +8,15 @@
 
 #include "lower/np_lower.h"
 
-/* A folded value may take this many bytes, whatever it is made of. */
+/* A folded value may always take this many bytes. */
 #define FOLD_FREELY ((size_t)1 << 20)
 
 static int is_constant(const struct np_operand *operand) {
   return operand->lifetime == NP_CONSTANT || operand->lifetime == NP_NO_VALUE;
 }
 
-/* Whether an operation may be folded: constants in, temporaries out, the same at each run. */
+/* Returns whether an operation may be folded: it has constant inputs, temporary outputs, and the
+ * same result in each run. */
 static int may_fold(const struct np_graph *graph, const struct np_operation *operation,
                     const struct np_kernel *kernel) {
   if (kernel == NULL || kernel->shapes_at_run || kernel->run == NULL ||
@@ -35,7 +36,7 @@ static int may_fold(const struct np_graph *graph, const struct np_operation *ope
   return 1;
 }
 
-/* What the model says of an operand, as a tensor. */
+/* Returns the declaration of an operand as a tensor. */
 static struct np_tensor tensor_of(const struct np_operand *operand) {
   struct np_tensor tensor = {.type = operand->type, .rank = operand->rank};
   memcpy(tensor.dims, operand->dims, sizeof tensor.dims);
@@ -52,7 +53,7 @@ static size_t bytes_of(const struct np_tensor *tensor) {
   return np_mul_saturated(tensor->elements, np_type_bytes(tensor->type));
 }
 
-/* Makes room for the outputs; 0 where they are too large to fold or memory is short. */
+/* Makes room for the outputs; returns 0 if they are too large to fold or memory is short. */
 static int make_room(struct np_lowered *lowered, const struct np_call *call) {
   size_t input = 0;
   for (uint32_t i = 0; i < call->operation->n_inputs; i++) {
@@ -101,7 +102,7 @@ static void keep(struct np_graph *graph, const struct np_call *call) {
   }
 }
 
-/* Whether every constant input lies as its type wants: kernels read them in place. */
+/* Returns whether every constant input is aligned to its type, since kernels read them in place. */
 static int aligned(const struct np_graph *graph, const struct np_operation *operation) {
   for (uint32_t i = 0; i < operation->n_inputs; i++) {
     const struct np_operand *operand = &graph->operands[operation->inputs[i]];
@@ -113,7 +114,7 @@ static int aligned(const struct np_graph *graph, const struct np_operation *oper
   return 1;
 }
 
-/* Folds operation `o` of the pass: NP_OK where its outputs are constants now. */
+/* Folds operation `o` of the pass: NP_OK if its outputs are constants now. */
 static enum np_status fold_one(struct np_lowered *lowered, struct np_tensor *tensors, uint32_t o) {
   struct np_graph view = lowered->graph;
   view.operations = lowered->from;
@@ -151,7 +152,7 @@ enum np_status np_lower_fold(struct np_lowered *lowered, struct np_message *why)
   struct np_tensor *tensors = calloc((size_t)lowered->graph.n_operands + 1, sizeof *tensors);
   enum np_status status = tensors == NULL ? NP_NO_MEMORY : NP_OK;
   for (uint32_t o = 0; status == NP_OK && o < lowered->n_from; o++) {
-    if (fold_one(lowered, tensors, o) != NP_OK) { /* then the run computes it, or says why not */
+    if (fold_one(lowered, tensors, o) != NP_OK) { /* then the run computes it, or reports why not */
       status = np_emit_same(lowered, &lowered->from[o]);
     }
   }

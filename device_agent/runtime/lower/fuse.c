@@ -10,7 +10,7 @@
 
 #include "lower/np_lower.h"
 
-/* How often each operand is read, by operations or as a model output; [n_operands], NULL where
+/* Counts how often each operand is read, by operations or as a model output; [n_operands], NULL if
  * memory is short. */
 static uint32_t *count_readers(const struct np_lowered *lowered) {
   uint32_t *readers = calloc((size_t)lowered->graph.n_operands + 1, sizeof *readers);
@@ -25,7 +25,7 @@ static uint32_t *count_readers(const struct np_lowered *lowered) {
   return readers;
 }
 
-/* The fuse code that an activation is, -1 for other operations. */
+/* Returns the fuse code of an activation, -1 for other operations. */
 static int32_t fuse_code(int32_t code) {
   switch (code) {
   case ANEURALNETWORKS_RELU:
@@ -39,7 +39,7 @@ static int32_t fuse_code(int32_t code) {
   }
 }
 
-/* The input of an operation that is its fuse code, -1 where it has none. */
+/* Returns the input of an operation that is its fuse code, -1 if it has none. */
 static int64_t fuse_input(const struct np_lowered *lowered, uint32_t o) {
   struct np_graph view = lowered->graph;
   view.operations = lowered->from;
@@ -53,8 +53,8 @@ static int64_t fuse_input(const struct np_lowered *lowered, uint32_t o) {
   return -1;
 }
 
-/* Whether operation `o` can take an activation over its only result, which one operation reads;
- * *input is its fuse code then. */
+/* Returns whether operation `o` can take over an activation of its only result, which one operation
+ * reads; *input is then its fuse code. */
 static int can_take(const struct np_lowered *lowered, uint32_t o, const uint32_t *readers,
                     uint32_t *input) {
   const struct np_operation *operation = &lowered->from[o];

@@ -15,7 +15,7 @@
 
 struct half_pass {
   struct np_lowered *lowered;
-  uint32_t *twins; /* [n] the FLOAT32 twin of an operand, NP_NO_OPERAND where there is none yet */
+  uint32_t *twins; /* [n] the FLOAT32 twin of an operand, NP_NO_OPERAND: none yet */
   uint32_t n;
 };
 
@@ -23,7 +23,8 @@ static int is_half(int32_t type) {
   return type == NP_TYPE_TENSOR_FLOAT16 || type == NP_TYPE_FLOAT16;
 }
 
-/* Whether an operation must be lowered: it has half operands and its kernel does not take them. */
+/* Returns whether an operation must be lowered: it has FLOAT16 operands that its kernel does not
+ * support. */
 static int needs_casts(const struct np_graph *graph, const struct np_operation *operation) {
   const struct np_kernel *kernel = np_kernel_of(operation->code);
   const struct np_op_info *info = np_op_info(operation->code);
@@ -44,7 +45,7 @@ static int needs_casts(const struct np_graph *graph, const struct np_operation *
   return 0;
 }
 
-/* A new operand like a half one, but FLOAT32. */
+/* Adds an operand like a FLOAT16 one, but of FLOAT32. */
 static uint32_t widened(struct half_pass *pass, uint32_t operand) {
   struct np_operand twin = pass->lowered->graph.operands[operand];
   twin.type = twin.type == NP_TYPE_FLOAT16 ? NP_TYPE_FLOAT32 : NP_TYPE_TENSOR_FLOAT32;
@@ -62,7 +63,7 @@ static uint32_t widened(struct half_pass *pass, uint32_t operand) {
   return np_add_operand(pass->lowered, &twin);
 }
 
-/* *twin is what an operation reads instead of a half operand; its cast is emitted once. */
+/* Returns in *twin the operand to read instead of a FLOAT16 one; emits its cast once. */
 static enum np_status read_twin(struct half_pass *pass, uint32_t operand, uint32_t *twin) {
   const struct np_operand *half = &pass->lowered->graph.operands[operand];
   *twin = operand;

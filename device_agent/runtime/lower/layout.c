@@ -13,7 +13,7 @@
 static const int32_t TO_NHWC[4] = {0, 2, 3, 1};
 static const int32_t TO_NCHW[4] = {0, 3, 1, 2};
 
-/* Which operands of an operation are images: in layout.c's words, those that the flag is about. */
+/* The operands of an operation that are images, to which its layout flag applies. */
 struct images {
   uint32_t inputs;  /* bit set */
   uint32_t outputs; /* bit set */
@@ -23,7 +23,7 @@ struct images {
 static struct images images_of(const struct np_operation *operation,
                                const struct np_op_form *form) {
   switch (operation->code) {
-  case ANEURALNETWORKS_GENERATE_PROPOSALS: /* scores and deltas; what comes out has no layout */
+  case ANEURALNETWORKS_GENERATE_PROPOSALS: /* scores and deltas; the outputs have no layout */
     return (struct images){.inputs = 3};
   case ANEURALNETWORKS_HEATMAP_MAX_KEYPOINT:
     return (struct images){.inputs = 1};
@@ -37,12 +37,12 @@ static struct images images_of(const struct np_operation *operation,
 
 struct layout_pass {
   struct np_lowered *lowered;
-  uint32_t *twins; /* [n] the NHWC twin of an operand, NP_NO_OPERAND where there is none yet */
+  uint32_t *twins; /* [n] the NHWC twin of an operand, NP_NO_OPERAND: none yet */
   uint32_t n;
   uint32_t to_nhwc, to_nchw, no; /* constants: permutations, and false */
 };
 
-/* A new temporary like `operand` with its dimensions permuted. */
+/* Adds a temporary like `operand` with its dimensions permuted. */
 static uint32_t permuted(struct layout_pass *pass, uint32_t operand, const int32_t order[4]) {
   const struct np_operand *from = &pass->lowered->graph.operands[operand];
   struct np_operand twin = *from;
@@ -68,7 +68,7 @@ static enum np_status read_nhwc(struct layout_pass *pass, uint32_t operand, uint
   return np_emit(pass->lowered, ANEURALNETWORKS_TRANSPOSE, inputs, 2, twin, 1);
 }
 
-/* A list of sizes [N, C, H, W], picked into [N, H, W, C]. */
+/* Reorders a list of sizes [N, C, H, W] to [N, H, W, C]. */
 static enum np_status read_sizes(struct layout_pass *pass, uint32_t operand, uint32_t *twin) {
   struct np_operand sizes = pass->lowered->graph.operands[operand];
   sizes.lifetime = NP_TEMPORARY;
@@ -123,7 +123,7 @@ static enum np_status lower_one(struct layout_pass *pass, const struct np_operat
 static enum np_status visit(struct layout_pass *pass, uint32_t o, struct np_message *why) {
   struct np_lowered *lowered = pass->lowered;
   const struct np_operation *operation = &lowered->from[o];
-  struct np_graph view = lowered->graph; /* the operations as this pass finds them */
+  struct np_graph view = lowered->graph; /* the operations before this pass */
   view.operations = lowered->from;
   view.n_operations = lowered->n_from;
   const struct np_op_form *form = np_form_of(&view, o, why);

@@ -4,16 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In this order, because: casts and transposes of constants fold; what folded does not stand
- * between two transposes that cancel; an activation follows its producer directly once a transpose
- * between them is gone. */
+/* The passes, in this order because casts and transposes of constants fold, folded operations no
+ * longer separate two transposes that cancel, and an activation directly follows its producer once
+ * a transpose between them is gone. */
 static const struct np_pass PASSES[] = {
     {"half", np_lower_half},     {"layout", np_lower_layout}, {"fold", np_lower_fold},
     {"cancel", np_lower_cancel}, {"fuse", np_lower_fuse},     {"sweep", np_lower_sweep},
 };
 
-/* Makes an array with room for `room` elements hold one more than `used`; 0 where memory is short.
- */
+/* Makes an array with room for `room` elements large enough for one more than `used`; returns 0 if
+ * memory is short. */
 static int grow(void **array, uint32_t used, uint32_t *room, size_t element) {
   if (used < *room) {
     return 1;
@@ -45,7 +45,7 @@ void *np_lowered_alloc(struct np_lowered *lowered, size_t bytes) {
 }
 
 uint32_t np_add_operand(struct np_lowered *lowered, const struct np_operand *operand) {
-  const struct np_operand copy = *operand; /* it may stand in the array that grows */
+  const struct np_operand copy = *operand; /* it may be in the array that grows */
   void *operands = lowered->graph.operands;
   if (!grow(&operands, lowered->graph.n_operands, &lowered->operand_room,
             sizeof *lowered->graph.operands)) {

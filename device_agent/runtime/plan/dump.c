@@ -1,4 +1,4 @@
-/* The lowered graph and the plan as text, for people. */
+/* Writes the lowered graph and the plan as readable text. */
 #include "execute/np_execute.h"
 
 static void print_operand(const struct np_executor *executor, uint32_t i, FILE *file) {

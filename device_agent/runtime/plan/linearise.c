@@ -1,10 +1,10 @@
-/* Linearisation: the operations of a lowered graph in one order, cut into steps. */
+/* Linearisation: orders the operations of a lowered graph and cuts them into steps. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "plan/np_plan.h"
 
-/* The ways in which the back end computes a call as part of a region. */
+/* Returns the ways in which the back end computes a call as part of a region. */
 static unsigned takes(const struct np_backend *backend, const struct np_call *call) {
   return !backend->joins ? 0u : backend->takes == NULL ? 1u : backend->takes(call);
 }
@@ -28,7 +28,7 @@ static int ready(const struct order *order, uint32_t o) {
   return !order->done[o];
 }
 
-/* Fills sequence [n_operations]: passes over the sorted graph that pick what is ready and of one
+/* Fills sequence [n_operations] in passes over the sorted graph that pick ready operations of one
  * kind, then of the other, until all are placed. */
 static void arrange(struct order *order, uint32_t *sequence) {
   const uint32_t n = order->graph->n_operations;
@@ -68,7 +68,7 @@ static enum np_status permute(struct np_graph *graph, struct np_call *calls,
 enum np_status np_linearise(struct np_graph *graph, struct np_call *calls,
                             const struct np_backend *backend) {
   if (!backend->joins) {
-    return NP_OK; /* the order of the given graph will do */
+    return NP_OK; /* keep the order of the given graph */
   }
   const size_t n = (size_t)graph->n_operations + 1;
   struct order order = {.graph = graph,
@@ -97,7 +97,7 @@ enum np_status np_linearise(struct np_graph *graph, struct np_call *calls,
   return status;
 }
 
-/* Fills region->inputs and outputs, whose room is enough for all operands of its operations. */
+/* Fills region->inputs and outputs, which have room for all operands of its operations. */
 static void find_border(struct np_region *region, const uint32_t *step_of_writer,
                         const unsigned char *leaves, uint32_t step, uint32_t *inputs,
                         uint32_t *outputs, unsigned char *seen) {
@@ -198,7 +198,7 @@ enum np_status np_plan_steps(const struct np_graph *graph, struct np_call *calls
   if (plan->steps == NULL || plan->operations == NULL) {
     return NP_NO_MEMORY;
   }
-  unsigned ways = 0; /* those of the last step, a region that may grow where there are any */
+  unsigned ways = 0; /* of the last step, a region that can grow if this is not 0 */
   for (uint32_t o = 0; o < graph->n_operations; o++) {
     const unsigned taken = takes(backend, &calls[o]);
     plan->operations[o] = o;

@@ -54,8 +54,8 @@ static void drop_dead(struct block *live, uint32_t *n, uint32_t step) {
   *n = kept;
 }
 
-/* Fills last [n_operands] with the last step that reads each operand. A result that nobody reads
- * dies where it is made. */
+/* Fills last [n_operands] with the last step that reads each operand. A result that no step reads
+ * is freed where it is computed. */
 static void find_last(const struct np_graph *graph, const struct np_plan *plan, uint32_t *last) {
   for (uint32_t s = 0; s < plan->n_steps; s++) {
     const struct np_region *region = &plan->steps[s].region;
@@ -71,7 +71,7 @@ static void find_last(const struct np_graph *graph, const struct np_plan *plan, 
   }
 }
 
-/* Places one operand that a step writes; its offset, SIZE_MAX on overflow. */
+/* Places an operand that a step writes; returns its offset, SIZE_MAX on overflow. */
 static size_t place(struct block *live, uint32_t *n_live, const struct np_tensor *tensor,
                     uint32_t last, size_t *total) {
   const size_t bytes = np_mul_saturated(tensor->elements, np_type_bytes(tensor->type));

@@ -3,7 +3,7 @@
 /* Moves between two temperatures. */
 #define STRETCH 1024
 
-/* Returns the cost in ns of converting a value made in some formats, of which so many readers need
+/* Returns the cost in ns of converting a value made in some formats, if n_int8 of its readers need
  * 8-bit integers. */
 static double converting_ns(const struct np_moves *r, int64_t value, int64_t there,
                             int64_t n_int8) {
@@ -75,7 +75,7 @@ static double change(const struct np_moves *r, int64_t u, int64_t a, int64_t b) 
 }
 
 /* Proposes a phase for unit u: that of a unit it shares a value with, a used one near its own, or
- * any one near. */
+ * any nearby one. */
 static int64_t proposed(const struct np_moves *r, int64_t u, int64_t low, int64_t high) {
   const struct np_move_tables *tb = r->tb;
   struct np_labelling *st = r->st;
@@ -122,7 +122,7 @@ static void move_segment(const struct np_moves *r, double temperature) {
   bool is_possible = true;
   const int64_t wanted = st->n_units[a];
   for (int64_t i = 0; i < n && moved < wanted && is_possible; i++) {
-    const int64_t unit = b > a ? n - 1 - i : i; /* units that others wait for, last */
+    const int64_t unit = b > a ? n - 1 - i : i; /* units on which others depend, last */
     if (st->phase[unit] != a) {
       continue;
     }

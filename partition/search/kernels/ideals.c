@@ -55,7 +55,7 @@ static double max(double a, double b) { return a > b ? a : b; }
 
 static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Returns the ns to give label a every value in all formats in which b has it. */
+/* Returns the cost in ns to give label a every value in all formats in which b has it. */
 static double formats_lacking(const struct level *lv, int64_t a, int64_t b) {
   const int64_t words = lv->sz->format_words;
   const int64_t *slot_value = lv->slot_value + lv->labels[a].ideal * lv->sz->slots;
@@ -80,7 +80,7 @@ static double formats_lacking(const struct level *lv, int64_t a, int64_t b) {
   return cost;
 }
 
-/* Whether label a makes b superfluous; both have the same ideal and open target. */
+/* Returns whether label a makes b superfluous; both have the same ideal and open target. */
 static bool dominates(const struct level *lv, int64_t a, int64_t b) {
   const struct np_label *la = &lv->labels[a], *lb = &lv->labels[b];
   double cost = la->cost;
@@ -262,7 +262,7 @@ static struct np_label *closed_label(const struct level *lv, int64_t ideal, stru
   return label;
 }
 
-/* Enters the end of a region that was measured whole as a label with no segment open. */
+/* Enters the end of a region that was measured as a whole as a label with no segment open. */
 static void land(const struct level *lv, int64_t landing) {
   const struct np_ideal_tables *tb = lv->tb;
   const int64_t n = lv->sz->n, t = lv->sz->t;
@@ -328,7 +328,7 @@ static void close_segment(const struct level *lv, int64_t i) {
   const struct np_ideal_tables *tb = lv->tb;
   const struct np_label *label = &lv->labels[i];
   for (int64_t q = 0; q < lv->sz->watched; q++) {
-    /* Exactly this region was measured whole: a step of its own has its cost. */
+    /* Exactly this region was measured as a whole, and a separate step has its cost. */
     if (((label->watch >> q) & 1) && tb->watch_size[q] == label->n_units) {
       return;
     }
@@ -537,7 +537,7 @@ static void execute(const struct level *lv, const struct level *next, int64_t i,
   settle(next);
 }
 
-/* Runs a region that was measured whole after a label with no segment open. */
+/* Runs a region that was measured as a whole after a label with no segment open. */
 static void jump(const struct level *lv, int64_t i, int64_t j) {
   const struct np_ideal_tables *tb = lv->tb;
   struct np_ideal_search *st = lv->st;
@@ -610,8 +610,8 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Keeps the labels of best bound, as many as a level may hold; notes the best of the others.
- * Returns false if out of memory. */
+/* Keeps the labels with the best bounds, as many as a level may hold; records the best of the
+ * others. Returns false if out of memory. */
 static bool narrow(const struct level *lv) {
   const int64_t width = lv->st->at[WIDTH], n = *lv->n_labels;
   int64_t count = 0;

@@ -5,7 +5,7 @@
 /* Longest run of units, each reading from the one before, that moves at once. */
 #define LONGEST_RUN 12
 
-enum { PRICED = BEST + 1 }; /* place in `cost`: makespan plus the price of the load */
+enum { PRICED = BEST + 1 }; /* index in `cost`: makespan plus the price of the load */
 
 static void link(const struct np_moves *r, int64_t later, int64_t earlier, int64_t more) {
   if (later == earlier) {
@@ -122,7 +122,7 @@ static double load(const struct np_moves *r) {
   return ns;
 }
 
-/* Moves a unit of a try, if that keeps the order; notes it for undo. */
+/* Moves a unit of a try, if that keeps the order; records it for undo. */
 static bool try_move(const struct np_moves *r, int64_t u, int64_t b, int64_t *n_moved) {
   struct np_labelling *st = r->st;
   if (!isfinite(r->tb->unit_ns[u * r->sz->t + r->tb->phase_target[b]]) || np_earliest(r, u) > b ||
@@ -149,7 +149,7 @@ static void undo(const struct np_moves *r, int64_t n_moved) {
 static bool move_phase(const struct np_moves *r, int64_t a, int64_t b, int64_t *n_moved) {
   const int64_t n = r->sz->n;
   for (int64_t i = 0; i < n && r->st->n_units[a] > 0; i++) {
-    const int64_t u = b > a ? n - 1 - i : i; /* units that others wait for, last */
+    const int64_t u = b > a ? n - 1 - i : i; /* units on which others depend, last */
     if (r->st->phase[u] == a && !try_move(r, u, b, n_moved)) {
       return false;
     }
@@ -260,7 +260,8 @@ static bool extract(const struct np_moves *r, int64_t u, int64_t b, int64_t long
   return is_possible;
 }
 
-/* Proposes a phase for unit u: that of a unit it shares a value with, a used one near, any near. */
+/* Proposes a phase for unit u: that of a unit it shares a value with, a used one nearby, or any
+ * nearby one. */
 static int64_t proposed(const struct np_moves *r, int64_t u) {
   const struct np_move_tables *tb = r->tb;
   struct np_labelling *st = r->st;

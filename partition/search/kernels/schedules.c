@@ -7,7 +7,7 @@
 
 struct segment {
   int64_t units, lane, needs; /* units and segments before it, as bits */
-  double ns, end;             /* at the earliest, if no other lane delays it */
+  double ns, end;             /* its earliest end, if no other lane delays it */
 };
 
 struct run {
@@ -78,7 +78,7 @@ static void judge(struct run *r) {
   }
 }
 
-/* Whether no schedule that continues these segments ends before the best one, not even where the
+/* Returns whether no schedule that continues these segments ends before the best one, even if the
  * rest runs unit by unit at its cheapest, or is shared among the lanes. */
 static bool is_hopeless(const struct run *r, int64_t rest) {
   double work = 0, last = 0, free[NP_MOST_LANES] = {0}, end[NP_MOST_UNITS] = {0};
