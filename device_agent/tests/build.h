@@ -1,5 +1,5 @@
-/* Bytes for the C tests and the fuzz targets: containers and valid models, as PROTOCOL.md says,
- * with none of the agent's own writers (it has none). */
+/* Builds containers and valid models, by PROTOCOL.md, for the C tests and the fuzz targets, without
+ * using code of the agent. */
 #ifndef NP_BUILD_H
 #define NP_BUILD_H
 
@@ -31,8 +31,8 @@ static inline void np_put_words(struct np_build *to, size_t n, const uint32_t *w
   np_put(to, words, 4 * n);
 }
 
-/* Sets every CRC of a container to what its bytes want, as far as they lie within it: what a
- * mutation broke on purpose stays broken, but the CRC does not hide it. */
+/* Sets every CRC of a container to the right value, for sections inside it, so that checksums do
+ * not hide what a mutation broke. */
 static inline void np_build_seal(uint8_t *bytes, size_t size) {
   if (size < 16) {
     return;

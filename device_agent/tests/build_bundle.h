@@ -1,16 +1,17 @@
-/* A valid bundle file for the C tests and the fuzz target, byte by byte as FORMAT.md says. */
+/* Builds a valid bundle file, by FORMAT.md, for the C tests and the fuzz target. */
 #ifndef NP_BUILD_BUNDLE_H
 #define NP_BUILD_BUNDLE_H
 
 #include "build.h"
 
-/* The sections of a bundle, each still without its container. */
+/* The sections of a bundle, before they are put into a container. */
 struct np_build_bundle {
   struct np_build head, strs, tens, modl, plan, inpt, outp, data, wght;
   struct np_build mixt, cond, unit; /* empty: the file has none */
 };
 
-/* A container of kind 3 around the sections, sealed; sections begin at multiples of 64. */
+/* Puts the sections into a container of kind 3, with checksums; sections begin at multiples of
+ * 64. */
 static inline void np_build_bundle_container(const struct np_build_bundle *bundle,
                                              struct np_build *container) {
   const struct np_build *all[12] = {&bundle->head, &bundle->strs, &bundle->tens, &bundle->modl,
@@ -63,7 +64,7 @@ static inline void np_put_segment(struct np_build *plan, uint32_t engine, uint32
   np_put_words(plan, 3, (const uint32_t[]){1, number + 1, 0});
 }
 
-/* The shares [n] of plans 0, 1, ... */
+/* Puts the shares [n] of plans 0, 1, ... */
 static inline void np_put_mixture(struct np_build *mixt, uint32_t n, const double *shares) {
   np_put_words(mixt, 2, (const uint32_t[]){1, n});
   for (uint32_t i = 0; i < n; i++) {
@@ -72,7 +73,7 @@ static inline void np_put_mixture(struct np_build *mixt, uint32_t n, const doubl
   }
 }
 
-/* The cores (0 any, 1 big, 2 those of the mask) and a limit of runs. */
+/* Puts the cores (0 any, 1 big, 2 those of the mask) and a limit of runs. */
 static inline void np_put_conditions(struct np_build *cond, uint32_t cores, uint64_t mask,
                                      uint64_t run_limit_ns) {
   np_put_words(cond, 2, (const uint32_t[]){1, cores});
@@ -82,7 +83,8 @@ static inline void np_put_conditions(struct np_build *cond, uint32_t cores, uint
   np_put_u32(cond, 0); /* shared memory */
 }
 
-/* Predictions for n segments in all: 1 ms, 2 ms, ... each of two units, whose name is a string. */
+/* Puts predictions for n segments, 1 ms, 2 ms, ..., each of two units with string `name` as
+ * name. */
 static inline void np_put_units(struct np_build *unit, uint32_t n, uint32_t name) {
   const double shares[2] = {0.25, 0.75};
   np_put_u32(unit, 1);

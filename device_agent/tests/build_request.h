@@ -1,16 +1,16 @@
-/* Valid requests for the C tests and the fuzz targets, made byte by byte as PROTOCOL.md says. */
+/* Builds valid requests, by PROTOCOL.md, for the C tests and the fuzz targets. */
 #ifndef NP_BUILD_REQUEST_H
 #define NP_BUILD_REQUEST_H
 
 #include "build_bundle.h"
 #include "sha256.h"
 
-/* The sections of a request, each still without its container. */
+/* The sections of a request, before they are put into a container. */
 struct np_build_request {
   struct np_build head, blob, strs, drvs, data, actn;
 };
 
-/* A container of kind 1 around the sections, sealed. */
+/* Puts the sections into a container of kind 1, with checksums. */
 static inline void np_build_container(const struct np_build_request *request,
                                       struct np_build *container) {
   const struct np_build *sections[6] = {&request->head, &request->blob, &request->strs,
@@ -84,7 +84,7 @@ static inline void np_build_sections(struct np_build_request *request) {
   np_put_words(actn, 2, (const uint32_t[]){1, 2});       /* kept */
 }
 
-/* Makes n actions of the one, all of one group, with ids of their own. */
+/* Copies the action to n actions of one group, with different ids. */
 static inline void np_build_multiply(struct np_build_request *request, uint32_t n) {
   struct np_build *actn = &request->actn;
   const size_t size = actn->n - 4;

@@ -1,4 +1,4 @@
-/* Checks for the C tests: a failed one prints file, line and expression, and the test goes on.
+/* Checks for the C tests: a failed one prints file, line and expression, and the test continues.
  *
  *   int main(void) {
  *     CHECK(1 + 1 == 2);
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The checks that failed so far in this process. */
+/* Returns the number of failed checks in this process. */
 static inline int *np_test_failures(void) {
   static int failures = 0;
   return &failures;
@@ -37,13 +37,13 @@ static inline int np_test_text(const char *found, const char *wanted, const char
   return holds;
 }
 
-/* 1 where the condition holds, else 0 after saying so. */
+/* Returns 1 if the condition holds, else 0 after printing it. */
 #define CHECK(condition) np_test_check((condition) ? 1 : 0, __FILE__, __LINE__, #condition)
 
-/* That the text `found` contains `wanted`. */
+/* Checks that the text `found` contains `wanted`. */
 #define CHECK_TEXT(found, wanted) np_test_text((found), (wanted), __FILE__, __LINE__)
 
-/* What main returns: 0 if every check held, else 1. */
+/* Returns main's exit code: 0 if every check held, else 1. */
 static inline int np_test_exit(void) {
   if (*np_test_failures() != 0) {
     (void)fprintf(stderr, "%d checks failed\n", *np_test_failures());
@@ -52,7 +52,7 @@ static inline int np_test_exit(void) {
   return 0;
 }
 
-/* Next number of splitmix64, for tests that need the same data at every run. */
+/* Returns the next number of splitmix64, for tests that need the same data in every run. */
 static inline uint64_t np_test_random(uint64_t *state) {
   uint64_t x = (*state += 0x9e3779b97f4a7c15u);
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

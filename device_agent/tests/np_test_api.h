@@ -1,4 +1,4 @@
-/* The C API for the C tests, and small models built with it. */
+/* Helpers of the C tests for the C API, and small models. */
 #ifndef NP_TEST_API_H
 #define NP_TEST_API_H
 
@@ -40,7 +40,7 @@ static inline ANeuralNetworksModel *api_chain(uint32_t n) {
   return model;
 }
 
-/* Device `index`, NULL where there are not as many. */
+/* Returns device `index`, NULL if there are fewer. */
 static inline ANeuralNetworksDevice *api_device(uint32_t index) {
   uint32_t n = 0;
   ANeuralNetworksDevice *device = NULL;

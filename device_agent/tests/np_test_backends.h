@@ -9,15 +9,14 @@
 #include "kernels/np_half.h"
 #include "np_test_model.h"
 
-/* What Android's own tests allow in float32: |a - b| <= FLOAT_ERROR + FLOAT_SHARE * |b|. */
+/* The tolerance of Android's own tests in float32: |a - b| <= FLOAT_ERROR + FLOAT_SHARE * |b|. */
 #define FLOAT_ERROR 1e-5f
 #define FLOAT_SHARE (5.0f * 0x1.0p-23f)
 #define HALF_SHARE (5.0f * 0x1.0p-10f)
 #define QUANT_ERROR 1 /* steps: XNNPACK rounds products in float, NNAPI in fixed point */
 
-/* Sets of results that differ by how a type is tested: floats, unsigned numbers with weights of any
- * zero point or around 128, signed ones; both with a scale for each channel of the weights. float16
- * stands apart. */
+/* Kinds of tested data: floats, unsigned numbers with weights of any zero point or around 128,
+ * signed numbers, and both with a scale for each channel of the weights. float16 is separate. */
 enum kind { OF_FLOAT, OF_U8, OF_U8_CENTRED, OF_S8, OF_CHANNELS, OF_U8_CHANNELS, KINDS, OF_HALF };
 
 static inline int kind_is_float(enum kind kind) { return kind == OF_FLOAT || kind == OF_HALF; }
@@ -144,7 +143,7 @@ static inline void bench_operation(struct bench *bench, int32_t code, uint32_t o
   memcpy(bench->model->arguments[index][0], arguments, n * sizeof *arguments);
 }
 
-/* Memory that ends where a page ends, with one behind it that must not be touched. */
+/* Memory that ends at the end of a page, followed by one that must not be touched. */
 struct walled {
   unsigned char *map;
   size_t mapped;
@@ -164,8 +163,8 @@ static inline struct walled walled_new(size_t bytes) {
   return walled;
 }
 
-/* Runs the model on a back end, all its buffers walled in; outputs are left in `outputs`. Returns
- * how many steps of the plan are the back end's, -1 where something failed. */
+/* Runs the model on a back end with walled buffers; leaves the outputs in `outputs`. Returns how
+ * many steps of the plan are the back end's, -1 on failure. */
 static inline int bench_run(struct bench *bench, const char *backend, float range, uint64_t seed,
                             struct walled *outputs, struct np_message *why) {
   const struct np_graph *graph = &bench->model->graph;
@@ -213,7 +212,7 @@ static inline int bench_run(struct bench *bench, const char *backend, float rang
   return steps;
 }
 
-/* Whether two results of one output agree. */
+/* Returns whether two results of an output agree. */
 static inline int bench_agrees(const struct np_operand *operand, const void *a, const void *b) {
   const size_t n = np_operand_elements(operand);
   for (size_t i = 0; operand->type == NP_TYPE_TENSOR_FLOAT32 && i < n; i++) {
@@ -247,8 +246,8 @@ static inline int bench_agrees(const struct np_operand *operand, const void *a, 
   return 1;
 }
 
-/* Checks the model, runs it on both back ends and compares; frees the bench. `taken` says whether
- * `fast` must have taken all of it, as one region. */
+/* Checks the model, runs it on both back ends and compares; frees the bench. `taken`: `fast` must
+ * take all of it, as one region. */
 static inline void bench_compare(struct bench *bench, float range, int taken, const char *what) {
   const struct np_graph *graph = &bench->model->graph;
   struct np_message why = {""};

@@ -13,7 +13,7 @@ static inline uint32_t family_weights(struct model *model, int rank, uint32_t a,
   return index;
 }
 
-/* One model of family `which`; 0 where there are no more. */
+/* Builds the model of family `which`; returns 0 if there are no more. */
 static inline int family_model(struct model *m, uint32_t which) {
   static const int32_t LIST[8] = {0, 1, 1, 2, 0, 1, 2, 1};
   static const int32_t ORDER[4] = {0, 3, 1, 2};
@@ -100,7 +100,7 @@ static inline int family_model(struct model *m, uint32_t which) {
                     family_weights(m, 4, 1, 3, 3, 12), family_weights(m, 1, 12, 0, 0, 0), one, one,
                     two, two, zero);
     return 1;
-  case 19: /* weights that only the run has */
+  case 19: /* weights known only to the run */
     model_operation(m, ANEURALNETWORKS_CONV_2D, out, 7, mid, mid, family_weights(m, 1, 1, 0, 0, 0),
                     one, one, one, zero);
     return 1;
@@ -125,7 +125,7 @@ static inline int family_model(struct model *m, uint32_t which) {
     return 1;
   case 24: {
     const uint32_t order = model_list(m, 4, ORDER, 0);
-    m->operands[order].lifetime = NP_NO_VALUE; /* left out: dimensions are reversed */
+    m->operands[order].lifetime = NP_NO_VALUE; /* omitted: dimensions are reversed */
     m->operands[order].dims[0] = 0;
     model_operation(m, ANEURALNETWORKS_TRANSPOSE, out, 2, mid, order);
     return 1;

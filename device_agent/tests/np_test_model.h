@@ -10,7 +10,7 @@
 
 enum { MODEL_OPERANDS = 512, MODEL_OPERATIONS = 128, MODEL_ARGUMENTS = 16, MODEL_ENDS = 16 };
 
-/* A model being built, with room of its own for everything that np_graph points to. Build it by
+/* A model being built, with its own memory for everything that np_graph points to. Build it with
  * the functions below, then call model_graph. */
 struct model {
   struct np_operand operands[MODEL_OPERANDS];
@@ -64,7 +64,7 @@ static inline uint32_t model_tensor(struct model *model, enum np_lifetime lifeti
   return model_operand(model, NP_TYPE_TENSOR_FLOAT32, lifetime, (uint32_t)rank, dims);
 }
 
-/* Makes an operand a constant of these bytes, which stay the caller's. */
+/* Makes an operand a constant of these bytes, which the caller owns. */
 static inline void model_value(struct model *model, uint32_t operand, const void *value) {
   struct np_operand *one = &model->operands[operand];
   one->lifetime = NP_CONSTANT;
@@ -140,8 +140,8 @@ static inline float *random_floats(uint64_t *seed, size_t n) {
   return values;
 }
 
-/* Checks and runs a model with one output of n floats; frees nothing but what it makes. The
- * output's buffer is exactly as long as wanted. Returns the run's status. */
+/* Checks and runs a model with one output of n floats; does not free the model. The output's buffer
+ * has exactly the required length. Returns the run's status. */
 static inline enum np_status model_run(struct model *model, const float *const *inputs,
                                        float *output, size_t n, struct np_message *why) {
   struct np_executor *executor = NULL;
@@ -166,7 +166,7 @@ static inline enum np_status model_run(struct model *model, const float *const *
   return status;
 }
 
-/* The largest |a - b| / max(1, |b|). */
+/* Returns the largest |a - b| / max(1, |b|). */
 static inline float worst(const float *a, const float *b, size_t n) {
   float most = 0.0f;
   for (size_t i = 0; i < n; i++) {

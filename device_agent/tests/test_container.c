@@ -1,4 +1,4 @@
-/* Every rule of PROTOCOL.md, section 2, broken one by one. */
+/* Breaks every rule of PROTOCOL.md, section 2, one by one. */
 #include "build_request.h"
 #include "container.h"
 #include "np_test.h"

@@ -1,4 +1,4 @@
-/* IF and WHILE, and shapes that only a run finds. */
+/* IF and WHILE, and shapes known only at run time. */
 #include "np_test_model.h"
 
 /* A model operand that runs `sub`, which np_graph_check has accepted. */
@@ -57,7 +57,7 @@ static void test_if(void) {
   }
   np_executor_free(executor);
 
-  model->arguments[0][0][1] = which; /* a tensor where a model is wanted */
+  model->arguments[0][0][1] = which; /* a tensor instead of a model */
   CHECK(model_check(model, &why) == NP_BAD_MODEL);
   CHECK_TEXT(why.text, "wanted MODEL");
   model->arguments[0][0][1] = then;
@@ -82,7 +82,7 @@ static struct model *less_than(void) {
   return model;
 }
 
-/* state + step; the limit is read by nobody. */
+/* state + step; nothing reads the limit. */
 static struct model *step_by(const float *step) {
   struct np_message why = {""};
   struct model *model = model_new();
@@ -122,7 +122,7 @@ static void test_while(void) {
     } else {
       CHECK(run(executor, in, &out, &limits, &why) == NP_OK);
       CHECK(found == 7.0f);
-      start = 100; /* no iteration: what went in comes out */
+      start = 100; /* no iteration: inputs become outputs */
       CHECK(run(executor, in, &out, &limits, &why) == NP_OK);
       CHECK(found == 100.0f);
     }
@@ -152,7 +152,7 @@ static void test_models_that_do_not_fit(void) {
   free(condition);
 }
 
-/* An IF whose branches are IFs, five deep: refused, as executors would multiply. */
+/* An IF whose branches are IFs, five deep: refused, since executors would multiply. */
 static void test_depth(void) {
   enum { DEPTH = 6 };
   struct np_message why = {""};
@@ -184,7 +184,7 @@ static void test_depth(void) {
   }
 }
 
-/* RESHAPE by a list that another operation makes: only the run knows the shape. */
+/* RESHAPE by a list computed by another operation: the shape is known only at run time. */
 static void test_shape_from_a_value(void) {
   struct np_message why = {""};
   struct model *model = model_new();

@@ -1,4 +1,4 @@
-/* Segments side by side, as threads: who runs when, what is recorded, what a failure ends. */
+/* Segments side by side, as threads: their timing, records, and the effect of a failure. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "corun.h"
@@ -88,7 +88,7 @@ static void test_rounds(const struct np_simulator *none) {
     }
   }
   CHECK(bench.started_runs == n_started);
-  /* The slow one has company in all of its runs; the quick one went on meanwhile. */
+  /* The slow one has company in all of its runs; the fast one continued meanwhile. */
   CHECK(bench.works[1].most_busy >= 2);
   CHECK(bench.works[2].n_runs > bench.works[1].n_runs);
 }
@@ -159,7 +159,7 @@ static void test_simulated(const struct np_nnapi *nnapi) {
     CHECK(bench.columns[2][ROOM + r] < slow + slow / 4);
   }
   CHECK(works[1].n_runs == 14 && works[0].n_runs > 40); /* five for each of the other's */
-  CHECK(took < alone * 7 / 6 + 9 * least);              /* and not the sum of all runs */
+  CHECK(took < alone * 7 / 6 + 9 * least);              /* not the sum of all runs */
 }
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* The engine `cpu`: whose kernels compute, by how many threads, and what comes out. */
+/* The engine `cpu`: its kernels, threads and results. */
 #define _DEFAULT_SOURCE
 #include <dirent.h>
 
@@ -9,7 +9,7 @@ enum { SIDE = 12, CHANNELS = 5 };
 
 static int has_xnnpack(void) { return np_backend_named("fast") != NULL; }
 
-/* How many threads this process has, -1 where that cannot be read. */
+/* Returns the number of threads of this process, -1 if it cannot be read. */
 static int count_threads(void) {
   DIR *folder = opendir("/proc/self/task");
   int n = -2; /* . and .. */

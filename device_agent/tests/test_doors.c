@@ -1,6 +1,6 @@
-/* NNAPI through other doors than its own: a support library's table and NeuronAdapter's names run
- * what libneuralnetworks.so runs; tables that cannot be trusted are refused. The program itself is
- * a support library, too: the linker calls it "". */
+/* NNAPI through other doors: a support library's table and NeuronAdapter's names run what
+ * libneuralnetworks.so runs; bad tables are refused. The program itself is also a support library:
+ * the linker calls it "". */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <sys/mman.h>
 #include <unistd.h>
@@ -143,7 +143,7 @@ static void check_runs(const nnp_bundle *bundle, const char *library, uint32_t f
   CHECK(nnp_model_segment(model, 1, &segment) == NNP_OK && segment.cause == cause);
   CHECK(cause != NNP_NO_CAUSE || segment.shared_memory == ((flags & NNP_POINTERS) == 0));
   nnp_model_free(model);
-  options.plan = 1; /* NNAPI's choice, which other doors have not */
+  options.plan = 1; /* NNAPI's choice, which other doors lack */
   options.flags = 0;
   CHECK(nnp_model_compile(bundle, &options, &model, &error) ==
         (library ? NNP_UNSUPPORTED : NNP_OK));

@@ -1,5 +1,5 @@
-/* Every kernel family with an empty dimension, which only a run's shapes can bring: it is refused
- * with a sentence, or its outputs hold numbers and no kernel leaves its memory. */
+/* Every kernel family with an empty dimension, which only a run's shapes can have: it is refused
+ * with a sentence, or its outputs contain numbers and no kernel leaves its memory. */
 #include "np_test_families.h"
 
 /* Runs family `which` with dimension d of its input empty. */
@@ -19,7 +19,7 @@ static void run_empty(uint32_t which, uint32_t d) {
   struct np_buffer out = {.data = NULL};
   in.dims[d] = 0;
   enum np_status status = np_executor_run(executor, &in, &out, NULL, &too_small, &why);
-  if (too_small != UINT32_MAX) { /* out of nothing comes something: padding, a bias, a mean */
+  if (too_small != UINT32_MAX) { /* an output that is not empty: padding, a bias, a mean */
     size_t n = 1;
     for (uint32_t i = 0; i < out.rank; i++) {
       n *= out.dims[i];

@@ -1,4 +1,4 @@
-/* The emulator from C: a convolution built and run through the API, again and again, and misused.
+/* The emulator from C: builds and runs a convolution through the API repeatedly, and misuses it.
  * Meant for the address and undefined-behaviour sanitizers. */
 #define _GNU_SOURCE /* memfd_create */
 #include <pthread.h>
@@ -65,7 +65,7 @@ static void destroy(struct convolution *c) {
   ANeuralNetworksModel_free(c->model);
 }
 
-/* One output element, straight from the definition. */
+/* Computes one output element by the definition. */
 static float wanted_at(const struct convolution *c, const float *in, int y, int x, int depth) {
   float sum = c->bias[depth];
   for (int ky = 0; ky < KERNEL; ky++) {
@@ -168,7 +168,7 @@ static void test_memory(struct convolution *c) {
   (void)munmap(view, size);
 }
 
-/* Random operands, values, operations and lists: whatever comes, a result code and no fault. */
+/* Random operands, values, operations and lists: they give a result code, never a fault. */
 static void test_random_models(void) {
   uint64_t seed = 11;
   unsigned finished = 0, compiled = 0;

@@ -1,5 +1,5 @@
-/* Every function of the C API from C: what it says to NULLs, and objects of each kind in use. What
- * results and refusals are in detail is tested from Python; here it is for the sanitizers. */
+/* Every function of the C API from C, with NULLs and with objects of each kind, for the sanitizers.
+ * Python tests check results and refusals in detail. */
 #define _GNU_SOURCE /* memfd_create, mkdtemp */
 #include <dirent.h>
 #include <poll.h>
@@ -161,7 +161,7 @@ static void test_dependencies(ANeuralNetworksCompilation *compilation) {
   ANeuralNetworksEvent_free(two);
 }
 
-/* Executions and events that nobody waits for. */
+/* Executions and events that are not waited for. */
 static void test_abandoned(ANeuralNetworksCompilation *compilation) {
   float out[4][API_LENGTH] = {{0}};
   for (int i = 0; i < 4; i++) {

@@ -1,8 +1,8 @@
-/* The way of an execution: nothing is allocated and no lock is taken once a compilation has run,
- * and executions that run at once get executors of their own.
+/* The path of an execution: it allocates nothing and takes no lock once a compilation has run, and
+ * simultaneous executions get separate executors.
  *
- * The program's own malloc and pthread_mutex_lock stand before the C library's for the emulator,
- * too, and count. Sanitizers bring a malloc themselves: with them only results are checked. */
+ * The program's own malloc and pthread_mutex_lock override the C library's for the emulator, too,
+ * and count calls. Sanitizers have their own malloc: with them only results are checked. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -26,7 +26,7 @@
 static atomic_uint calls; /* of the functions below */
 
 #if COUNTS
-#define SHOWN __attribute__((visibility("default"))) /* else the library does not see them */
+#define SHOWN __attribute__((visibility("default"))) /* visible to the library */
 
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
@@ -132,7 +132,7 @@ static ANeuralNetworksExecution *prepare(ANeuralNetworksCompilation *compilation
   return execution;
 }
 
-/* Each run after the first makes no call of the functions above. */
+/* Runs after the first do not call the functions above. */
 static void test_quiet(ANeuralNetworksCompilation *compilation, const char *device) {
   static float in[N_DATA], out[N_RUNS][2 * N_DATA];
   uint64_t seed = 5;
@@ -164,7 +164,7 @@ struct worker {
   int failures;
 };
 
-/* Executions of data of its own, checked against the first of them. */
+/* Runs executions on its own data and checks them against the first. */
 static void *work(void *argument) {
   struct worker *worker = argument;
   float in[N_DATA], first[2 * N_DATA], out[2 * N_DATA];

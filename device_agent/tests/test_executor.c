@@ -9,8 +9,8 @@ static enum np_status run_once(struct np_executor *executor, struct np_buffer *i
   return np_executor_run(executor, in, out, NULL, &too_small, why);
 }
 
-/* Random graphs of additions and multiplications over one shape: every value is recomputed by the
- * test in memory of its own, so a temporary overwritten too early shows. */
+/* Random graphs of additions and multiplications over one shape: the test recomputes every value in
+ * its own memory, which detects a temporary that is overwritten too early. */
 static void test_reuse(uint64_t *seed) {
   enum { N = 60, LENGTH = 37 };
   struct model *model = model_new();
@@ -109,7 +109,7 @@ static void test_dynamic(void) {
   free(model);
 }
 
-/* Buffers and constants that are not aligned, and an output that nobody wants. */
+/* Buffers and constants that are not aligned, and an unwanted output. */
 static void test_unaligned(void) {
   struct model *model = model_new();
   struct np_message why = {""};
@@ -182,9 +182,9 @@ static void test_late_values(void) {
   free(model);
 }
 
-/* Android's arithmetic ends at the largest numbers, the CPU engine's at infinity, and so does its
- * greatest of minus infinities. One quotient is computed at the run, one of two constants before.
- */
+/* Android's arithmetic saturates at the largest finite numbers, the CPU engine's at infinity;
+ * likewise for the maximum of minus infinities. One quotient is computed in the run, one of two
+ * constants before. */
 static void test_finite(void) {
   static const float x[4] = {1.0f, -2.0f, 0.0f, 3.0f};
   static const float zeros[4] = {0.0f, 0.0f, 0.0f, 2.0f};

@@ -1,6 +1,6 @@
-/* What the library does where a driver refuses, fails, crashes, hangs, or lies about shapes: the
- * outputs are right through the CPU and one event tells it, or the call fails where no fallback is
- * wanted. Each case is a process, for a phone's faults are read once. */
+/* The library with a driver that refuses, fails, crashes, hangs, or reports wrong shapes: the CPU
+ * computes correct outputs and one event reports it, or, without fallback, the call fails. Each
+ * case is a process, since a phone's faults are read once. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <dirent.h>
@@ -53,7 +53,7 @@ static const struct scenario scenarios[] = {
 };
 enum { N_SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
-/* What was told. */
+/* The reported events. */
 struct told {
   int n;
   nnp_cause cause;
@@ -174,7 +174,7 @@ static void check_failure(const struct scenario *scenario, const nnp_bundle *bun
   }
   CHECK(status == scenario->status && (status == NNP_OK || error.segment == 1));
   CHECK_TEXT(error.message, scenario->why);
-  if (status == NNP_LATE && model) { /* it hangs still */
+  if (status == NNP_LATE && model) { /* it still hangs */
     CHECK(nnp_model_run(model, NULL, NULL, &error) == NNP_LATE);
     CHECK_TEXT(error.message, "an earlier run");
   }
@@ -225,8 +225,8 @@ static int run_scenario(const struct scenario *scenario) {
   return np_test_exit();
 }
 
-/* Of segments in one trial, those after one that crashes have their own verdicts, and so have those
- * of a queue's further plans. */
+/* In one trial, segments after a crashing one have their own verdicts, and so have those of a
+ * queue's further plans. */
 static void check_parts(const char *helper) {
   static struct np_build container;
   struct np_build_bundle sections;
@@ -258,7 +258,7 @@ static void check_parts(const char *helper) {
   nnp_bundle_close(bundle);
 }
 
-/* Starts the agent by a process in between, so that it is nobody's child here. */
+/* Starts the agent through an intermediate process, so that it is not a child of this one. */
 static int start_apart(void *context, const int files[3]) {
   (*(int *)context)++;
   const pid_t between = fork();
@@ -284,7 +284,7 @@ static int start_nothing(void *context, const int files[3]) {
   return 1;
 }
 
-/* Processes that somebody else starts: one for what precedes a crash, one for what follows. */
+/* Processes started by another one: one up to a crash, one for the rest. */
 static void check_elsewhere(void) {
   static struct np_build container;
   struct np_build_bundle sections;
@@ -327,7 +327,7 @@ static int run_parts(void) {
 
 /* ---- A system with binder ---- */
 
-/* What a helper finds out; each case begins with an empty cache folder. */
+/* Cases with a helper; each begins with an empty cache folder. */
 static const struct scenario helped[] = {
     {"", NNP_TRIAL, 0, 0, NNP_NO_CAUSE, NNP_OK, 0, ""},
     {"refuse:compile:ADD", NNP_TRIAL, 0, 0, NNP_REFUSED, NNP_UNSUPPORTED, -1, "does not support"},
@@ -366,7 +366,7 @@ static void expect(const struct start *start, const nnp_bundle *bundle, const ch
   nnp_model_free(model);
 }
 
-/* The bundle with its weights elsewhere, as ExecuTorch's delegate opens it. */
+/* Opens the bundle with its weights elsewhere, as ExecuTorch's delegate does. */
 static nnp_bundle *open_apart(void) {
   static const _Alignas(64) float weights[4] = {1, 2, 3, 4};
   static struct np_build container;
@@ -411,7 +411,7 @@ static int run_start(const struct start *start) {
     expect(start, bundle, "/nowhere/agent", NNP_NO_TRIAL, NNP_FAILED, "cannot be started");
     expect(start, bundle, "/bin/true", NNP_NO_TRIAL, NNP_FAILED, "did not begin");
     expect(start, bundle, NP_AGENT, scenario->cause, scenario->status, scenario->why);
-    if (scenario->cause != NNP_TOO_LATE) { /* which takes its time once more */
+    if (scenario->cause != NNP_TOO_LATE) { /* which would take its time again */
       nnp_bundle *apart = open_apart();
       expect(start, apart, NULL, NNP_NO_TRIAL, NNP_UNSUPPORTED, "binder");
       expect(start, apart, NP_AGENT, scenario->cause, scenario->status, scenario->why);
@@ -419,7 +419,7 @@ static int run_start(const struct start *start) {
     }
   } else {
     bundle = open_bundle();
-    if (start->which == NEXT_START) { /* no process could be made of this helper */
+    if (start->which == NEXT_START) { /* this helper could not be started */
       expect(start, bundle, "/nowhere/agent", scenario->cause, scenario->status, scenario->why);
       if (scenario->cause != NNP_TOO_LATE) {
         nnp_bundle *apart = open_apart();
@@ -434,7 +434,7 @@ static int run_start(const struct start *start) {
   return np_test_exit();
 }
 
-/* Runs a case in a process of its own: a scenario, a start, or where both are NULL the parts. */
+/* Runs a case in a separate process: a scenario, a start or, if both are NULL, the parts. */
 static int run_apart(const struct scenario *scenario, const struct start *start) {
   const pid_t pid = fork();
   if (pid == 0) {
@@ -453,7 +453,7 @@ static void remove_files(const char *folder) {
   CHECK(listing && closedir(listing) == 0);
 }
 
-/* On a system that has a binder: the folder stands for /dev, and has the verdicts. */
+/* On a system with binder: the folder replaces /dev, and has the verdicts. */
 static void check_helpers(void) {
   char folder[] = "/tmp/nnapi-prof-trial-XXXXXX";
   CHECK(mkdtemp(folder) != NULL);
@@ -479,7 +479,7 @@ struct np_compiled {
   int runs;
 };
 
-/* An engine whose runs wait until they are let go. */
+/* An engine whose runs wait until they are released. */
 struct slow {
   sem_t go, gone;
   struct np_compiled compiled;

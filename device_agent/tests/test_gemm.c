@@ -64,7 +64,7 @@ static void test_depthwise_engine(uint64_t *seed, const struct np_gemm_engine *e
   free(out);
 }
 
-/* The processor is asked once: kernels ask for their engine at every run, and a CPUID instruction
+/* The processor is detected once: kernels get their engine in every run, and a CPUID instruction
  * under a hypervisor takes microseconds. */
 static void test_choice_is_cheap(void) {
   struct timespec start, end;

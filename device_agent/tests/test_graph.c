@@ -64,8 +64,8 @@ static void test_sort(void) {
   free(model);
 }
 
-/* A random graph, given in a random order, comes out in an order of execution; one that is in
- * order stays as it is. */
+/* A random graph in a random order is sorted into an order of execution; a sorted one does not
+ * change. */
 static void test_sort_random(uint64_t *seed) {
   struct model *model = model_new();
   uint32_t made[64];
@@ -258,7 +258,7 @@ static void test_rank(void) {
   free(model);
 }
 
-/* A value of the wrong length, and an operand left out that must not be. */
+/* A value of the wrong length, and an omitted operand that is required. */
 static void test_values(void) {
   struct np_message why = {""};
   struct model *model = model_new();

@@ -25,7 +25,7 @@ int main(void) {
   }
   free(million);
 
-  /* The processor's own instructions say what the portable code says. */
+  /* The processor's own instructions agree with the portable code. */
   np_sha256_blocks *native = np_sha256_native();
   if (native) {
     uint8_t blocks[64 * 9];

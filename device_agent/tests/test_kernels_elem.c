@@ -10,8 +10,8 @@ static float float_of(uint32_t bits) {
   return value;
 }
 
-/* The nearest float16 worked out in double precision: a multiple of the quantum that values of this
- * size have there. */
+/* Computes the nearest float16 in double precision: a multiple of the quantum of values of this
+ * size. */
 static double rounded_to_half(double value) {
   int exponent;
   (void)frexp(value, &exponent);
@@ -64,7 +64,7 @@ struct lone {
   struct np_call call;
 };
 
-/* Operands are inputs but for the last one, which is the output. */
+/* All operands are inputs, except for the last one, the output. */
 static void lone_make(struct lone *lone, int32_t code, uint32_t n, const int32_t *types) {
   memset(lone, 0, sizeof *lone);
   for (uint32_t i = 0; i < n; i++) {
@@ -197,7 +197,7 @@ static void test_empty_binary(void) {
       ANEURALNETWORKS_ADD,     ANEURALNETWORKS_DIV, ANEURALNETWORKS_MAXIMUM,
       ANEURALNETWORKS_MINIMUM, ANEURALNETWORKS_POW, ANEURALNETWORKS_PRELU,
   };
-  const uint32_t ones[4] = {1, 1, 1, 1}; /* 1 gives way to 0, too */
+  const uint32_t ones[4] = {1, 1, 1, 1}; /* 1 also broadcasts to 0 */
   const float value[1] = {2.0f};
   for (size_t k = 0; k < sizeof CODES / sizeof CODES[0]; k++) {
     uint32_t in, out;
@@ -244,7 +244,7 @@ static void run_pair(int32_t code, const float *a, const float *b, float *found)
   free(model);
 }
 
-/* MAXIMUM and MINIMUM give their first argument where one is NaN. */
+/* MAXIMUM and MINIMUM return their first argument if one is NaN. */
 static void test_nan(void) {
   const float a[2] = {NAN, 3.0f};
   const float b[2] = {3.0f, NAN};
@@ -255,7 +255,7 @@ static void test_nan(void) {
   CHECK(isnan(found[0]) && found[1] == 3.0f);
 }
 
-/* A refused quantised operation says what is wrong with it. */
+/* A refused quantised operation reports the reason. */
 static void test_sentences(void) {
   const uint32_t dims[1] = {2};
   struct np_message why = {""};

@@ -1,6 +1,6 @@
-/* Models of one operation made at random from the table of operations: types that it takes, any
- * shapes, values and scales. Each is refused with a sentence or runs within its memory, which the
- * sanitizers watch. */
+/* Random models of one operation from the table of operations: types that it supports, any shapes,
+ * values and scales. Each is refused with a sentence or runs within its memory, which the
+ * sanitizers check. */
 #include "np_ops.h"
 #include "np_test_model.h"
 
@@ -173,7 +173,8 @@ static void make(struct model *m, uint64_t *seed, int32_t code) {
   m->operations[0].n_inputs = n;
 }
 
-/* Runs a model, unknown dimensions being small ones, with an output of just the size asked for. */
+/* Runs a model, with small sizes for unknown dimensions and an output of exactly the required
+ * size. */
 static enum np_status run(struct np_executor *executor, const struct model *m, uint64_t *seed) {
   struct np_message why = {""};
   struct np_buffer ins[MODEL_ENDS] = {{0}};

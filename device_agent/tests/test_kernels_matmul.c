@@ -1,4 +1,4 @@
-/* Matrix products, of a later feature level than the C API that the emulator has. */
+/* Matrix products, of a later feature level than the emulator's C API. */
 #include "np_test_model.h"
 
 /* ---- BATCH_MATMUL --------------------------------------------------------------------------- */

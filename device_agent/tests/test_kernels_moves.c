@@ -1,5 +1,5 @@
-/* PACK, MIRROR_PAD and REVERSE, which the library's level has not; moves of types that only
- * lowering moves; and the fingerprint that LSH_PROJECTION is made of. */
+/* PACK, MIRROR_PAD and REVERSE, which the library's level lacks; moves of types that only lowering
+ * moves; and the fingerprint of LSH_PROJECTION. */
 #include "kernels/host_only/np_fingerprint.h"
 #include "kernels/np_kernel.h"
 #include "np_test_model.h"
@@ -126,7 +126,7 @@ static void test_pack(uint64_t *seed, int32_t type) {
   expect_bytes(model, inputs, 3, out, wanted);
 }
 
-/* Where place i of a padded dimension comes from. */
+/* Returns the source of position i of a padded dimension. */
 static uint32_t mirrored(int64_t i, int64_t n, int mode) {
   const int64_t skipped = mode == 0;
   return (uint32_t)(i < 0 ? skipped - 1 - i : i >= n ? 2 * n - 1 - skipped - i : i);
@@ -137,7 +137,7 @@ static void test_mirror_pad(uint64_t *seed, int32_t type) {
   uint32_t out_dims[4];
   int32_t paddings[8];
   const uint32_t rank = random_shape(seed, dims);
-  const int mode = (int)np_test_between(seed, 0, 1); /* 0 leaves the edge out */
+  const int mode = (int)np_test_between(seed, 0, 1); /* 0 skips the edge */
   for (uint32_t d = 0; d < rank; d++) {
     const uint32_t most = dims[d] - (mode == 0);
     paddings[2 * d] = (int32_t)np_test_between(seed, 0, most);
@@ -145,7 +145,7 @@ static void test_mirror_pad(uint64_t *seed, int32_t type) {
     out_dims[d] = dims[d] + (uint32_t)(paddings[2 * d] + paddings[2 * d + 1]);
   }
   const int breaks = np_test_between(seed, 0, 7) == 0;
-  if (breaks) { /* one more than there is to mirror */
+  if (breaks) { /* one more than can be mirrored */
     out_dims[0] += dims[0] + (mode == 1) - (uint32_t)paddings[0];
     paddings[0] += (int32_t)out_dims[0] - paddings[0] - paddings[1] - (int32_t)dims[0];
   }
@@ -195,7 +195,7 @@ static void test_reverse(uint64_t *seed, int32_t type) {
   expect_bytes(model, &in, 1, out, wanted);
 }
 
-/* TRANSPOSE and GATHER of types that no model may give them, as lowering does. */
+/* TRANSPOSE and GATHER of types that models must not use, but lowering does. */
 static void test_internal_types(void) {
   static const int32_t INTERNAL[] = {NP_TYPE_TENSOR_BOOL8, NP_TYPE_TENSOR_QUANT16_SYMM,
                                      NP_TYPE_TENSOR_QUANT16_ASYMM, NP_TYPE_TENSOR_INT32,

@@ -1,5 +1,5 @@
-/* Models of every kernel family with one to three things changed at random: each is refused with a
- * sentence or runs within its memory, which the sanitizers watch. */
+/* Models of every kernel family with one to three random changes: each is refused with a sentence
+ * or runs within its memory, which the sanitizers check. */
 #include "np_test_families.h"
 
 static void mutate(struct model *m, uint64_t *seed) {
@@ -14,7 +14,7 @@ static void mutate(struct model *m, uint64_t *seed) {
     m->scalars[operand - m->operands][np_test_between(seed, 0, 3)] =
         VALUES[np_test_between(seed, 0, sizeof VALUES / sizeof VALUES[0] - 1)];
     break;
-  case 3: /* a dimension; a constant's length goes with it */
+  case 3: /* a dimension, and a constant's length */
     operand->dims[np_test_between(seed, 0, 3)] = np_test_between(seed, 0, 6);
     if (operand->lifetime == NP_CONSTANT && operand->value == FAMILY_WEIGHTS &&
         np_operand_bytes(operand) <= sizeof FAMILY_WEIGHTS) {
@@ -37,7 +37,7 @@ static void mutate(struct model *m, uint64_t *seed) {
   }
 }
 
-/* Runs what was accepted, with buffers of exactly the size that the executor asks for. */
+/* Runs an accepted model, with buffers of exactly the size that the executor requires. */
 static void run(struct np_executor *executor, const struct model *m) {
   struct np_message why = {""};
   static float input[4096];
@@ -86,7 +86,7 @@ int main(void) {
         mutate(m, &seed);
       }
       enum np_status status = model_check(m, &why);
-      if (status == NP_OK) { /* in turns on the reference, and on `fast` where there is one */
+      if (status == NP_OK) { /* alternately on the reference and on `fast`, if built in */
         const struct np_executor_options options = {
             .backend = i % 2 == 0 ? NULL : np_backend_named("fast")};
         status = np_executor_create(&m->graph, &options, &executor, &why);

@@ -1,4 +1,4 @@
-/* The runtime library from C: what runs, what is refused, several threads, and broken files. */
+/* The runtime library from C: runs, refusals, several threads, and broken files. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <dirent.h>
@@ -36,7 +36,7 @@ static int is_right(const float *y, const float *x) {
 
 static void check_runs(const nnp_bundle *bundle);
 
-/* Weights that lie beside the bundle, where they are right, and where they are not. */
+/* Weights stored outside the bundle, right and wrong ones. */
 static void check_parts(void) {
   static const _Alignas(8) float weights[4] = {1, 2, 3, 4};
   struct np_build_bundle sections;
@@ -111,7 +111,7 @@ static void check_runs(const nnp_bundle *bundle) {
   }
 }
 
-/* Of plan 0, whose second segment falls back, and which was predicted to take 1 and 2 ms. */
+/* Checks plan 0, whose second segment falls back; the predictions are 1 and 2 ms. */
 static void check_description(void) {
   struct np_build_bundle sections;
   struct np_build container;
@@ -162,8 +162,8 @@ static void count_events(void *context, const nnp_event *event) {
   (*(int *)context)++;
 }
 
-/* Cores of a bundle: those of a mask, which a caller's override, and those that are not there,
- * which is told once. */
+/* Cores of a bundle: those of a mask, which the caller's override, and missing ones, which are
+ * reported once. */
 static void check_cores(void) {
   const uint64_t masks[] = {np_affinity() & (~np_affinity() + 1), UINT64_C(1) << 63};
   for (int i = 0; i < 2; i++) {
@@ -225,7 +225,7 @@ static void check_refusals(const nnp_bundle *bundle) {
   }
 }
 
-/* Removes a folder; how many files were in it. */
+/* Removes a folder; returns how many files were in it. */
 static int remove_folder(const char *folder) {
   int n_files = 0;
   DIR *listing = opendir(folder);
@@ -239,7 +239,7 @@ static int remove_folder(const char *folder) {
   return n_files;
 }
 
-/* What is compiled the same way once more is not kept once more; another priority is. */
+/* The same compilation is not cached again; one with another priority is. */
 static void check_caching(const nnp_bundle *bundle) {
   static const int32_t priorities[] = {0, 0, 90, 110, 110};
   char folder[] = "np-cache-XXXXXX";
@@ -302,7 +302,7 @@ static void check_threads(nnp_bundle *bundle) {
   }
 }
 
-/* One word of one section is changed, and this is what is said about it. */
+/* Changes one word of a section and checks the message. */
 static void check_word(size_t section, size_t word, uint32_t value, const char *wanted) {
   struct np_build_bundle sections;
   struct np_build container;
@@ -354,7 +354,7 @@ static void check_words(void) {
   check_word(OUTP, 2, 0, "OUTP: item 0");
 }
 
-/* One word of the mixture's section is changed. */
+/* Changes one word of the mixture's section. */
 static void check_mixture_word(size_t word, uint32_t value, const char *wanted) {
   struct np_build_bundle sections;
   struct np_build container;
@@ -389,7 +389,7 @@ static void check_mixture(void) {
   CHECK_TEXT(error.message, "MIXT: 4 bytes stand after its last item");
 }
 
-/* Thousands of broken files: none may crash, read out of bounds, leak, or be refused in silence. */
+/* Thousands of broken files: none may crash, read out of bounds, leak, or be refused silently. */
 static void check_mutations(void) {
   struct np_build_bundle sections;
   struct np_build container;

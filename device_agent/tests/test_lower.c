@@ -1,4 +1,4 @@
-/* Lowering: each pass turns a graph into the one it promises, and results stay the same. */
+/* Lowering: each pass rewrites a graph as documented, and results stay the same. */
 #include "kernels/np_half.h"
 #include "lower/np_lower.h"
 #include "np_test_model.h"
@@ -146,7 +146,7 @@ static void test_fold(void) {
   free(model);
 }
 
-/* ADD and RELU6 behind it; what lies between may be an output, or read twice. */
+/* ADD followed by RELU6; the value between may be an output, or read twice. */
 static uint32_t operations_after_fusing(enum np_lifetime between, int twice) {
   struct model *model = model_new();
   struct np_message why = {""};

@@ -1,4 +1,4 @@
-/* The serialized model: a valid one as a graph, and every rule broken. */
+/* The serialized model: reads a valid one as a graph, and breaks every rule. */
 #include "build.h"
 #include "model.h"
 #include "np_test.h"

@@ -10,12 +10,13 @@
 #define N_REQUESTS 40000
 #define N_MODELS 40000
 
-/* Words that are likely to hurt. */
+/* Words that are likely to cause errors. */
 static const uint32_t nasty[] = {0,          1,          2,          7,          8,
                                  9,          0x7fffffff, 0x80000000, 0xffffffff, 0xfffffffc,
                                  0x3fffffff, 0x40000000, 0x10000,    64,         65};
 
-/* Changes bytes[n] in one to four places and may cut it; the rest of the room stays. */
+/* Changes bytes[n] in one to four places and may truncate them; the rest of the room is
+ * unchanged. */
 static size_t mutate(uint8_t *bytes, size_t n, uint64_t *state) {
   const uint64_t changes = 1 + np_test_random(state) % 4;
   for (uint64_t i = 0; i < changes; i++) {
@@ -33,7 +34,7 @@ static size_t mutate(uint8_t *bytes, size_t n, uint64_t *state) {
   return np_test_random(state) % 16 == 0 ? (size_t)(np_test_random(state) % n) : n;
 }
 
-/* A copy of exactly n bytes, so that the sanitizer sees one byte too far. */
+/* Returns a copy of exactly n bytes, so that the sanitizer detects a read of one byte more. */
 static uint8_t *copy_of(const uint8_t *bytes, size_t n) {
   uint8_t *copy = malloc(n + (n == 0));
   if (copy && n != 0) {
@@ -42,7 +43,7 @@ static uint8_t *copy_of(const uint8_t *bytes, size_t n) {
   return copy;
 }
 
-/* Where the bundle stands in np_build_container's request, as its table of sections says. */
+/* Returns the offset of the bundle in np_build_container's request, from its table of sections. */
 static size_t bundle_at(const struct np_build *container) {
   uint64_t offset;
   memcpy(&offset, container->bytes + 16 + 24 * 3 + 8, sizeof offset);
@@ -113,7 +114,7 @@ static uint32_t mutate_models(void) {
 int main(void) {
   const uint32_t n_requests = mutate_requests();
   const uint32_t n_models = mutate_models();
-  /* Some mutations are harmless; if none or most were, this test would test nothing. */
+  /* Some mutations are harmless; if none or most were, the test would be useless. */
   CHECK(n_requests > N_REQUESTS / 100 && n_requests < N_REQUESTS / 2);
   CHECK(n_models > N_MODELS / 100 && n_models < N_MODELS / 2);
   return np_test_exit();

@@ -4,7 +4,7 @@
 
 enum { OPERANDS = 80 };
 
-/* One operation over operands of its own. */
+/* One operation with its own operands. */
 struct one {
   struct np_operand operands[OPERANDS];
   uint32_t inputs[OPERANDS], outputs[OPERANDS];
@@ -109,11 +109,11 @@ static void test_recurrent(void) {
   FLOATS(one, 0, 1, 6);
   leave_out(one);
   for (int i = 0; i < 3; i++) {
-    FLOATS(one, 0, 1, 6); /* biases are no products */
+    FLOATS(one, 0, 1, 6); /* biases are not products */
   }
   FLOATS(one, 0, 2, 5, 6); /* projection */
   FLOATS(one, 0, 1, 5);
-  FLOATS(one, 0, 2, 2, 5); /* states are no weights */
+  FLOATS(one, 0, 2, 2, 5); /* states are not weights */
   FLOATS(one, 0, 2, 2, 6);
   FLOATS(one, 1, 2, 2, 5);
   CHECK(work_of(one).macs == 2u * (each + 12u + 30u));

@@ -1,4 +1,4 @@
-/* Segments over common tensors: on both engines, in shared memory and without. */
+/* Segments over shared tensors: on both engines, with and without shared memory. */
 #include "cpu.h"
 #include "nnapi.h"
 #include "np_test_model.h"
@@ -23,7 +23,7 @@ struct mode {
   int pointers;
   int burst;
   int async;
-  int is_bound; /* the input stays where the caller has it, as far as it can */
+  int is_bound; /* the caller's input is used in place if possible */
   int both_nnapi;
 };
 

@@ -144,7 +144,7 @@ static void dots_are_exact(void) {
   }
 }
 
-/* Products of odd sizes: rows are padded, and no sum is written beyond the last. */
+/* Products of odd sizes: rows are padded, and nothing is written beyond the last sum. */
 static void products_of_odd_sizes(void) {
   enum { MOST = 7, DEPTH = 21 };
   const struct np_operand operand = {.type = NP_TYPE_TENSOR_QUANT8_ASYMM, .zero_point = 100};

@@ -1,5 +1,5 @@
-/* Queues of frames from C, on a simulated phone whose drivers fail now and then: every frame comes
- * out once, in order, with its own result, whatever becomes of the others.
+/* Queues of frames from C, on a simulated phone whose drivers fail now and then: every frame is
+ * returned once, in order, with its own result, whatever happens to the others.
  *
  *   test_queue [FRAMES]     as many frames in all; 100,000 in `make soak`
  */
@@ -19,9 +19,9 @@
 #define N_WAYS 5u /* to run them: see main */
 #define N_ACCELERATORS 2u
 
-/* Every 7th run of the one fails from the 45th on, every 11th of the other from the 43rd on: by
- * then each pipeline has run, so that no failure may be its memory's, which is tried again unseen.
- */
+/* Every 7th run of one accelerator fails from the 45th on, every 11th of the other from the 43rd
+ * on: by then each pipeline has run, so that failures are not blamed on shared memory and silently
+ * retried. */
 #define FAULTS "fail:execute:ADD:1:45/7@sim-npu,refuse:execute:ADD:1:43/11@sim-gpu"
 static const struct {
   uint64_t from, every;
@@ -95,7 +95,7 @@ static int accelerator_of(const nnp_queue *queue, uint32_t plan, uint32_t segmen
   return strcmp(facts.engine, "cpu") == 0 ? -1 : strcmp(facts.accelerator, "sim-npu") != 0;
 }
 
-/* Notes where the frame ran, and that its segments came one after the other. */
+/* Records where the frame ran, and checks that its segments ran one after the other. */
 static void note_spans(struct trial *trial, const nnp_frame *frame, nnp_status status,
                        const nnp_error *error) {
   uint64_t before = 0;
@@ -137,8 +137,8 @@ static void receive_all(struct trial *trial) {
   }
 }
 
-/* One compilation for each accelerator serves both plans that have it, so that its runs are counted
- * together, and exactly those that are due fail. */
+/* Both plans share one compilation for each accelerator, so that its runs are counted together, and
+ * exactly the due ones fail. */
 static void check_faults(const struct trial *trial) {
   for (uint32_t a = 0; a < N_ACCELERATORS; a++) {
     const uint64_t runs = trial->runs[a];

@@ -1,5 +1,5 @@
-/* A valid request as data, and each rule of PROTOCOL.md, section 3, broken. What a bundle's own
- * rules are is test_library.c's. */
+/* Reads a valid request, and breaks each rule of PROTOCOL.md, section 3. test_library.c tests the
+ * rules of bundles. */
 #include "build_request.h"
 #include "np_test.h"
 #include "request.h"
@@ -62,7 +62,8 @@ static void check_valid(void) {
   np_request_free(&request);
 }
 
-/* Refuses the request whose section (an offset of struct np_build_request) has another word. */
+/* Checks that the request is refused after changing a word of a section (an offset in struct
+ * np_build_request). */
 static void check_refused(size_t section, size_t at, uint32_t word, const char *wanted) {
   struct np_build_request sections;
   struct np_build container;
@@ -136,7 +137,7 @@ static void check_action(void) {
   check_refused(ACTN, 0, 2, "ACTN: ");
 }
 
-/* Three actions; `at` of the second one gets another word. NULL: it is fine. */
+/* Changes word `at` of the second of three actions. `wanted` NULL: the request stays valid. */
 static void check_group(uint32_t at, uint32_t word, uint32_t end, const char *wanted) {
   struct np_build_request sections;
   struct np_build container;

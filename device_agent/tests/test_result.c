@@ -7,7 +7,7 @@
 #include "request.h"
 #include "result.h"
 
-/* What an answer wrote to a pipe, terminated. */
+/* The output of an answer, read from a pipe and terminated. */
 struct caught {
   int ends[2];
   char text[4096];

@@ -1,6 +1,6 @@
-/* Once warm, a run allocates nothing, frees nothing and takes no lock, on either back end, also
- * when the caller's buffers change; nor does a frame of a queue. The linker sends the calls below
- * of all that is linked into this test through here (see CMakeLists.txt). */
+/* Once warm, a run allocates nothing, frees nothing and takes no lock, on either back end, even if
+ * the caller's buffers change; nor does a frame of a queue. The linker redirects the calls below,
+ * from everything linked into this test, to this file (see CMakeLists.txt). */
 #define _DEFAULT_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,7 +11,7 @@
 
 static _Atomic long n_calls;
 
-/* The emulator's library, which tests are linked with, asks for them, too. */
+/* The emulator's library, with which tests are linked, calls them, too. */
 #pragma GCC visibility push(default)
 
 #define COUNTED(result, name, parameters, arguments)                                               \
@@ -85,7 +85,7 @@ static void test_of(const char *backend) {
     }
     n_calls = 0;
     np_executor_free(executor);
-    CHECK(n_calls > 0); /* that calls are counted at all */
+    CHECK(n_calls > 0); /* calls are counted */
   }
   bench_free(&bench);
 }
@@ -108,7 +108,7 @@ static void test_of_queue(void) {
       while (nnp_queue_submit(queue, NULL, NULL, 0, NULL) == NNP_OK) {
       }
       CHECK(nnp_queue_wait(queue, NNP_FOREVER, &frame, NULL) == NNP_OK);
-      if (i == 20) { /* each frame's context has run */
+      if (i == 20) { /* every context has run */
         n_calls = 0;
       }
     }

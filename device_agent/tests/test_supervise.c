@@ -1,4 +1,4 @@
-/* Children that end in every way there is. */
+/* Children that end in every possible way. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <signal.h>
@@ -33,7 +33,7 @@ static int write_noise(void *ctx) {
   return write(STDOUT_FILENO, "noise", 5) == 5 ? 0 : 1;
 }
 
-/* As a driver that turns itself into a daemon would: the pipe to the parent ends, too. */
+/* Acts like a driver that becomes a daemon: also closes the pipe to the parent. */
 static int close_all_and_hang(void *ctx) {
   for (int fd = 0; fd < 256; fd++) {
     (void)close(fd);
@@ -61,7 +61,7 @@ static int leave_helper(void *ctx) {
   return 7;
 }
 
-/* Whether a process is there and not only waits to be asked for; it may take a while to go. */
+/* Returns whether a process ends soon, or is only a zombie; this may take a while. */
 static int goes_away(pid_t process) {
   const struct timespec pause = {.tv_sec = 0, .tv_nsec = 10000000};
   for (int i = 0; i < 500; i++) {
@@ -92,8 +92,7 @@ static enum np_event supervise(int (*work)(void *ctx), void *ctx, uint32_t timeo
   return event;
 }
 
-/* The watchdog's word holds whatever the child does to its files, and nothing is waited for that
- * is over. */
+/* The watchdog works whatever the child does to its files, and does not wait for an ended child. */
 static void test_files_prove_nothing(void) {
   struct np_outcome outcome;
   CHECK(supervise(close_all_and_hang, NULL, 100, -1, &outcome) == NP_EVENT_LATE);
@@ -112,13 +111,14 @@ static void test_files_prove_nothing(void) {
   np_shared_free(helper, sizeof *helper);
 }
 
-/* What a child and its parent share in the tests of turns. */
+/* Memory that a child and its parent share in the tests of turns. */
 struct shared {
   struct np_turns turns;
   int value;
 };
 
-/* Three turns; the parent puts 0 between them. Where `closes` the child loses its files first. */
+/* Takes three turns, between which the parent writes 0. With `closes` the child closes its files
+ * first. */
 static int count(struct shared *shared, struct np_link *link, int closes) {
   for (int fd = 0; closes && fd < 256; fd++) {
     (void)close(fd);
@@ -189,7 +189,7 @@ static int leak(void *ctx) {
       return 1;
     }
     memset(piece, 1, PIECE);
-    __asm__ volatile("" : : "r"(piece) : "memory"); /* it is not to be optimised away */
+    __asm__ volatile("" : : "r"(piece) : "memory"); /* must not be optimised away */
     (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
   }
   return 0;
@@ -225,7 +225,7 @@ int main(void) {
   CHECK(outcome.signal == SIGKILL);
 
   int ends[2];
-  if (CHECK(pipe(ends) == 0)) { /* the reader of the answers is gone */
+  if (CHECK(pipe(ends) == 0)) { /* a reader of the answers that goes away */
     (void)close(ends[0]);
     CHECK(supervise(hang, NULL, 60000, ends[1], &outcome) == NP_EVENT_ABANDONED);
     CHECK(outcome.signal == SIGKILL);

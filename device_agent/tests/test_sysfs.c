@@ -10,7 +10,7 @@
 #include "sysfs.h"
 #include "sysinfo.h"
 
-/* Writes a file of the tree, with the folders that lead to it. */
+/* Writes a file of the tree, and its parent folders. */
 __attribute__((format(printf, 3, 4))) static void put(const char *root, const char *text,
                                                       const char *format, ...) {
   char path[512];
@@ -21,7 +21,7 @@ __attribute__((format(printf, 3, 4))) static void put(const char *root, const ch
   va_end(arguments);
   for (char *slash = strchr(path + used, '/'); slash; slash = strchr(slash + 1, '/')) {
     *slash = 0;
-    (void)mkdir(path, 0700); /* or it is there already */
+    (void)mkdir(path, 0700); /* may already exist */
     *slash = '/';
   }
   FILE *file = fopen(path, "w");
@@ -38,7 +38,7 @@ static void put_cpu(const char *root, int cpu, const char *most, const char *all
   put(root, now, "devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", cpu);
 }
 
-/* Four small cores, three big ones, one that is bigger still; three zones, three coolers. */
+/* Writes four small cores, three big ones and a still bigger one; three zones, three coolers. */
 static void put_phone(const char *root) {
   for (int cpu = 0; cpu < 8; cpu++) {
     const char *most = cpu < 4 ? "1785600\n" : cpu < 7 ? "2419200\n" : "2841600\n";
@@ -99,7 +99,7 @@ static void check_phone(const char *root) {
   CHECK(read_all(root, 0x0f).cpu_khz == 300000);
   CHECK(read_all(root, UINT64_MAX).cpu_khz == 1000000);
 
-  /* Each of what holds a phone down, alone: slower than it was seen to be. */
+  /* Each cause of throttling alone. */
   CHECK(throttled(sysfs, 0x80) == 0);
   put(root, "2000000\n", "devices/system/cpu/cpu7/cpufreq/scaling_max_freq");
   CHECK(throttled(sysfs, 0x80) == 1 && throttled(sysfs, 0x0f) == 0);
@@ -114,8 +114,8 @@ static void check_phone(const char *root) {
   free(sysfs);
 }
 
-/* A vendor that caps its clocks and a cooling device that never rests hold nothing down; a cap that
- * is lifted and comes back does. */
+/* A vendor's permanent cap and a cooling device that is always active are not throttling; a cap
+ * that is lifted and returns is. */
 static void check_caps(const char *root) {
   put_phone(root);
   put(root, "2000000\n", "devices/system/cpu/cpu7/cpufreq/scaling_max_freq");
@@ -154,7 +154,7 @@ static void check_capacities(const char *root) {
   put(root, "1900000\n", "devices/system/cpu/cpu7/cpufreq/cpuinfo_max_freq");
   np_sysfs_open(root, sysfs);
   CHECK(big_cores(sysfs, 1) == 0x80 && big_cores(sysfs, 2) == 0xc0);
-  /* Where one does not tell, no capacity counts. */
+  /* If one is missing, no capacity counts. */
   put(root, "\n", "devices/system/cpu/cpu3/cpu_capacity");
   CHECK(big_cores(sysfs, 1) == 0x01);
   free(sysfs);
@@ -190,7 +190,7 @@ static void check_degrees(const char *root) {
   CHECK(read_all(root, 0x80).throttled == 0);
 }
 
-/* A host that tells little: cores without clocks, no zones; and one that tells nothing. */
+/* A host with little information (cores without clocks, no zones), and one with none. */
 static void check_poor(const char *root) {
   put(root, "", "devices/system/cpu/cpu0/topology/core_id");
   put(root, "", "devices/system/cpu/cpu1/topology/core_id");
@@ -202,7 +202,7 @@ static void check_poor(const char *root) {
   CHECK(sysfs->n_cpus == 2 && sysfs->max_khz[1] == -1);
   CHECK(big_cores(sysfs, 1) == 3);
   np_sysfs_open("/nowhere/at/all", sysfs);
-  const uint64_t all = np_affinity(); /* as the scheduler tells: none is bigger than another */
+  const uint64_t all = np_affinity(); /* from the scheduler: all are equal */
   CHECK(sysfs->max_khz[0] == -1 && all >> (sysfs->n_cpus - 1) == 1);
   CHECK(np_sysfs_big_cores(sysfs, all, 1) == all);
   struct np_readings readings = read_all(root, UINT64_MAX);

@@ -1,4 +1,4 @@
-/* Pseudo-random tensors against PROTOCOL.md's rule, and where inputs come from. */
+/* Pseudo-random tensors against PROTOCOL.md's rule, and the sources of inputs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ static void check_random(void) {
   }
 }
 
-/* An input of each source, and turned by five elements. */
+/* Checks an input from each source, and rotated by five elements. */
 static void check_inputs(void) {
   const uint8_t blob[N] = "0123456789";
   const struct np_bytes blobs[1] = {{blob, N}};

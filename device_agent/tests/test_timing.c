@@ -21,13 +21,13 @@ static enum np_status first_step(void *ctx) {
 static enum np_status second_step(void *ctx) {
   struct fake *fake = ctx;
   fake->calls++;
-  fake->now += 100 + fake->calls; /* every run is told apart by its time */
+  fake->now += 100 + fake->calls; /* every run has a different time */
   return fake->calls == fake->fail_at ? NP_RUN_FAILED : NP_OK;
 }
 
 static void settle(void *ctx, struct np_durations *durations) {
   struct fake *fake = ctx;
-  fake->now += 1000; /* stands outside of all times */
+  fake->now += 1000; /* not part of any time */
   durations->hardware_ns = fake->calls;
 }
 
@@ -61,14 +61,15 @@ static void check_rounds(void) {
   struct memory memory = {0};
   struct fake fake = {.now = 5};
   CHECK(round_of(&fake, 2, (struct np_timing_plan){3, MAX_RUNS, 0, 0}, &memory) == NP_OK);
-  CHECK(memory.n_runs == 3 && memory.started == 5); /* no budget: as few runs as allowed */
+  CHECK(memory.n_runs == 3 && memory.started == 5); /* no budget: the minimum of runs */
   CHECK(memory.first == 111);                       /* the first unrecorded run */
   for (uint32_t i = 0; i < 3; i++) {
     CHECK(memory.steps[i] == 10 && memory.steps[MAX_RUNS + i] == 103 + i);
     CHECK(memory.total[i] == 113 + i && memory.copies[i] == 0);
   }
 
-  /* The second round's samples go behind those of the first, and its unrecorded run is none. */
+  /* The second round's samples follow those of the first, and its unrecorded run is not the first
+   * run. */
   CHECK(round_of(&fake, 1, (struct np_timing_plan){1, 2, UINT64_MAX, 0}, &memory) == NP_OK);
   CHECK(memory.n_runs == 5 && memory.started == 8 && memory.first == 111);
   CHECK(memory.total[2] == 115 && memory.total[3] == 117 && memory.total[4] == 118);
@@ -85,10 +86,10 @@ static void check_rounds(void) {
   memory = (struct memory){0};
   fake = (struct fake){.fail_at = 4};
   CHECK(round_of(&fake, 1, (struct np_timing_plan){5, MAX_RUNS, 0, 0}, &memory) == NP_RUN_FAILED);
-  CHECK(memory.n_runs == 2 && memory.step == 1); /* what was recorded before stays */
+  CHECK(memory.n_runs == 2 && memory.step == 1); /* earlier records stay */
   CHECK(memory.total[1] == 113);
 
-  /* Copies are in the whole and in no step. */
+  /* Copies count towards the whole, not towards a step. */
   memory = (struct memory){0};
   fake = (struct fake){.copies = copy};
   CHECK(round_of(&fake, 1, (struct np_timing_plan){2, 2, 0, 0}, &memory) == NP_OK);
@@ -104,7 +105,7 @@ static void check_rounds(void) {
   CHECK(round_of(&fake, 0, (struct np_timing_plan){2, 1, 0, 0}, &memory) == NP_BAD_ARGUMENT);
 }
 
-/* A step that takes the times of a list, the last one for ever. */
+/* A step that takes the times of a list, repeating the last one. */
 struct listed {
   uint64_t now;
   const uint64_t *times;
@@ -141,8 +142,8 @@ static void check_warm_up(void) {
   const struct np_timing_plan free_plan = {0, 1000, UINT64_MAX, 0};
 
   struct np_warmth warmth = warm_up(even, 1, free_plan);
-  CHECK(warmth.runs == 10 && warmth.stable); /* 5 and 5 of them are compared */
-  CHECK(warmth.fastest_ns == 0);             /* without stretches nothing is the fastest */
+  CHECK(warmth.runs == 10 && warmth.stable); /* compares 5 with 5 */
+  CHECK(warmth.fastest_ns == 0);             /* no stretches, so no fastest one */
   warmth = warm_up(spiky, 10, free_plan);
   CHECK(warmth.runs == 10 && warmth.stable); /* medians of 1000 and 1019, whatever the spikes */
   /* 11 runs fall; at the 18th the 5 runs before the last 5 have a median of 1000 as well. */
@@ -150,7 +151,7 @@ static void check_warm_up(void) {
   CHECK(warmth.runs == 18 && warmth.stable);
 
   warmth = warm_up(even, 1, (struct np_timing_plan){15, 1000, 0, 0});
-  CHECK(warmth.runs == 15 && warmth.stable); /* as many as are wanted at the least */
+  CHECK(warmth.runs == 15 && warmth.stable); /* the minimum */
   /* Stretches of 1650 ns at least: one of 2000, and so on, the last whole one of 1200 and 1100. */
   warmth = warm_up(falling, 11, (struct np_timing_plan){0, 11, 0, 16500});
   CHECK(warmth.runs == 11 && warmth.fastest_ns == 1150);
@@ -169,7 +170,7 @@ static void check_warm_up(void) {
 struct rising {
   uint64_t now;
   uint64_t busy;
-  int tells; /* its clock can be read */
+  int tells; /* whether its clock can be read */
   uint32_t looks;
 };
 
@@ -220,7 +221,7 @@ static void check_rising_clock(void) {
   CHECK(run_after(&(struct rising){.tells = 1}, warm, 1) < 105000);
   CHECK(run_after(&(struct rising){.tells = 1}, spin, 1) < 105000);  /* 20 ms are not enough */
   CHECK(run_after(&(struct rising){.tells = 0}, blind, 1) < 105000); /* by the times alone */
-  /* Of a clock that stands from the start it is the least time that there is. */
+  /* For a constant clock only the least time is spent. */
   struct rising high = {.busy = 60000000, .tells = 1};
   (void)run_after(&high, spin, 1);
   CHECK(high.now >= 20000000 && high.now < 21000000);

@@ -1,4 +1,4 @@
-/* What a child prints: the last of it is kept, as one line, and writing to it never waits. */
+/* A child's output: the last part is kept, as one line, and writing never blocks. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <string.h>
@@ -24,7 +24,7 @@ static void check_last_words(void) {
 
   char long_text[3000];
   memset(long_text, 'x', sizeof long_text);
-  say(end, long_text, NP_WORDS_BYTES - 3); /* so much that two bytes from before are left */
+  say(end, long_text, NP_WORDS_BYTES - 3); /* leaves two bytes of the earlier text */
   np_words_listen(&words);
   CHECK(strncmp(words.last, "eex", 3) == 0 && strlen(words.last) == NP_WORDS_BYTES - 1);
   memcpy(long_text + sizeof long_text - 4, "last", 4);
@@ -34,11 +34,11 @@ static void check_last_words(void) {
   CHECK(strcmp(words.last + NP_WORDS_BYTES - 6, "xlast") == 0);
   np_words_close(&words);
   CHECK(words.fd == -1);
-  np_words_listen(&words); /* tells nothing any more */
+  np_words_listen(&words); /* no further output */
   CHECK(close(end) == 0);
 }
 
-/* A child that prints more than the pipe holds goes on. */
+/* A child that prints more than the pipe holds continues. */
 static void check_that_nobody_waits(void) {
   struct np_words words;
   int end;

@@ -1,11 +1,11 @@
-/* The back end `fast`: what XNNPACK computes against the reference, on random data and in buffers
- * behind which no byte may be read. */
+/* The back end `fast`: XNNPACK's results against the reference, on random data, in buffers beyond
+ * which no byte may be read. */
 #define _DEFAULT_SOURCE
 #include "np_test_backends.h"
 
 enum { ROUNDS = 12 };
 
-/* Appends paddings and strides: explicit, SAME or VALID. Returns what follows in arguments. */
+/* Appends paddings and strides: explicit, SAME or VALID. Returns the next index in arguments. */
 static uint32_t add_window(struct bench *bench, uint32_t *arguments, uint32_t at,
                            const uint32_t filter[2], const uint32_t dilation[2],
                            const uint32_t in[2], uint32_t out[2]) {
@@ -154,7 +154,7 @@ static void test_pool(uint64_t *seed, enum kind kind, int32_t code) {
                 np_operation_name(code));
 }
 
-/* Two tensors that broadcast; the second is a constant now and then. */
+/* Two tensors that broadcast; the second is sometimes a constant. */
 static void test_binary(uint64_t *seed, enum kind kind, int32_t code) {
   struct bench bench = bench_new(seed, kind);
   uint32_t dims[2][4];
@@ -219,7 +219,7 @@ static void test_unary(uint64_t *seed, enum kind kind, int32_t code) {
   bench_compare(&bench, 6.0f, 1, np_operation_name(code));
 }
 
-/* Operations on positive numbers, which EXP makes: one region of two operations. */
+/* Operations on positive numbers, produced by EXP: one region of two operations. */
 static void test_of_positive(uint64_t *seed, int32_t code) {
   struct bench bench = bench_new(seed, OF_FLOAT);
   const uint32_t dims[2] = {np_test_between(seed, 1, 5), np_test_between(seed, 1, 40)};

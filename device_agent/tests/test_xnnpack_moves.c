@@ -1,4 +1,4 @@
-/* The back end `fast`: what moves values, resizes and reduces, against the reference. */
+/* The back end `fast`: operations that move values, resize and reduce, against the reference. */
 #define _DEFAULT_SOURCE
 #include "np_test_backends.h"
 
@@ -150,7 +150,7 @@ static void test_reduce(uint64_t *seed) {
       const uint32_t sums = bench_tensor(&bench, NP_OUTPUT, 1.0f, rank, result);
       const uint32_t number = model_i32(bench.model, keep);
       const uint32_t flag = model_bool(bench.model, keep);
-      if (rank == 0) { /* a single value has a rank of its own */
+      if (rank == 0) { /* its rank would be 1, not 0 */
         bench_free(&bench);
         continue;
       }

@@ -1,4 +1,4 @@
-/* The back end `fast`: what takes more than one of XNNPACK's nodes, float16, and regions of several
+/* The back end `fast`: operations that take several XNNPACK nodes, float16, and regions of several
  * operations, against the reference. */
 #define _DEFAULT_SOURCE
 #include "np_test_backends.h"
@@ -53,7 +53,7 @@ static void test_hard_swish(uint64_t *seed, enum kind kind) {
   bench_compare(&bench, 5.0f, 1, "HARD_SWISH");
 }
 
-/* Parts of scales and zero points of their own. */
+/* Parts with different scales and zero points. */
 static void test_concatenation(uint64_t *seed, enum kind kind) {
   struct bench bench = bench_new(seed, kind);
   uint32_t dims[2] = {3, 0};
@@ -107,8 +107,8 @@ static uint32_t add_conv(struct bench *bench, enum kind kind, uint32_t data,
   return out;
 }
 
-/* CONV_2D, RELU6, PAD: an activation that XNNPACK itself fuses into what has paddings of its own,
- * and a padding. */
+/* CONV_2D, RELU6, PAD: an activation that XNNPACK fuses into an operation with paddings, and a
+ * padding. */
 static void test_chain(uint64_t *seed, enum kind kind) {
   static const uint32_t DIMS[4] = {1, 5, 6, 7};
   static const uint32_t PADDED[4] = {1, 6, 8, 3};
@@ -128,7 +128,7 @@ static void test_chain(uint64_t *seed, enum kind kind) {
 }
 
 /* Weights of any zero point can only be computed unsigned, scales for each channel only signed: two
- * regions, and numbers between them as they are. */
+ * regions, with unconverted numbers between them. */
 static void test_two_ways(uint64_t *seed) {
   static const uint32_t DIMS[4] = {2, 5, 6, 7};
   struct bench bench = bench_new(seed, OF_U8);
