@@ -6,6 +6,7 @@ like any model, which gives costs to plan with.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -247,8 +248,10 @@ class Pareto:
         )
 
     def passed_over(self, budget: float) -> tuple[FrontPoint, ...]:
-        """Returns plans that keep to a budget on the calibration data but not on held-out data."""
-        return tuple(point for point in self.points if point.error <= budget < point.held_out.error)
+        """Returns plans that are faster than :meth:`within` one's, and keep to the budget on the
+        calibration data but not on held-out data."""
+        faster = itertools.takewhile(lambda p: max(p.error, p.held_out.error) > budget, self.points)
+        return tuple(point for point in faster if point.error <= budget)
 
     def frame(self) -> pd.DataFrame:
         """Returns one row for each point, then each baseline: ``plan``, ``is_baseline``,

@@ -1,7 +1,7 @@
 """A float model on a phone whose DSP takes 8 bits only: the front, and a plan of it that runs."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,8 @@ from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.documents.plans import of_pareto
 from nnapi_prof.errors import PartitionError, UsageError
 from nnapi_prof.graph.plan import Precision
+from nnapi_prof.precision.metrics import ErrorEstimate
+from nnapi_prof.precision.sensitivity import PlanError
 from tests.documents.common import check
 
 PHONE = "sim:dsp-phone"
@@ -56,6 +58,24 @@ def test_costs_know_each_precision(measured: Measured) -> None:
     assert len(costs.calibration.samples.calibration) == 12
     assert len(costs.calibration.samples.held_out) == 4
     assert {"nnapi:sim-dsp/fast@int8", "cpu@int8", "cpu@relaxed"} <= set(costs.targets)
+
+
+def test_only_faster_plans_are_passed_over(measured: Measured) -> None:
+    def errors(calibrated: float, held_out: float) -> PlanError:
+        both = (ErrorEstimate(error, error, error, 8) for error in (calibrated, held_out))
+        return PlanError(*both, relative=())
+
+    point = measured.front.points[0]
+    fast, chosen, slow = (
+        replace(point, name=name, measured=of_plan)
+        for name, of_plan in zip(
+            "abc", (errors(0.01, 0.03), errors(0.01, 0.01), errors(0.005, 0.03)), strict=True
+        )
+    )
+    front = replace(measured.front, points=(fast, chosen, slow))
+    assert front.within(0.02) is chosen
+    assert front.passed_over(0.02) == (fast,)
+    assert front.passed_over(0.03) == ()
 
 
 def test_no_point_of_the_front_is_bettered(measured: Measured) -> None:
