@@ -65,6 +65,7 @@ POISON = {
     "first": ("first_ns", -7, "first_ns is -7"),
     "a blob": ("label", b"\xff\x00", "label is b'"),
     "a target": ("target", "../../etc", "etc"),
+    "a corunner": ("corunner", "../../etc", "corunner is '../../etc'"),
     "a status": ("status", "great", "great"),
     "threads": ("threads", "many", "threads is 'many'"),
     "a time": ("measured_at", "yesterday", "measured_at is 'yesterday'"),

@@ -273,7 +273,7 @@ def _row_error(row: Mapping[str, Any]) -> str | None:
     if Target(row["target"]).engine is Engine.QNN:
         return f"target is {_shown(row['target'])}: a simulator's estimate is no measurement"
     if row["corunner"] is not None and not is_target(row["corunner"]):
-        return f"beside is {_shown(row['beside'])}"
+        return f"corunner is {_shown(row['corunner'])}"
     for name in _TIMES:
         value = row[name]
         if value is not None and not _is_number(value, 0, MAX_NS):
