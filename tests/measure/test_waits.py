@@ -18,9 +18,11 @@ def test_waits_take_a_tenth_of_measuring() -> None:
     assert waits.patience(False).seen_khz == (1_800_000, None)
     spent["measure"] += 100
     assert waits.left_s(60) == 12
+    waits.rested(6, brought=True)  # while nothing was measured
+    assert waits.left_s(60) == 6
     waits.note(End(3, 3, 0, 6000, True, ()), simulated=False)  # it stayed hot
     spent["measure"] += 1000
-    assert (waits.left_s(60), waits.waited_s) == (0, 14)
+    assert (waits.left_s(60), waits.waited_s) == (0, 20)
     assert waits.patience(False).wait_ms == 0
     assert waits.patience(False).seen_khz == (1_800_000, None)
 

@@ -264,13 +264,13 @@ class DeviceMonitor:
         heat."""
         began = time.monotonic()
         most = waits.left_s(self._most_rest_s)
-        with self._spending("wait"):
-            while (gone := time.monotonic() - began) < most:
-                self._waiting("the reference model to be as fast as it was", gone, most)
+        while (gone := time.monotonic() - began) < most:
+            self._waiting("the reference model to be as fast as it was", gone, most)
+            with self._spending("wait"):
                 time.sleep(min(LOOK_SIMULATED_S if self._info.simulated else REST_S, most - gone))
-                if settled(self.anchor()):
-                    waits.rested(time.monotonic() - began, brought=True)
-                    return
+            if settled(self.anchor()):
+                waits.rested(time.monotonic() - began, brought=True)
+                return
         waits.rested(time.monotonic() - began, brought=most == 0)
 
     def rows(self, anchor: Anchor, fingerprint: str) -> list[Measurement]:

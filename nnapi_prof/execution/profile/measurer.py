@@ -120,7 +120,8 @@ class Measurer(KnownRows):
         self.doubts: Counter[str] = Counter()
         """Flag -> rows of this run that have it."""
         self.spent_s: dict[str, float] = defaultdict(float)
-        """Seconds by purpose."""
+        """Seconds by purpose; each second counts for one."""
+        self._purpose = ""
         self.waits = Waits(self.spent_s, options.cooldown_s is None)
         drivers: dict[str | None, str] = {
             driver.name: driver.version
@@ -313,7 +314,7 @@ class Measurer(KnownRows):
         """Yields the events, and records the time of waiting for them."""
         began = False
         while True:
-            with self.spending("measure" if began else "send"):
+            with self.spending(self._purpose or ("measure" if began else "send")):
                 event = next(events, None)
             if event is None:
                 return
@@ -350,18 +351,19 @@ class Measurer(KnownRows):
             self._progress(Progress(phase, done, total, label, self.later.get(phase, 0)))
 
     def _load(self) -> Program:
-        began = time.monotonic()
-        program = self._load_program()
-        took = time.monotonic() - began
-        self.spent_s["load"] += took
-        self.spent_s["convert"] -= took  # this happened within it
-        return program
+        with self.spending("load"):
+            return self._load_program()
 
     @contextlib.contextmanager
-    def spending(self, what: str) -> Iterator[None]:
-        """Adds the time of a block to ``spent_s``."""
+    def spending(self, purpose: str) -> Iterator[None]:
+        """Adds the time of a block to ``spent_s``, and takes it from the block around it."""
+        outer, self._purpose = self._purpose, purpose
         began = time.monotonic()
         try:
             yield
         finally:
-            self.spent_s[what] += time.monotonic() - began
+            took = time.monotonic() - began
+            self._purpose = outer
+            self.spent_s[purpose] += took
+            if outer:
+                self.spent_s[outer] -= took

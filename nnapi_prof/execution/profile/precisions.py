@@ -315,6 +315,10 @@ class _Session:
             potential=self._potential,
             spent_s=dict(spent),
             doubts=dict(doubts),
+            waited_s=sum(measurer.waits.waited_s for measurer in measurers),
+            lost_s=sum(sum(measurer.waits.lost_s.values()) for measurer in measurers),
+            simulated_s=sum(measurer.waits.simulated_s for measurer in measurers),
+            stayed_hot=any(measurer.waits.fruitless for measurer in measurers),
             interrupted=interrupted,
             plan=self._plans.get("fastest", floats.plan),
         )

@@ -57,6 +57,8 @@ class Waits:
         self._seen_khz: tuple[int | None, ...] = ()
         self._drivers: dict[str | None, DriverFacts] = {}
         self.waited_s = 0.0
+        self._agent_waited_s = 0.0
+        """Seconds of "measure" in which the agent waited for the device."""
         self.fruitless = False
         """Whether a wait was in vain; there is no further one."""
         self.lost_s: dict[str, float] = defaultdict(float)
@@ -81,13 +83,14 @@ class Waits:
             return 0.0
         if not self._bounded:
             return most
-        measured_s = self._spent_s.get("measure", 0.0) - self.waited_s
+        measured_s = self._spent_s.get("measure", 0.0) - self._agent_waited_s
         left = SHARE_OF_MEASURING * measured_s - self.waited_s
         return min(left, most) if left >= SHORTEST_S else 0.0
 
     def too_slow(self) -> set[str]:
         """Returns the accelerators whose drivers cost too much time."""
-        measured_s = self._spent_s.get("measure", 0.0) - self.waited_s - sum(self.lost_s.values())
+        lost_s = self._agent_waited_s + sum(self.lost_s.values())
+        measured_s = self._spent_s.get("measure", 0.0) - lost_s
         most_s = max(LEAST_LOST_S, LOST_SHARE * measured_s)
         return {name for name, lost_s in self.lost_s.items() if lost_s > most_s}
 
@@ -115,7 +118,9 @@ class Waits:
     def note(self, end: End, simulated: bool) -> None:
         """Takes over the facts that the end of a request has."""
         self.fruitless |= end.fruitless
-        self.waited_s += 0.0 if simulated else end.waited_ms / 1000
+        waited_s = 0.0 if simulated else end.waited_ms / 1000
+        self.waited_s += waited_s
+        self._agent_waited_s += waited_s
         self._seen_khz = end.allowed_khz or self._seen_khz
         self._drivers |= {each.accelerator: each for each in end.drivers}
         self.simulated_s += end.simulated_ms / 1000
