@@ -87,12 +87,10 @@ def convert_model(
     """
     chosen = next((p for p in Preference if p.short == preference), None)
     if chosen is None:
-        names_of_preferences = ", ".join(p.short for p in Preference)
-        raise InputSpecError(
-            f"the preference is {preference!r}: one of {names_of_preferences} is wanted"
-        )
+        names = ", ".join(p.short for p in Preference)
+        raise InputSpecError(f"the preference is {preference!r}: one of {names} is wanted")
     if level not in list(FeatureLevel):
-        levels = ", ".join(str(int(names_of_preferences)) for names_of_preferences in FeatureLevel)
+        levels = ", ".join(str(int(known)) for known in FeatureLevel)
         raise InputSpecError(f"the level is {level}: one of {levels} is wanted")
     options = _Options(level, chosen, relaxed, float16, whole)
     is_ready = isinstance(model, str | Path | torch.jit.ScriptModule)

@@ -215,10 +215,6 @@ _TWICE = {
 """Type that NNAPI cannot reshape -> the operation that copies a tensor given as both arguments."""
 
 
-def _constant(builder: ModelBuilder, numbers: tuple[int, ...]) -> OperandId:
-    return builder.constant(np.array(numbers, np.int32))
-
-
 def convert_copies(
     graph: UnitGraph, constants: Mapping[str, torch.Tensor], level: int
 ) -> Region | None:

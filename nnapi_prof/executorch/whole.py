@@ -112,9 +112,8 @@ class FileTrial:
         except NnapiProfError as refusal:
             return TimedFile({}, b"", ProgramTiming(Status.REFUSED, message=str(refusal)))
         timing = self._stopwatch.time(buffer, self._inputs, limit_s)
-        return TimedFile(
-            backends, buffer, self._checked(timing, tolerance or self._reference.tolerance)
-        )
+        allowed = self._reference.tolerance if tolerance is None else tolerance
+        return TimedFile(backends, buffer, self._checked(timing, allowed))
 
     def limit_s(self) -> float:
         """Returns how long a file that could still win may take, in seconds."""

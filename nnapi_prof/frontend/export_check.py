@@ -137,7 +137,8 @@ _FUNCTIONS = frozenset(
 )
 _METHODS = {"size", "stride", "storage_offset", "item", "dim", "floor", "ceil", "trunc", "isnan",
             "sqrt", "inf", "nan", "pow"}  # fmt: skip
-_FACTORIES = ("list", "dict", "set", "tuple", "int", "float", "str")
+_FACTORIES = frozenset({"list", "dict", "set", "tuple", "int", "float", "str"})
+"""What a ``defaultdict`` among the inputs may make."""
 _NODES = (
     ast.Expression, ast.Call, ast.Name, ast.Load, ast.Constant, ast.keyword, ast.BinOp, ast.UnaryOp,
     ast.BoolOp, ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Attribute,
@@ -374,14 +375,7 @@ def _check_tree(spec: Any) -> None:
                 raise _Refused("nests its inputs by an enumeration of a Python module")
             module = value.get("default_factory_module", "builtins")
             factory = value.get("default_factory_name", "list")
-            if module != "builtins" or factory not in (
-                "list",
-                "dict",
-                "set",
-                "tuple",
-                "int",
-                "str",
-            ):
+            if module != "builtins" or factory not in _FACTORIES:
                 raise _Refused(
                     f"nests its inputs by a function of {escape_untrusted(str(module), 100)}"
                 )

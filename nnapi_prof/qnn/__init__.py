@@ -129,12 +129,6 @@ def one_chip(device: str) -> tuple[Chip, QnnPrecision]:
     return chips[0], precision
 
 
-def simulations(chips: Iterable[Chip]) -> tuple[NpuGeneration, ...]:
-    """Returns the generations to simulate for these chips: always both, as doubts may depend on
-    their ratio; none without chips."""
-    return tuple(NpuGeneration) if any(True for _ in chips) else ()
-
-
 INSTALL = "pip install 'nnapi-prof[qnn]'"
 NEEDED = ("onnxruntime_qnn", "onnxruntime", "onnx", "onnxscript")
 LICENCE = (

@@ -200,7 +200,7 @@ class ChipCosts(EstimatedCosts):
                 for unit, key, ns, error, never in data["estimates"]
             },
             refusals={(int(u), Target.parse(key)): str(why) for u, key, why in data["refusals"]},
-            npu=Target.parse(data["npu"]),
+            npu=None if data["npu"] is None else Target.parse(data["npu"]),
             compiled={
                 (frozenset(units), Target.parse(key)): math.inf if ns is None else float(ns)
                 for units, key, ns in data["compiled"]

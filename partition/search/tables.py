@@ -79,11 +79,6 @@ def unit_shares(problem: Problem) -> NDArray[np.float64]:
     return shares
 
 
-def lower_bound(problem: Problem) -> float:
-    """Returns a lower bound of every plan in ns: cheapest units, free invocations and hand-over."""
-    return float(unit_shares(problem).sum())
-
-
 MOST_WATCHED = WORD
 MOST_SLOTS = 8 * WORD
 """Largest number of values alive at once; a graph with more is too wide for ideals anyway."""

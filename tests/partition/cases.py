@@ -15,6 +15,7 @@ from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import CostTable, Problem, make_problem, plan_problem
+from nnapi_prof.partition.search.tables import unit_shares
 
 SETTINGS = settings(
     deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=120
@@ -159,3 +160,8 @@ def near_chain(n: int) -> UnitGraph:
     for i in range(7, n, 5):
         reads[i] = [i - 4, i - 1]
     return build_graph(reads, [1000] * n)
+
+
+def lower_bound(problem: Problem) -> float:
+    """Returns a lower bound of every plan in ns: cheapest units, free invocations and hand-over."""
+    return float(unit_shares(problem).sum())

@@ -18,7 +18,7 @@ from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
-from nnapi_prof.partition.search.tables import lower_bound
+from tests.partition.cases import lower_bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pytest
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.partition.problem import Problem, ValueFlow
 from nnapi_prof.partition.search.minimum_cut import Network, minimum_cut
-from nnapi_prof.partition.search.tables import lower_bound
+from tests.partition.cases import lower_bound
 from tests.partition.pairs import optimum
 from tests.partition.problems import TARGETS, check_plan, draw_problem
 

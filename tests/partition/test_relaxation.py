@@ -10,8 +10,9 @@ import pytest
 from nnapi_prof.partition.blocks import members
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
 from nnapi_prof.partition.search.relaxation import relax
-from nnapi_prof.partition.search.tables import free_prices, lower_bound
+from nnapi_prof.partition.search.tables import free_prices
 from nnapi_prof.partition.search.windows import subproblem
+from tests.partition.cases import lower_bound
 from tests.partition.families import wide_problem
 from tests.partition.networks import readers_of
 from tests.partition.pairs import all_ideals, optimum

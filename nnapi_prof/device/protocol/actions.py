@@ -24,8 +24,6 @@ BIG_CORES = 0
 """CPU mask: the cores of the highest clock rate, found on the device."""
 ALL_CORES = 0xFFFFFFFFFFFFFFFF
 """CPU mask: the affinity stays as it is."""
-UNBOUNDED = 0xFFFFFFFF
-"""Memory limit: none."""
 _U32_MAX = 0xFFFFFFFF
 _U64_MAX = 0xFFFFFFFFFFFFFFFF
 
