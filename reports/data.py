@@ -115,8 +115,8 @@ class ReportData:
         if not self.planned_for:
             return ""
         return (
-            f"ModelPlan for another device, {self.planned_for}: predictions, costs and facts of the"
-            " device are of that one, what was measured of the plans as they ran is not."
+            f"The plan was made for another device, {self.planned_for}: predictions, costs and"
+            " facts of the device are that one's. Only the latencies of the runs are this one's."
         )
 
     @property

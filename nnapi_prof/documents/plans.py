@@ -337,7 +337,10 @@ _VALUE = s.obj(
     shift=s.described(
         s.nullable(s.array({"type": "integer"})), "rows and columns that images moved by"
     ),
-    permuted=s.described(s.nullable(s.array(s.COUNT)), "axes as the device read them"),
+    permuted=s.described(
+        s.nullable(s.array(s.COUNT)),
+        "axes as the device read them; one alone is reversed, all in order: an unknown order",
+    ),
 )
 _CURE = s.obj(
     name=s.TEXT,

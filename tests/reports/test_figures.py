@@ -81,7 +81,7 @@ def test_every_figure_names_the_source_of_its_latencies(
 def test_a_plan_that_ran_elsewhere(
     data: ReportData, source: LatencySource, run_source: LatencySource, axis: str
 ) -> None:
-    """ModelPlan for a simulated phone and run on a real one, or the other way round."""
+    """A plan for a simulated phone is run on a real one, or the other way round."""
     palette = colours(frames.all_targets(data.cost_model))
     ended = frames.baseline_frame(data.plans, data.run)
     axes = figures_plan.baseline_bars(ended, stacked_bars(data), palette, source, run_source).axes[

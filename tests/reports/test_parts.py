@@ -149,8 +149,9 @@ def test_without_units_in_common_no_preferences_are_drawn(
 def test_a_plan_that_ran_on_another_device_says_so(data: ReportData) -> None:
     assert data.ran_elsewhere == "" and "another device" not in render(data)
     moved = replace(data, planned_for="a phone <b>")
-    assert "ModelPlan for another device, a phone &lt;b&gt;: predictions" in render(moved)
-    assert "ModelPlan for another device, a phone &lt;b>: predictions" in markdown.render(moved)
+    made_for = "The plan was made for another device, a phone &lt;b"
+    assert f"{made_for}&gt;: predictions" in render(moved)
+    assert f"{made_for}>: predictions" in markdown.render(moved)
 
 
 def test_estimates_are_marked_and_counted_not_told_as_what_runs(
