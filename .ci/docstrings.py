@@ -15,15 +15,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-BEGINNINGS = frozenset("Of What Who Whose As That Where Which".split())
+BEGINNINGS = frozenset("Of What Who Whoever Whose As Like That Where Which".split())
 ROLE = re.compile(r":(?:func|class|meth|attr|mod|data|exc):`([^`]+)`")
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "nnapi_prof"
 FOLDERS = (PACKAGE, "partition", "reports")
 """Folders to check; the last two are imported as modules of the package."""
-
-Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def modules() -> dict[str, tuple[Path, ast.Module]]:
@@ -94,17 +91,14 @@ def complaints() -> Iterator[str]:
     parsed = modules()
     names = Names(parsed)
     for module, (path, tree) in parsed.items():
-        for node in ast.walk(tree):
-            if not isinstance(node, DOCUMENTED):
-                continue
-            text = ast.get_docstring(node) or ""
-            place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
-            if text and text.split()[0].strip(".,:") in BEGINNINGS:
-                yield f"{place}: begins with {text.split()[0]!r}: {text.splitlines()[0]}"
         for text, line in _strings(tree):
+            place = f"{path.relative_to(ROOT)}:{line}"
+            first = (text.split() or [""])[0].strip(".,:")
+            if first in BEGINNINGS:
+                yield f"{place}: begins with {first!r}: {text.strip().splitlines()[0]}"
             for reference in ROLE.findall(text):
                 if not names.has(reference, module):
-                    yield f"{path.relative_to(ROOT)}:{line}: leads nowhere: {reference}"
+                    yield f"{place}: leads nowhere: {reference}"
 
 
 def _strings(tree: ast.Module) -> Iterator[tuple[str, int]]:

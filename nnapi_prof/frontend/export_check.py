@@ -138,7 +138,7 @@ _FUNCTIONS = frozenset(
 _METHODS = {"size", "stride", "storage_offset", "item", "dim", "floor", "ceil", "trunc", "isnan",
             "sqrt", "inf", "nan", "pow"}  # fmt: skip
 _FACTORIES = frozenset({"list", "dict", "set", "tuple", "int", "float", "str"})
-"""What a ``defaultdict`` among the inputs may make."""
+"""Factories of a ``defaultdict`` among the inputs."""
 _NODES = (
     ast.Expression, ast.Call, ast.Name, ast.Load, ast.Constant, ast.keyword, ast.BinOp, ast.UnaryOp,
     ast.BoolOp, ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Attribute,
