@@ -97,7 +97,7 @@ static int start_compute(ANeuralNetworksExecution *execution, const struct start
     task->dependencies[i] = (ANeuralNetworksEvent *)(uintptr_t)how->dependencies[i];
     atomic_fetch_add(&task->dependencies[i]->owners, 1);
   }
-  if (execution->event) { /* of its run before */
+  if (execution->event) { /* from its previous run */
     np_event_release(execution->event);
   }
   execution->event = made;

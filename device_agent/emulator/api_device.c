@@ -2,7 +2,7 @@
 #include "emulator.h"
 #include "service.h"
 
-/* As on Android, listing asks every driver. */
+/* Listing asks every driver, as on Android. */
 int ANeuralNetworks_getDeviceCount(uint32_t *numDevices) {
   if (!numDevices) {
     return NP_REFUSE(UNEXPECTED_NULL, "numDevices is NULL");

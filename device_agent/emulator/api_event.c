@@ -8,7 +8,7 @@
 
 #include "emulator.h"
 
-/* A new event without a fence, NULL where memory is short. */
+/* Makes an event without a fence, NULL if memory is short. */
 static ANeuralNetworksEvent *new_event(int owners) {
   ANeuralNetworksEvent *event = calloc(1, sizeof *event);
   if (!event) {
@@ -102,7 +102,7 @@ int ANeuralNetworksEvent_wait(ANeuralNetworksEvent *event) {
   return np_event_wait(event);
 }
 
-/* As on Android, waits for an execution that is still running. */
+/* Waits for an execution that is still running, as Android does. */
 void ANeuralNetworksEvent_free(ANeuralNetworksEvent *event) {
   if (!event) {
     return;

@@ -34,7 +34,7 @@ uint32_t np_grown_room(uint32_t used, uint32_t room) {
   return used < room ? room : room ? room * 2 : 16;
 }
 
-/* A copy of an index list, NULL where memory is short; an empty list has one unused element. */
+/* Copies an index list, NULL if memory is short; an empty list has one unused element. */
 static uint32_t *copy_list(const uint32_t *list, uint32_t n) {
   uint32_t *copy = malloc((n ? n : 1) * sizeof *copy);
   if (copy && n) {

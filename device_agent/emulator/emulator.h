@@ -211,7 +211,7 @@ struct np_slot {
   struct np_slot *next;
 };
 
-/* Where a compilation is cached; see cache.c. */
+/* The cache location of a compilation; see cache.c. */
 struct np_cache_location {
   char *folder; /* owned, NULL: no caching */
   uint8_t token[ANEURALNETWORKS_BYTE_SIZE_OF_CACHE_TOKEN];
@@ -223,7 +223,7 @@ struct ANeuralNetworksCompilation {
   uint32_t n_devices;
   bool explicit_devices; /* from createForDevices */
   int32_t preference, priority;
-  uint64_t timeout_ns; /* of finish; 0: none */
+  uint64_t timeout_ns; /* limit of finish; 0: none */
   struct np_cache_location cache;
   bool finished, usable;
   struct np_slot *_Atomic slots;   /* grows only */
@@ -258,10 +258,10 @@ struct np_argument {
   enum np_argument_kind kind;
   void *data;
   size_t length;
-  uint32_t rank; /* as known before the run; an output's is set by the run */
+  uint32_t rank; /* the shape known before the run; the run sets an output's */
   uint32_t dims[NP_MAX_RANK];
   bool too_small;
-  bool shared;                   /* lies in a memory object */
+  bool shared;                   /* it is in a memory object */
   ANeuralNetworksMemory *memory; /* if from a descriptor, else NULL */
 };
 
@@ -271,19 +271,19 @@ struct ANeuralNetworksExecution {
   ANeuralNetworksCompilation *compilation;
   struct np_argument *inputs, *outputs;
   struct np_buffer *input_buffers, *output_buffers; /* the executor's view of the arguments */
-  uint32_t memory_kinds;                            /* of its arguments, bits */
+  uint32_t memory_kinds;                            /* kinds of its arguments' memories, bits */
   bool measure;
   bool reusable;
   uint64_t timeout_ns;      /* 0: none */
   uint64_t loop_timeout_ns; /* 0: the default */
-  uint64_t deadline_ns;     /* of np_clock_now, NP_NEVER: none; set when it begins */
+  uint64_t deadline_ns;     /* by np_clock_now, NP_NEVER: none; set when it begins */
   atomic_int state;         /* enum np_execution_state */
   int result;               /* once completed */
   uint64_t hardware_ns, driver_ns;
   uint64_t waited_ns;                 /* for dependencies, before driver_ns */
   int lane;                           /* the lane that began it, -1 for none */
   const struct np_fault *silent;      /* an injected fault that the result does not show, or NULL */
-  struct ANeuralNetworksEvent *event; /* of an asynchronous run; shared */
+  struct ANeuralNetworksEvent *event; /* an asynchronous run's; shared */
 };
 
 struct ANeuralNetworksBurst {

@@ -21,7 +21,7 @@ struct np_json {
   enum np_json_kind kind;
   double number; /* NUMBER; BOOL as 0 or 1 */
   char *text;    /* TEXT, UTF-8, terminated, without embedded zeros */
-  char *name;    /* of a member of an object, else NULL */
+  char *name;    /* if it is a member of an object, else NULL */
   struct np_json *first;
   struct np_json *next;
   uint32_t count; /* members or elements */

@@ -44,9 +44,9 @@ struct np_latency {
   double hardware; /* the operations, times preference and throttling */
   double driver;   /* + transfer of inputs and outputs */
   double wall;     /* + invocation */
-  double cpu;      /* of the wall, on accelerators of type CPU */
+  double cpu;      /* part of the wall on accelerators of type CPU */
   double heat;     /* degrees above ambient towards which it warms, weighted by time */
-  double memory;   /* of the wall, waiting for memory, transfers included */
+  double memory;   /* part of the wall spent waiting for memory, transfers included */
   double bytes;    /* moved, transfers included */
   double drivers;  /* share of the CPU engine's cores used by drivers, weighted by time */
 };

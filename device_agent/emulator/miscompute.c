@@ -98,7 +98,7 @@ static void reverse_channels(const struct view *view, const struct np_tensor *te
   }
 }
 
-/* Whether an element of [N, H, W, C] lies in the first or last row or column. */
+/* Returns whether an element of [N, H, W, C] is in the first or last row or column. */
 static bool at_border(const struct np_tensor *tensor, size_t i) {
   if (tensor->rank != 4) {
     return i == 0;

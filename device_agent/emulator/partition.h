@@ -6,7 +6,7 @@
 #include "latency.h"
 #include "np_graph.h"
 
-/* Where operations may run: supported[i * n_operations + k] is whether accelerator i can run
+/* Accelerators for operations: supported[i * n_operations + k] is whether accelerator i can run
  * operation k of the sorted graph. */
 struct np_choices {
   const struct np_accelerator *const *accelerators;

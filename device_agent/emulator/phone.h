@@ -138,10 +138,10 @@ struct np_error {
   int32_t code; /* operation */
   enum np_error_how how;
   double amount;
-  uint32_t rank; /* of the affected output; 0: any */
+  uint32_t rank; /* the affected output's; 0: any */
   uint32_t dims[NP_MAX_RANK];
   uint32_t when;   /* bits of enum np_error_when, all of which must hold */
-  int64_t channel; /* of the last dimension; NP_EVERY_CHANNEL: all */
+  int64_t channel; /* index in the last dimension; NP_EVERY_CHANNEL: all */
   int64_t result;  /* number of the output */
   int64_t from;    /* first corrupted element */
 };
@@ -179,7 +179,7 @@ struct np_accelerator {
 /* Slow-down of the phone from a temperature on. */
 struct np_throttle {
   double above;  /* degrees Celsius */
-  double factor; /* of the time of operations */
+  double factor; /* factor on the time of operations */
 };
 
 /* The phone as one body that warms and cools. */
@@ -243,7 +243,7 @@ struct np_fault {
   int32_t code;      /* operation */
   uint32_t nth;      /* from 1, in the order of execution */
   uint64_t from_run; /* from 1: the first execution of a compilation that it affects */
-  uint64_t every;    /* of those, it affects the first and every nth after it; 1: each */
+  uint64_t every;    /* it affects the first of those and every nth after it; 1: each */
   uint64_t times;    /* how often it strikes in the life of its service; 0: no limit */
   bool company;      /* only while another accelerator's service holds compilations */
   const struct np_accelerator *accelerator; /* the one with the fault; NULL: any except CPUs */

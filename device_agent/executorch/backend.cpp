@@ -60,7 +60,7 @@ static_assert(sizeof(WeightRow) == 80);
 struct Call {
   std::vector<FreeableBuffer> weights;
   std::vector<uint64_t> aligned; // copy of the bundle, if its place was not aligned
-  std::vector<uint32_t> places;  // of inputs, then outputs
+  std::vector<uint32_t> places;  // inputs, then outputs
   nnp_bundle *bundle = nullptr;
   std::vector<nnp_model *> models; // by plan; nullptr if no frame runs by it
   bool is_mixture = false;

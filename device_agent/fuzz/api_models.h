@@ -19,7 +19,7 @@ enum {
   MOST_PARTS = 12, /* inputs or outputs of one operation */
   MOST_MODELS = 3,
   MOST_DIM = 4,
-  MOST_BYTES = 8 << 12, /* of one operand */
+  MOST_BYTES = 8 << 12, /* per operand */
   N_CODES = 106,
   LITERAL = 255,
 };

@@ -25,8 +25,8 @@ struct run {
   ANeuralNetworksCompilation *compilation;
   ANeuralNetworksExecution *execution;
   ANeuralNetworksBurst *burst;
-  ANeuralNetworksMemory *memory; /* of a file, sometimes used for inputs and outputs */
-  ANeuralNetworksMemory *kept;   /* of output 0's role, or NULL */
+  ANeuralNetworksMemory *memory; /* mapped from a file, sometimes used for inputs and outputs */
+  ANeuralNetworksMemory *kept;   /* for output 0's role, or NULL */
   uint8_t *inputs[MOST_OPERANDS], *outputs[MOST_OPERANDS];
   size_t room[MOST_OPERANDS]; /* bytes of each output */
 };

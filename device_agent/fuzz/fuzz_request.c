@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define ROOM (UINT64_C(1) << 40) /* of a blob: unreadable addresses */
+#define ROOM (UINT64_C(1) << 40) /* for a blob: unreadable addresses */
 
 /* Reads the actions' bundles, with blobs that have the request's lengths but no bytes. */
 static enum np_status bind(struct np_request *request, struct np_message *why) {

@@ -94,8 +94,8 @@ static void write_calls(const char *folder) {
       bytes[i] = (uint8_t)(np_test_between(&state, 0, 59) * 4 + (unsigned)(i % 3));
     }
     bytes[0] = 0;                           /* one model, */
-    bytes[1] = (uint8_t)(number * 5);       /* of any sizes, */
-    bytes[2] = 0;                           /* of one operation, */
+    bytes[1] = (uint8_t)(number * 5);       /* any sizes, */
+    bytes[2] = 0;                           /* one operation, */
     bytes[3] = (uint8_t)(number % N_CODES); /* this one */
     np_put(&seed, bytes, sizeof bytes);
     write_seed(folder, number, &seed);

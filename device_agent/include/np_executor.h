@@ -55,12 +55,12 @@ struct np_call;
 
 struct np_executor_options {
   const struct np_backend *backend; /* NULL is "reference" */
-  uint32_t threads;                 /* of "fast"; 0 and 1: the calling thread only */
+  uint32_t threads;                 /* for "fast"; 0 and 1: the calling thread only */
   int finite; /* operations with a fuse code return +-FLT_MAX instead of infinities, as Android's
                  do; so do REDUCE_MAX and REDUCE_MIN of infinities only */
   /* Called after each operation of the reference back end; may change its outputs. NULL: none. */
   void (*after)(void *context, const struct np_call *call);
-  void *context; /* of `after`; must outlive the executor */
+  void *context; /* passed to `after`; must outlive the executor */
 };
 
 /* Makes an executor for a graph that np_graph_check accepted, and packs its weights. The graph's

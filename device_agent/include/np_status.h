@@ -41,7 +41,7 @@ enum np_status np_error(enum np_status status, struct np_message *message, const
     }                                                                                              \
   } while (0)
 
-/* Returns from the calling function with np_error of the other arguments where that is not so. */
+/* Returns from the calling function with np_error of the other arguments unless `holds`. */
 #define NP_REQUIRE(holds, ...)                                                                     \
   do {                                                                                             \
     if (!(holds)) {                                                                                \
@@ -49,7 +49,7 @@ enum np_status np_error(enum np_status status, struct np_message *message, const
     }                                                                                              \
   } while (0)
 
-/* Goes on to the next step where the status of those before is OK: for functions that clean up. */
+/* Evaluates the next step if the status so far is OK: for functions that clean up. */
 #define NP_THEN(status, expression)                                                                \
   do {                                                                                             \
     if ((status) == 0) {                                                                           \

@@ -32,7 +32,7 @@ struct np_bundle_tensor {
 /* The smallest named part of a model. */
 struct np_bundle_unit {
   const char *name;
-  double share; /* of its segment's predicted latency */
+  double share; /* part of its segment's predicted latency */
 };
 
 struct np_bundle_segment {
@@ -90,12 +90,12 @@ struct np_bundle_file {
 /* Arrays and strings are owned; models and ports point into the bytes. */
 struct np_bundle {
   struct np_bundle_file file;
-  uint32_t mode;    /* of NNAPI's executions, as the plans were measured */
-  uint32_t threads; /* of the CPU engine, as the plans were measured */
+  uint32_t mode;    /* mode of NNAPI's executions, as the plans were measured */
+  uint32_t threads; /* threads of the CPU engine, as the plans were measured */
   enum np_bundle_cores cores;
-  uint64_t cpu_mask;         /* of NP_BUNDLE_MASK, else 0 */
+  uint64_t cpu_mask;         /* for NP_BUNDLE_MASK, else 0 */
   int pointers;              /* pass NNAPI addresses, no shared memory */
-  uint64_t compile_limit_ns; /* of a segment, 0: unknown */
+  uint64_t compile_limit_ns; /* for a segment, 0: unknown */
   uint64_t run_limit_ns;
   uint32_t n_strings;
   char **strings;
@@ -105,7 +105,7 @@ struct np_bundle {
   struct np_model *models; /* bound to their weights */
   uint32_t n_plans;
   struct np_bundle_plan *plans;
-  uint32_t n_segments; /* of all plans, one plan after the other */
+  uint32_t n_segments; /* total of all plans, one plan after the other */
   struct np_bundle_segment *segments;
   uint32_t n_inputs;
   struct np_bundle_end *inputs;

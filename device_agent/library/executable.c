@@ -248,7 +248,7 @@ void np_executable_free(struct np_executable *self) {
   *self = (struct np_executable){.bundle = NULL};
 }
 
-/* ---- What became of it ---- */
+/* ---- Results ---- */
 
 /* Returns the stand-in that runs a segment instead of NNAPI, NULL: none. */
 static const struct np_stand_in *stand_in(const struct np_executable *self, uint32_t s) {

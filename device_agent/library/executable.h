@@ -18,7 +18,7 @@ struct np_segment_facts {
 /* The memory and state that one frame at a time runs with. */
 struct np_context {
   struct np_pipeline *pipeline; /* with tensors of its own */
-  struct np_fault fault;        /* of the pipeline */
+  struct np_fault fault;        /* the pipeline's */
 };
 
 /* The contexts share the compiled segments: a segment runs for one of them at a time. */
@@ -26,11 +26,11 @@ struct np_executable {
   const struct np_bundle *bundle;
   const struct np_bundle_plan *chosen;
   struct np_pipeline_plan plan;
-  struct np_simulator *simulator; /* of the CPU engine, NULL in real time */
+  struct np_simulator *simulator; /* the CPU engine's, NULL in real time */
   uint32_t n_contexts;
   struct np_context *contexts;
   struct np_segment_facts *facts; /* [n_segments] */
-  struct np_trial_record trial;   /* of this plan, if it had its own trial */
+  struct np_trial_record trial;   /* this plan's, if it had its own trial */
   struct np_fallback fallback;    /* the engine of NNAPI's segments; must not move */
 };
 
@@ -49,7 +49,7 @@ struct np_nnapi_library {
   struct np_nnapi *nnapi;
   nnp_cause cause;
   struct np_message why;
-  struct np_simulator *simulator; /* of the CPU engine, NULL in real time */
+  struct np_simulator *simulator; /* the CPU engine's, NULL in real time */
   uint32_t tried;                 /* plan whose segments were tried before it was opened, ... */
   struct np_trial_record trial;   /* ... and the result */
 };

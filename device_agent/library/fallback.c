@@ -12,10 +12,10 @@ struct np_compiled {
   const struct np_fallback *fallback;
   const struct np_model *model;
   struct np_options options;
-  struct np_engine engine;          /* that runs it */
-  struct np_compiled *inner;        /* that engine's compiled model; NULL: the guard has it */
+  struct np_engine engine;          /* the engine that runs it */
+  struct np_compiled *inner;        /* the engine's compiled model; NULL: the guard has it */
   struct np_guard *guard;           /* for NNAPI's calls, NULL: they have no time limits */
-  struct np_trial_verdict too_late; /* of an abandoned run */
+  struct np_trial_verdict too_late; /* verdict of an abandoned run */
   int has_run;                      /* on NNAPI */
   struct np_stand_in stand_in;
 };

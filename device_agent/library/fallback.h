@@ -31,7 +31,8 @@ struct np_trial_verdict {
 struct np_trial_record {
   uint8_t drivers[NP_SHA256_BYTES]; /* np_trial_drivers of the library that the segments were tried
                                        with */
-  struct np_trial_verdict opening;  /* of NNAPI's library: if that failed, nothing else was tried */
+  struct np_trial_verdict opening;  /* opening NNAPI's library: if that failed, nothing else was
+                                       tried */
   int is_recalled;                  /* from the cache of an earlier start */
   uint32_t n;
   struct np_trial_verdict *verdicts; /* [n], by segment; NULL: no trial */
@@ -49,7 +50,7 @@ struct np_fallback {
   void *log_context;
   uint32_t plan;
   const struct np_trial_verdict *verdicts; /* [n_segments], NULL: none was tried */
-  _Atomic uint32_t *n_left;                /* of the bundle */
+  _Atomic uint32_t *n_left;                /* the bundle's */
 };
 
 /* Returns the engine. *fallback, and the library it names, must outlive what the engine

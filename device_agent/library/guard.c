@@ -20,7 +20,7 @@ enum guard_state {
   STATE_LEFT /* the job was abandoned: the thread frees the guard */
 };
 
-/* Inputs or outputs as the engine gets them: in the guard's own memory where they are not in shared
+/* Inputs or outputs for the engine, copied to the guard's own memory unless they are in shared
  * memory. */
 struct guard_ends {
   uint32_t n;
@@ -115,7 +115,7 @@ static void end_thread(struct np_guard *self) {
   }
 }
 
-/* ---- Who asks ---- */
+/* ---- The caller ---- */
 
 static enum np_status late(const struct np_guard *self, const char *what, uint64_t limit_ns,
                            struct np_fault *fault) {

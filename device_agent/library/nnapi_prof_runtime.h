@@ -52,7 +52,7 @@ typedef enum nnp_status {
 typedef struct nnp_error {
   nnp_status status;
   int32_t segment;    /* the segment that failed, -1: none */
-  int32_t nnapi_code; /* NNAPI's ResultCode, 0 where it is not NNAPI's failure */
+  int32_t nnapi_code; /* NNAPI's ResultCode, 0 if it is not NNAPI's failure */
   char message[320];  /* a sentence, never empty after a failure */
 } nnp_error;
 
@@ -115,7 +115,7 @@ NNP_API uint32_t nnp_bundle_n_inputs(const nnp_bundle *bundle);
 NNP_API uint32_t nnp_bundle_n_outputs(const nnp_bundle *bundle);
 NNP_API uint32_t nnp_bundle_n_plans(const nnp_bundle *bundle);
 
-/* NULL where there is none of this index. */
+/* Return an input or output of the model, NULL if the index is out of range. */
 NNP_API const nnp_tensor *nnp_bundle_input(const nnp_bundle *bundle, uint32_t index);
 NNP_API const nnp_tensor *nnp_bundle_output(const nnp_bundle *bundle, uint32_t index);
 
@@ -204,9 +204,9 @@ typedef enum nnp_cause {
 typedef struct nnp_event {
   uint32_t plan;
   uint32_t segment;
-  const char *accelerator; /* that the plan names, NULL: NNAPI's choice */
+  const char *accelerator; /* named in the plan, NULL: NNAPI's choice */
   nnp_cause cause;
-  int32_t nnapi_code;  /* NNAPI's ResultCode, 0 where it is not NNAPI's failure */
+  int32_t nnapi_code;  /* NNAPI's ResultCode, 0 if it is not NNAPI's failure */
   const char *message; /* one line, without a newline */
 } nnp_event;
 
@@ -223,7 +223,7 @@ NNP_API const char *nnp_cause_text(nnp_cause cause);
  * it keeps owning the descriptors. Returns 0, or another number if there is no such process. */
 typedef int nnp_trial_start(void *context, const int files[3]);
 
-#define NNP_BY_PHONE (UINT32_MAX - 1) /* as a plan: the one that nnp_bundle_plan_of_phone finds */
+#define NNP_BY_PHONE (UINT32_MAX - 1) /* a plan: the one that nnp_bundle_plan_of_phone finds */
 
 #define NNP_COMPILE_LIMIT_NS UINT64_C(10000000000) /* the default */
 #define NNP_RUN_LIMIT_NS UINT64_C(2000000000)
@@ -235,7 +235,7 @@ typedef int nnp_trial_start(void *context, const int files[3]);
 typedef struct nnp_options {
   uint32_t plan;
   uint32_t flags;
-  uint32_t threads;          /* of the CPU engine, the calling thread included; 0: as measured */
+  uint32_t threads;          /* the CPU engine's, the calling thread included; 0: as measured */
   uint64_t cpu_mask;         /* CPUs that its threads run on, and the calling thread during calls;
                                 0: as measured with NNP_AS_MEASURED, else any */
   const char *nnapi_library; /* NULL: libneuralnetworks.so; a path: see above */
@@ -287,7 +287,7 @@ NNP_API const void *nnp_model_output(const nnp_model *model, uint32_t index);
 
 /* How a segment was compiled and has run. Strings live as long as the model. */
 typedef struct nnp_segment {
-  const char *engine;      /* that runs it: "nnapi" or "cpu" */
+  const char *engine;      /* "nnapi" or "cpu" */
   const char *accelerator; /* named in the plan, NULL: none or NNAPI's choice */
   int32_t preference;      /* NNAPI's PreferenceCode, -1: none */
   int32_t fell_back;       /* the plan says NNAPI, but the CPU runs it */
@@ -297,8 +297,8 @@ typedef struct nnp_segment {
   uint32_t n_xnnpack;      /* operations of XNNPACK, and of our own kernels; 0 on NNAPI */
   uint32_t n_portable;
   uint64_t compile_ns;
-  uint64_t first_ns; /* of the first run, the cold one */
-  uint64_t last_ns;  /* of the last run; NNP_UNKNOWN_NS before the first */
+  uint64_t first_ns; /* time of the first run, the cold one */
+  uint64_t last_ns;  /* time of the last run; NNP_UNKNOWN_NS before the first */
   uint64_t hardware_ns;
   uint64_t driver_ns; /* both of the last run; NNP_UNKNOWN_NS if NNAPI does not report them */
 } nnp_segment;
@@ -312,7 +312,7 @@ typedef struct nnp_unit {
   uint32_t segment;
   const char *engine;      /* "nnapi" or "cpu" */
   const char *accelerator; /* for "nnapi"; NULL: NNAPI's choice */
-  double share;            /* of the plan's predicted latency, 0 to 1; or NNP_UNKNOWN_SHARE */
+  double share;            /* part of the plan's predicted latency, 0 to 1; or NNP_UNKNOWN_SHARE */
   int32_t fell_back;       /* its segment fell back, because of ... */
   nnp_cause cause;
   const char *why; /* ... as text; "" if it did not */
@@ -367,9 +367,9 @@ NNP_API uint64_t nnp_model_last_ns(const nnp_model *model);
 typedef struct nnp_queue nnp_queue;
 
 #define NNP_MIXTURE                                                                                \
-  UINT32_MAX /* as options.model.plan: by the bundle's shares; if it has none, NNP_BY_PHONE */
+  UINT32_MAX /* options.model.plan: by the bundle's shares; if it has none, NNP_BY_PHONE */
 #define NNP_MAX_FRAMES 63u
-#define NNP_FOREVER UINT64_MAX /* as a timeout; 0 does not wait at all */
+#define NNP_FOREVER UINT64_MAX /* a timeout: no limit; 0 does not wait at all */
 #define NNP_NO_FRAME UINT64_MAX
 
 /* Options of a queue; start from nnp_queue_options_default(). */

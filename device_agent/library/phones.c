@@ -13,7 +13,7 @@
 #include "nnapi.h"
 
 #define NAME_WORDS 2u         /* name, plan */
-#define MOST_ACCELERATORS 32u /* as many as the agent reports */
+#define MOST_ACCELERATORS 32u /* the agent's limit */
 #define MOST_NAME 8192u       /* each accelerator has up to 127 bytes, and a level */
 
 /* Reads PTHR, if present: as many numbers as there are names. */
@@ -61,7 +61,7 @@ enum np_status np_bundle_read_phones(const struct np_container *container, struc
   return read_threads(container, bundle, why);
 }
 
-/* ---- What Android tells ---- */
+/* ---- Android's properties ---- */
 
 typedef void property_callback(void *text, const char *name, const char *value, uint32_t serial);
 typedef const void *property_find(const char *name);

@@ -206,7 +206,7 @@ nnp_status nnp_queue_span(const nnp_queue *self, uint32_t segment, nnp_span *spa
   return NNP_OK;
 }
 
-/* ---- What it is ---- */
+/* ---- Queries ---- */
 
 uint32_t nnp_queue_n_lanes(const nnp_queue *self) { return self->n_lanes; }
 

@@ -50,7 +50,7 @@ struct np_queue_frame {
   uint32_t *next;          /* [n_lanes] the segment that each lane runs next for this frame */
   _Atomic uint32_t left;   /* segments that have not ended */
   _Atomic uint32_t failed; /* 1 + the segment that failed first; 0: none */
-  enum np_status status;   /* of the failed segment */
+  enum np_status status;   /* the failed segment's */
   uint64_t submitted_ns;
   uint64_t ended_ns;
   void **outputs; /* [n_outputs], the caller's */

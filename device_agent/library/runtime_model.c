@@ -154,7 +154,7 @@ const void *nnp_model_output(const nnp_model *self, uint32_t index) {
   return np_pipeline_data(pipeline_of(self), self->bundle->outputs[index].tensor);
 }
 
-/* ---- What became of it ---- */
+/* ---- Results ---- */
 
 uint32_t nnp_model_n_segments(const nnp_model *self) { return self->executable.chosen->n_segments; }
 

@@ -24,9 +24,9 @@
 struct trial {
   const struct np_trial_job *job;
   struct np_trial_block *block;
-  size_t n_bytes;       /* of the block */
+  size_t n_bytes;       /* size of the block */
   struct np_shm shared; /* the block's memory, if a helper must map it */
-  struct np_shm copy;   /* of a bundle that is not in a file, for a helper */
+  struct np_shm copy;   /* copy of a bundle that is not in a file, for a helper */
 };
 
 void np_trial_record_free(struct np_trial_record *record) {

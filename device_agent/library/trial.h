@@ -5,7 +5,7 @@
 
 #include "executable.h"
 
-/* What to try: the segments of a plan that run on NNAPI and are not borrowed. */
+/* The segments to try: those of a plan that run on NNAPI and are not borrowed. */
 struct np_trial_job {
   const struct np_bundle *bundle;
   uint32_t plan;

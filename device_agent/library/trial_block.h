@@ -18,10 +18,10 @@ struct np_trial_slot {
 /* The job, then the answers. The process takes one turn when NNAPI is open, then one for each
  * wanted segment. */
 struct np_trial_block {
-  char version[32]; /* of the library: the helper's and the app's must match */
-  uint64_t n_bytes; /* of the block */
+  char version[32]; /* library version: the helper's and the app's must match */
+  uint64_t n_bytes; /* size of the block */
   uint64_t bundle_offset, bundle_bytes;
-  uint64_t weights_bytes; /* of a section WGHT behind the bundle's bytes; 0: they contain it */
+  uint64_t weights_bytes; /* size of a section WGHT after the bundle's bytes; 0: they contain it */
   uint32_t plan, flags, threads;
   int32_t priority;
   char library[NP_TRIAL_PATH_BYTES]; /* "": NNAPI's own */
@@ -31,7 +31,7 @@ struct np_trial_block {
 
   struct np_turns turns;
   uint32_t is_served; /* the helper understood the job */
-  int32_t pid;        /* of the helper */
+  int32_t pid;        /* the helper's */
   uint8_t drivers[NP_SHA256_BYTES];
   struct np_trial_verdict opening;
   struct np_trial_slot slots[]; /* [n], by segment */

@@ -21,7 +21,7 @@
 /* The header of a file, followed by the verdicts. Only a library of this version on this ABI finds
  * the file. */
 struct head {
-  uint8_t digest[NP_SHA256_BYTES]; /* of everything that follows */
+  uint8_t digest[NP_SHA256_BYTES]; /* hash of everything that follows */
   uint8_t drivers[NP_SHA256_BYTES];
   uint32_t n;
   struct np_trial_verdict opening;

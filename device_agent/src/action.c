@@ -8,7 +8,7 @@
 #include "supervise.h"
 #include "sysinfo.h"
 
-#define MOST_ATTEMPTS 2u /* that prove something: a third follows one that does not */
+#define MOST_ATTEMPTS 2u /* attempts that prove something: a third follows one that does not */
 
 /* Possible causes of NNAPI's vaguest result code. Up to Android 10 there is no other. */
 #define VAGUE                                                                                      \

@@ -27,11 +27,11 @@ struct np_session {
   const struct np_request *request;
   const struct np_bytes *blobs; /* [n_blobs], mapped; models are bound to them */
   const char *library;          /* path of NNAPI's library, NULL: its usual name */
-  const struct np_probe *probe; /* of the library, when the request began */
+  const struct np_probe *probe; /* the library's, when the request began */
   int simulated;                /* the library simulates a phone */
   int has_sysfs;                /* sysfs describes the measured device, or was made for it */
   int work_fd;                  /* folder of kept tensors */
-  struct np_drivers *drivers;   /* what is known of them so far */
+  struct np_drivers *drivers;   /* present knowledge about the drivers */
   struct np_sysfs *sysfs;       /* without has_sysfs it does not describe a simulated phone */
   struct np_patience *patience;
 };
@@ -40,7 +40,7 @@ struct np_session {
 struct np_process_end {
   const struct np_action *action;
   uint32_t attempt;                  /* from 1 */
-  enum np_health health;             /* of its driver, after this attempt or before the last one */
+  enum np_health health;             /* its driver's, after this attempt or before the last one */
   uint32_t timeout_ms;               /* limit of each turn */
   const struct np_record_view *view; /* sane: np_record_sanitize */
   enum np_event event;               /* the last one its parent saw */

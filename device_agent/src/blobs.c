@@ -223,7 +223,7 @@ void np_blobs_close(struct np_bytes *blobs, uint32_t n_blobs) {
   }
 }
 
-/* ---- What actions keep ---- */
+/* ---- Kept tensors ---- */
 
 /* Writes a whole file that only its owner may read. First deletes any file of that name, which may
  * be a pipe, a link to another file, or readable by everyone. Sets errno. */

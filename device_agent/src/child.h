@@ -32,7 +32,7 @@ struct np_child {
 /* The child's side. */
 struct np_link {
   int fd;
-  uint64_t inode; /* of the socket fd */
+  uint64_t inode; /* inode of the socket fd */
   struct np_turns *turns;
   uint32_t ordered; /* orders received so far */
 };
@@ -56,7 +56,7 @@ enum np_event {
 /* How a child ended. */
 struct np_outcome {
   int exit_code; /* if signal is 0 */
-  int signal;    /* that killed it, 0: none */
+  int signal;    /* the signal that killed it, 0: none */
   long rss_peak_kb;
   char words[NP_WORDS_BYTES]; /* its last output, "": none */
 };

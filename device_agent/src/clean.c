@@ -18,7 +18,7 @@
 
 #define BLOB_NAME (2 * NP_SHA256_BYTES)
 #define HOST_NAME 12 /* digits that a host names its work folder by */
-#define MAX_DEPTH 4  /* of folders within such a folder */
+#define MAX_DEPTH 4  /* levels of folders within such a folder */
 
 struct blob {
   char name[BLOB_NAME + 1];
@@ -60,7 +60,7 @@ static int is_output(const char *name) {
   return strcmp(name + at, ".bin") == 0;
 }
 
-/* A folder's listing through a descriptor of its own. NULL with errno. */
+/* Opens a folder's listing through a separate descriptor. NULL with errno. */
 static DIR *list_folder(int fd) {
   const int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR *folder = own < 0 ? NULL : fdopendir(own);

@@ -13,7 +13,7 @@
 struct np_cleaned {
   uint64_t files;
   uint64_t bytes;
-  uint64_t kept_bytes; /* of the remaining blobs */
+  uint64_t kept_bytes; /* size of the remaining blobs */
 };
 
 /* Deletes blobs of the folder store_fd: those unused for age_s seconds (-1: none), then the least

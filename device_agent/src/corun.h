@@ -15,8 +15,8 @@
 /* One of the segments. */
 struct np_corun_lane {
   const struct np_step *step;
-  struct np_fault fault; /* of its runs */
-  uint64_t cpu_mask;     /* that its thread runs on; 0: unchanged */
+  struct np_fault fault; /* failure of its runs */
+  uint64_t cpu_mask;     /* CPUs that its thread runs on; 0: unchanged */
   int on_cpu;            /* the CPU engine runs it, with `threads` threads */
   uint32_t threads;
 };
@@ -27,7 +27,7 @@ struct np_corun_samples {
   uint32_t room;
   uint32_t *n_runs;
   uint32_t *started_runs; /* including unrecorded ones */
-  uint32_t *lane;         /* that runs or failed; the first on NNAPI while all run */
+  uint32_t *lane;         /* the lane that runs or failed; the first on NNAPI while all run */
   uint64_t *total_ns;     /* [room] the longest of the lanes' simultaneous runs */
   uint64_t *alone_ns;
   uint64_t *cpu_ns; /* CPU time of this process for a run alone */

@@ -36,7 +36,7 @@ static void cpu_free(struct np_compiled *self) {
   free(self);
 }
 
-/* Copies what the check may sort; what it only reads stays where it is. */
+/* Copies the arrays that the check may sort; shares those that it only reads. */
 static enum np_status copy_graph(struct np_compiled *self, const struct np_graph *graph,
                                  struct np_fault *fault) {
   self->graph = *graph;

@@ -74,7 +74,8 @@ struct np_driver *np_driver_of(const struct np_drivers *drivers,
   return &drivers->each[index_of(drivers, segment)];
 }
 
-/* The kind that all accelerators that have run are known to map; addresses where they differ. */
+/* Returns the kind that all accelerators that have run are known to map; addresses if they
+ * differ. */
 static enum np_shm_kind common_memory(const struct np_drivers *drivers) {
   enum np_shm_kind common = NP_SHM_UNKNOWN;
   for (uint32_t d = 0; d < drivers->n; d++) {

@@ -1,5 +1,5 @@
-/* What a request learns about the drivers that its actions use, in addition to what earlier
- * requests learnt. */
+/* Facts that a request learns about the drivers of its actions, in addition to those of earlier
+ * requests. */
 #ifndef NP_DRIVERS_H
 #define NP_DRIVERS_H
 

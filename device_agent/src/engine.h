@@ -25,8 +25,8 @@ struct np_options {
   int pointers;       /* pass NNAPI addresses, no shared memory */
   int measure_timing; /* ask the driver for durations if it can report them */
   uint32_t threads;   /* at least 1 */
-  uint32_t number;    /* of the segment, for messages */
-  char cache_folder[NP_FOLDER_BYTES]; /* where drivers cache compiled models, "": nowhere */
+  uint32_t number;    /* the segment's index, for messages */
+  char cache_folder[NP_FOLDER_BYTES]; /* folder in which drivers cache compiled models, "": none */
 };
 
 /* Memory that an engine got through `share`. */
@@ -38,8 +38,9 @@ struct np_io {
   size_t n_bytes;
   uint32_t rank;
   const uint32_t *dims;                  /* [rank], all known */
-  const struct np_engine_memory *memory; /* that contains `data`, NULL: not in shared memory */
-  size_t offset;                         /* of `data` in `memory` */
+  const struct np_engine_memory *memory; /* memory that contains `data`, NULL: not in shared
+                                            memory */
+  size_t offset;                         /* offset of `data` in `memory` */
 };
 
 #define NP_NO_DURATION UINT64_MAX
@@ -68,7 +69,7 @@ struct np_engine_facts {
   int has_kernels;                    /* the two counts are known */
   uint32_t n_xnnpack;                 /* operations of the lowered graph that XNNPACK computes */
   uint32_t n_portable;                /* those of our portable kernels */
-  const struct np_stand_in *stand_in; /* of the compiled model, NULL: the engine has no stand-in */
+  const struct np_stand_in *stand_in; /* the compiled model's, NULL: the engine has no stand-in */
 };
 
 /* A compiled model of some engine. */

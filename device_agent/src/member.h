@@ -15,7 +15,7 @@ struct np_member {
   struct np_driver *doubted; /* the driver that failed it; NULL: any that NNAPI may have chosen */
   struct np_process_end end; /* contents of the line */
   uint32_t turns;
-  uint32_t limit_ms; /* of the current turn */
+  uint32_t limit_ms; /* limit of the current turn */
   uint64_t cpu_mask; /* CPUs whose clocks are read */
   int64_t memory_kb; /* -1: no limit */
   struct np_readings before;

@@ -130,7 +130,7 @@ static enum np_status read_value(struct np_model *model, struct np_cursor *curso
   return NP_OK;
 }
 
-/* Reads one operand's channel scales, which stay where they are. */
+/* Reads one operand's channel scales, in place. */
 static enum np_status read_channels(struct np_graph *graph, struct np_cursor *cursor,
                                     struct np_message *why) {
   const uint32_t index = np_take_u32(cursor);

@@ -14,17 +14,16 @@ struct np_nnapi_place;
 
 struct np_compiled {
   const struct np_nnapi *nnapi;
-  const struct np_nnapi_table *table; /* of `nnapi` */
+  const struct np_nnapi_table *table; /* the library's */
   const struct np_model *source;
   ANeuralNetworksDevice *device; /* NULL: NNAPI chooses */
   ANeuralNetworksModel *model;
   ANeuralNetworksCompilation *compilation;
   ANeuralNetworksBurst *burst;         /* NULL without burst */
-  ANeuralNetworksExecution *execution; /* of the last run, until it is settled; a reused one
-                                          stays */
+  ANeuralNetworksExecution *execution; /* the last run's, until it is settled; a reused one stays */
   enum np_reuse reuse;
   struct np_nnapi_place
-      *places;         /* of inputs and outputs of an execution that is run again, owned */
+      *places;         /* inputs and outputs of an execution that is run again and again, owned */
   uint32_t n_unshared; /* nnapi->n_unshared when it was made; unchanged: its memory still exists */
   int has_run;         /* it has run, and its outputs had the model's shapes */
   int measure_timing;

@@ -248,7 +248,7 @@ static enum np_status make_execution(struct np_compiled *self, const struct np_i
                                      const struct np_io *outputs, struct np_fault *fault) {
   const struct np_nnapi_table *table = self->table;
   const struct np_graph *graph = &self->source->graph;
-  drop_execution(self); /* of a run that failed, or with other inputs */
+  drop_execution(self); /* left by a failed run, or with other inputs */
   NP_NNAPI_TRY(self, fault, "Execution_create",
                table->ANeuralNetworksExecution_create(self->compilation, &self->execution));
   np_nnapi_make_reusable(self, inputs, outputs);

@@ -19,8 +19,8 @@ struct np_pace_facts {
 
 /* The watch of a process; level_khz is the highest clock that it ever saw. */
 struct np_pace_watch {
-  const struct np_sysfs *sysfs;         /* of a real device, else NULL */
-  const struct np_simulator *simulator; /* of a simulated phone, else NULL */
+  const struct np_sysfs *sysfs;         /* the real device's, else NULL */
+  const struct np_simulator *simulator; /* the simulated phone's, else NULL */
   int is_odd;                           /* it read an impossible clock: none is trusted any more */
   int64_t level_khz;
   int64_t goal_khz;    /* level_khz at np_pace_begin */

@@ -24,7 +24,7 @@ struct performance {
   struct np_nnapi_library library; /* closed if no segment and no simulation needs it */
   struct np_simulator simulator;
   struct np_clock clock;
-  uint64_t cpus; /* that the process may use, 0: unknown */
+  uint64_t cpus; /* CPUs that the process may use, 0: unknown */
   struct np_executable executable;
   struct np_run run;
   void **inputs;  /* [n_inputs], the caller's buffers */
@@ -338,7 +338,7 @@ static void ask_durations(const struct performance *self) {
   }
 }
 
-/* Writes the tensors that are to be kept. */
+/* Writes the kept tensors. */
 static enum np_status keep(const struct performance *self) {
   const struct np_action *action = self->action;
   const void **bytes = calloc(action->n_kept + (size_t)1, sizeof *bytes);

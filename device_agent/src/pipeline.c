@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- Where bytes lie ---- */
+/* ---- Addresses of tensors ---- */
 
 static void *address(const struct np_pipeline *self, const struct buffer_slot *slot) {
   return slot->is_shared ? (char *)self->memory.data + slot->offset : slot->own;

@@ -26,7 +26,7 @@ struct np_pipeline_segment {
   const struct np_port *outputs;
 };
 
-/* What to run. Indices and sizes must have been checked. */
+/* The tensors and segments to run. Indices and sizes must have been checked. */
 struct np_pipeline_plan {
   uint32_t n_tensors;
   struct np_pipeline_tensor *tensors;

@@ -29,10 +29,10 @@ struct np_probe {
   enum np_door door;
   char phone[128];
   char identity[160];
-  char properties[NP_N_PROPERTIES][256];  /* of the simulated phone */
-  struct np_readings readings;            /* of the simulated phone */
-  int64_t cores;                          /* of the simulated phone, -1: unknown */
-  enum np_half half;                      /* of the CPU */
+  char properties[NP_N_PROPERTIES][256];  /* the simulated phone's */
+  struct np_readings readings;            /* the simulated phone's */
+  int64_t cores;                          /* the simulated phone's, -1: unknown */
+  enum np_half half;                      /* the CPU's */
   uint8_t absent[NP_PROBE_MAX_FUNCTIONS]; /* for each function of NNAPI */
   uint32_t n_accelerators;
   struct np_accelerator accelerators[NP_PROBE_MAX_ACCELERATORS];

@@ -57,16 +57,16 @@ struct np_record {
   uint32_t n_durations; /* runs for which drivers were asked for durations, after the counted
                            ones */
   struct np_warmth warmth;
-  struct np_message frame_failure; /* of the first failed frame, "": none */
+  struct np_message frame_failure; /* message of the first failed frame, "": none */
   uint64_t first_ns;
-  struct np_pace_facts pace; /* of the last round */
+  struct np_pace_facts pace; /* facts of the last round */
   uint64_t fastest_ns;       /* mean time of a run in the fastest stretch at the start of a round,
                                 or 0 */
   int64_t level_khz;         /* the highest clock that the process saw, 0: not judged */
   uint64_t now_ns;           /* its clock when it reached its last turn */
   uint64_t away_ns;          /* written by the parent: time for which others used the simulated
                                 phone since */
-  uint64_t cpu_mask;         /* of the process, 0: unknown */
+  uint64_t cpu_mask;         /* CPUs of the process, 0: unknown */
   /* For a simulated phone: after set-up; before and after the last turn. */
   struct np_readings first_reading;
   struct np_readings readings[2];

@@ -17,8 +17,8 @@
 #define NP_MAX_IN_FLIGHT 63u
 #define NP_MAX_VARIANTS 64u
 #define NP_MAX_SEEN 256u        /* CPU clocks that a request may list */
-#define NP_ALL_CPUS UINT64_MAX  /* as cpu_mask: leave the affinity unchanged */
-#define NP_UNBOUNDED UINT32_MAX /* as memory_kb: no limit */
+#define NP_ALL_CPUS UINT64_MAX  /* value of cpu_mask: leave the affinity unchanged */
+#define NP_UNBOUNDED UINT32_MAX /* value of memory_kb: no limit */
 
 enum np_action_flags {
   NP_ACTION_UNTIMED = 1,
@@ -58,7 +58,7 @@ struct np_action {
   uint64_t warmup_ns;
   uint64_t warm_ns; /* minimum busy time of the warm-up; 0 if spin_ns is 0 */
   uint64_t
-      spin_ns; /* of each round before its recorded runs; 0: one run, and no clock is watched */
+      spin_ns; /* each round spins so long before its recorded runs; 0: one run, no clock watched */
   uint32_t rounds;
   uint32_t min_runs;
   uint32_t max_runs;
@@ -66,10 +66,10 @@ struct np_action {
   uint32_t cooldown_ms;
   uint32_t in_flight;      /* for frames at once: maximum number in flight */
   uint32_t variants;       /* ... and number of variants of the inputs */
-  struct np_bytes bytes;   /* of the bundle */
+  struct np_bytes bytes;   /* the bundle's bytes */
   uint32_t n_weights;      /* blobs that are its weights, */
   const uint32_t *weights; /* [n_weights][NP_WEIGHT_WORDS] */
-  uint32_t n_inputs;       /* as many as the bundle has */
+  uint32_t n_inputs;       /* the number of the bundle's inputs */
   const struct np_input *inputs;
   uint32_t n_kept; /* tensors whose bytes are saved in the work folder, ascending */
   const uint32_t *kept;

@@ -70,7 +70,7 @@ struct np_frames_result {
   const struct np_frame_record *frames; /* [n_frames], in order; NULL: not an action of frames */
   uint32_t room;
   const struct np_frame_span *spans; /* [n_segments][room] */
-  const char *failure;               /* of the first failed frame, NULL: none */
+  const char *failure;               /* message of the first failed frame, NULL: none */
 };
 
 struct np_result {

@@ -19,7 +19,7 @@
 #include "watch.h"
 
 #define UNUSED_DAYS 30    /* after which a blob goes */
-#define BLOCK_BYTES 4096u /* of the disk */
+#define BLOCK_BYTES 4096u /* disk blocks */
 
 /* Everything that a request's run holds; zero at first. */
 struct run {

@@ -9,7 +9,7 @@
 #define PAUSE_NS 20000000
 #define ROUNDS 100u
 #define RUNS 3u
-#define NEAR_PERCENT 110u /* of the time before */
+#define NEAR_PERCENT 110u /* relative to the time before */
 /* Pause before a driver is checked again: init restarts a service within 5 s. */
 #define FIRST_PAUSE_NS UINT64_C(50000000)
 #define RETURN_NS UINT64_C(6000000000)

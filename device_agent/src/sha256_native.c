@@ -11,7 +11,7 @@
 #include <cpuid.h>
 #include <immintrin.h>
 
-#define BIT_SHA (1u << 29) /* of EBX, leaf 7 */
+#define BIT_SHA (1u << 29) /* bit of EBX, leaf 7 */
 
 __attribute__((target("sha,sse4.1"))) static void
 add_blocks(uint32_t state[8], const uint8_t *blocks, size_t n_blocks) {

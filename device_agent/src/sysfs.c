@@ -15,7 +15,7 @@
 
 #include "sysinfo.h"
 
-#define MASK_CPUS 64u /* as many as a mask has bits */
+#define MASK_CPUS 64u /* number of bits of a mask */
 #define MAX_TRIPS 16u
 #define MAX_MC 200000
 #define MAX_NUMBER 100000000 /* 100 GHz in kHz */

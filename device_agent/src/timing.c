@@ -116,7 +116,7 @@ struct stretches {
   uint64_t slot_ns;
   uint64_t recent[2 * WINDOW];
   uint32_t n;  /* so far, of which the last are in `recent` */
-  uint64_t ns; /* of the present stretch */
+  uint64_t ns; /* time of the present stretch */
   uint32_t runs;
 };
 

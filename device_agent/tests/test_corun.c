@@ -18,7 +18,7 @@ struct work {
   uint32_t fails_at; /* 0: never */
   uint32_t n_settled;
   _Atomic uint32_t *n_busy;
-  uint32_t most_busy; /* that it saw, itself included */
+  uint32_t most_busy; /* most steps that ran at once, this one included */
 };
 
 static enum np_status run(void *ctx) {

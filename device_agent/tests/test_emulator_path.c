@@ -23,7 +23,7 @@
 #define COUNTS 1
 #endif
 
-static atomic_uint calls; /* of the functions below */
+static atomic_uint calls; /* calls of the functions below */
 
 #if COUNTS
 #define SHOWN __attribute__((visibility("default"))) /* visible to the library */

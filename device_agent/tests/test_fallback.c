@@ -380,7 +380,7 @@ static nnp_bundle *open_apart(void) {
   return bundle;
 }
 
-/* A file with a bundle from its byte 4 on, as an app's asset may lie, in the folder. */
+/* Writes a file to the folder with a bundle from byte 4 on, like an app's asset. */
 static int write_asset(const char *folder) {
   static struct np_build container;
   struct np_build_bundle sections;
@@ -411,7 +411,7 @@ static int run_start(const struct start *start) {
     expect(start, bundle, "/nowhere/agent", NNP_NO_TRIAL, NNP_FAILED, "cannot be started");
     expect(start, bundle, "/bin/true", NNP_NO_TRIAL, NNP_FAILED, "did not begin");
     expect(start, bundle, NP_AGENT, scenario->cause, scenario->status, scenario->why);
-    if (scenario->cause != NNP_TOO_LATE) { /* which would take its time again */
+    if (scenario->cause != NNP_TOO_LATE) { /* a late one would take its time again */
       nnp_bundle *apart = open_apart();
       expect(start, apart, NULL, NNP_NO_TRIAL, NNP_UNSUPPORTED, "binder");
       expect(start, apart, NP_AGENT, scenario->cause, scenario->status, scenario->why);

@@ -88,7 +88,7 @@ static void *submit_all(void *argument) {
   return NULL;
 }
 
-/* Which accelerator ran a segment of a plan; -1: the CPU. */
+/* Returns the accelerator that ran a segment of a plan; -1: the CPU. */
 static int accelerator_of(const nnp_queue *queue, uint32_t plan, uint32_t segment) {
   nnp_segment facts = {.engine = ""};
   CHECK(nnp_queue_segment(queue, plan, segment, &facts) == NNP_OK && !facts.fell_back);

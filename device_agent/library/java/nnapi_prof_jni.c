@@ -153,7 +153,7 @@ METHOD(jbyteArray, nativeSegment)(JNIEnv *env, jclass type, jlong self, jint ind
   return nnp_jni_bytes(env, line);
 }
 
-/* ---- What runs where ---- */
+/* ---- Placement of segments ---- */
 
 METHOD(jobjectArray, nativeUnits)(JNIEnv *env, jclass type, jlong self) {
   (void)type;

@@ -12,9 +12,9 @@ enum { SUM_SHIFT = 20 }; /* bits that ADD and SUB add below the inputs' */
 struct quant {
   int32_t a[256]; /* by the input's byte */
   int32_t b[256];
-  struct np_multiplier result;   /* of the sum or product */
-  struct np_multiplier positive; /* of PRELU's non-negative inputs */
-  int32_t zero_point;            /* of the output */
+  struct np_multiplier result;   /* applied to the sum or product */
+  struct np_multiplier positive; /* applied to PRELU's non-negative inputs */
+  int32_t zero_point;            /* the output's */
   int32_t low, high;
 };
 

@@ -32,7 +32,7 @@ enum np_status np_depthwise_quant_prepare(const struct np_call *call, void **sta
 /* Offsets of the parts of the working memory. */
 struct parts {
   size_t multipliers;
-  size_t sums;   /* of one pixel */
+  size_t sums;   /* sums of one pixel */
   size_t packed; /* weights, if they are not constant */
   size_t image;  /* the image less its zero point */
   size_t total;

@@ -5,10 +5,10 @@
 
 /* Inputs that follow input_to_input_weights, in every operation. */
 enum {
-  INPUT_WEIGHTS = 0,     /* of four gates */
-  RECURRENT_WEIGHTS = 4, /* of four gates */
-  PEEPHOLES = 8,         /* of three: input, forget and output gate */
-  BIASES = 11,           /* of four gates */
+  INPUT_WEIGHTS = 0,     /* four gates */
+  RECURRENT_WEIGHTS = 4, /* four gates */
+  PEEPHOLES = 8,         /* three: input, forget and output gate */
+  BIASES = 11,           /* four gates */
   PROJECTION = 15,
   PROJECTION_BIAS = 16,
 };

@@ -15,8 +15,8 @@ struct direction {
   float *cell;  /* [batch, units] */
   float *gates; /* working memory */
   float *output;
-  size_t output_width;  /* of a row of `output`: more than `outputs` if outputs are merged */
-  size_t output_column; /* where this direction's values start in a row */
+  size_t output_width;  /* width of a row of `output`: more than `outputs` if outputs are merged */
+  size_t output_column; /* start of this direction's values in a row */
   int backward;
 };
 

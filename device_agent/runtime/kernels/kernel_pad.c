@@ -56,7 +56,7 @@ static void frame_value(const struct np_call *call, unsigned char value[4]) {
   const int quantised = (NP_BIT(data->type) & NP_QUANT8) != 0;
   int32_t q = data->zero_point;
   memset(value, 0, 4);
-  if (call->operation->n_inputs > 2) { /* of PAD_V2; quantised as the data are */
+  if (call->operation->n_inputs > 2) { /* PAD_V2's value, quantised like the data */
     const struct np_tensor *scalar = np_in(call, 2);
     memcpy(quantised ? (void *)&q : (void *)value, scalar->data, np_type_bytes(scalar->type));
   }

@@ -54,7 +54,7 @@ static enum np_status infer(const struct np_call *call) {
     }
   }
   if (rank == 0) {
-    dims[rank++] = 1; /* as NNAPI's documentation says */
+    dims[rank++] = 1; /* required by NNAPI's documentation */
   }
   return np_set_shape(call, 0, rank, dims);
 }
@@ -199,7 +199,7 @@ static void start(const struct np_call *call) {
 static void collect(const struct np_call *call, uint32_t axes) {
   const enum reduce reduce = (enum reduce)call->kernel->extra;
   const struct np_tensor *input = np_in(call, 0);
-  size_t strides[NP_MAX_RANK]; /* of the output over the input's dimensions, 0 where reduced */
+  size_t strides[NP_MAX_RANK]; /* the output's, over the input's dimensions; 0 if reduced */
   size_t step = 1;
   for (uint32_t d = input->rank; d-- > 0;) {
     const int stays = (axes >> d & 1) == 0;

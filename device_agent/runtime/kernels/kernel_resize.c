@@ -18,7 +18,7 @@ struct resize {
 struct sample {
   uint32_t low;
   uint32_t high;
-  float share; /* of `high`, 0 to 1 */
+  float share; /* weight of `high`, 0 to 1 */
 };
 
 /* Reads a scale, which has the data's type: FLOAT16 if the kernel supports that directly. */

@@ -104,7 +104,7 @@ static enum np_status squeeze_infer(const struct np_call *call) {
     }
   }
   if (rank == 0) {
-    dims[rank++] = 1; /* as NNAPI's documentation says */
+    dims[rank++] = 1; /* required by NNAPI's documentation */
   }
   return np_set_shape(call, 0, rank, dims);
 }

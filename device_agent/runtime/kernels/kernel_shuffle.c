@@ -37,7 +37,7 @@ static enum np_status shuffle_run(const struct np_call *call) {
     return NP_OK;
   }
   np_row_major(input->rank, input->dims, strides);
-  const uint32_t size = input->dims[axis] / groups; /* of a group */
+  const uint32_t size = input->dims[axis] / groups; /* elements of a group */
   size_t outer, inner;
   np_split_at(input, axis, &outer, &inner);
   const size_t block = inner * np_type_bytes(input->type);

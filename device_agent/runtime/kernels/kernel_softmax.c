@@ -80,7 +80,7 @@ static void run_quant(const unsigned char *in, unsigned char *out, size_t n, siz
   for (size_t i = 0; i < n; i++) {
     sum += np_rounding_shift(powers[top - np_q_read(type, in, i * step)], SUM_BITS);
   }
-  int shift = SUM_BITS; /* of the product below, beyond the 31 - 8 bits to units of 1/256 */
+  int shift = SUM_BITS; /* shift of the product below, beyond the 31 - 8 bits to units of 1/256 */
   for (; sum > INT32_MAX; shift++) {
     sum /= 2;
   }

@@ -12,13 +12,13 @@
 #define BLOCK_ELEMENTS 65536u
 
 struct transposed {
-  uint32_t batches, height, width, channels; /* of the input */
+  uint32_t batches, height, width, channels; /* the input's */
   uint32_t filter_h, filter_w;
   uint32_t stride_h, stride_w;
   uint32_t pad_top, pad_left;
   uint32_t out_h, out_w, out_channels;
   uint32_t fuse;   /* index of the input that is the fuse code */
-  size_t products; /* of one input pixel: out_channels * filter_h * filter_w */
+  size_t products; /* number for one input pixel: out_channels * filter_h * filter_w */
 };
 
 /* One axis; axes are in the order height, width. */
@@ -187,7 +187,7 @@ static enum np_status prepare(const struct np_call *call, void **state) {
 /* Offsets of the parts of the working memory. */
 struct parts {
   size_t packed;   /* weights, if they are not constant */
-  size_t products; /* of a block of input pixels */
+  size_t products; /* products of a block of input pixels */
   size_t pixels;   /* quantised: those pixels less their zero point */
   size_t sums;     /* quantised: of one output image */
   size_t multipliers;

@@ -29,15 +29,15 @@ struct np_limits;
 /* One operation of a graph, being inferred, prepared or run. */
 struct np_call {
   const struct np_graph *graph;
-  uint32_t index; /* of the operation */
+  uint32_t index; /* index of the operation */
   const struct np_operation *operation;
   const struct np_kernel *kernel;
   const struct np_op_form *form;
   struct np_tensor *tensors;                 /* [graph->n_operands] */
   void *state;                               /* made by prepare, or NULL */
   void *scratch;                             /* at least scratch(call) bytes, aligned to 64 */
-  const struct np_executor_options *options; /* of the executor, for kernels that make their own */
-  const struct np_limits *limits;            /* of the run, or NULL */
+  const struct np_executor_options *options; /* the executor's, for kernels that make their own */
+  const struct np_limits *limits;            /* the run's, or NULL */
   struct np_message *why;
 };
 

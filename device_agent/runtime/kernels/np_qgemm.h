@@ -34,7 +34,7 @@ void np_q_gemm(size_t m, size_t n, size_t k, const int16_t *a, const int16_t *pa
 struct np_q_finish {
   const int32_t *bias;                     /* [n] or NULL */
   const struct np_multiplier *multipliers; /* [n] */
-  int32_t zero_point, low, high;           /* of the output */
+  int32_t zero_point, low, high;           /* the output's */
 };
 
 /* Computes out[i] = limit(zero_point + (sums[i] + bias[i]) * multipliers[i]). */

@@ -5,7 +5,7 @@
 #include "kernels/np_kernel.h"
 
 struct np_window {
-  uint32_t batches, height, width, channels; /* of the input, [N, H, W, C] */
+  uint32_t batches, height, width, channels; /* the input's, [N, H, W, C] */
   uint32_t filter_h, filter_w;
   uint32_t stride_h, stride_w;
   uint32_t dilation_h, dilation_w;

@@ -2,7 +2,7 @@
  *
  *   b = TRANSPOSE(a, [0, 3, 1, 2]), c = TRANSPOSE(b, [0, 2, 3, 1])
  * makes every reader of c read a. An element-wise operation between the two is computed in the
- * order of a. The transposes themselves go with the sweep, where nothing else reads them. */
+ * order of a. The sweep removes the transposes themselves, unless something else reads them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 struct cancel_pass {
   struct np_lowered *lowered;
-  uint32_t *same;   /* [n] [n] operand to read instead; itself if none */
+  uint32_t *same;   /* [n] operand to read instead; itself if none */
   uint32_t *source; /* [n] input of the transpose that wrote the operand, or NP_NO_OPERAND */
   uint32_t *order;  /* [n] that transpose's permutation, an operand */
   uint32_t n;

@@ -2,9 +2,8 @@
  *
  *   y = CONV_2D(x, ..., NONE), z = RELU6(y)     becomes     z = CONV_2D(x, ..., RELU6)
  *
- * where nothing else reads y, for float32: quantised results are clamped to a range of their own
- * first, so there the two are not the same. The sweep drops operations whose results nobody
- * reads. */
+ * if nothing else reads y, for float32 only: quantised results are first clamped to their own
+ * range, so the two are not the same. The sweep drops operations whose results are not read. */
 #include <stdlib.h>
 #include <string.h>
 

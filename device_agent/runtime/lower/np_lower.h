@@ -13,7 +13,7 @@ struct np_lowered {
   uint32_t operand_room;
   struct np_operation *from; /* [n_from] operations that a pass rewrites, in order */
   uint32_t n_from;
-  uint32_t operation_room; /* of graph.operations */
+  uint32_t operation_room; /* room of graph.operations */
   void **owned;            /* [n_owned] memory of values and lists made by lowering */
   uint32_t n_owned, owned_room;
 };

@@ -198,7 +198,7 @@ enum np_status np_plan_steps(const struct np_graph *graph, struct np_call *calls
   if (plan->steps == NULL || plan->operations == NULL) {
     return NP_NO_MEMORY;
   }
-  unsigned ways = 0; /* of the last step, a region that can grow if this is not 0 */
+  unsigned ways = 0; /* the last step's, a region that can grow if this is not 0 */
   for (uint32_t o = 0; o < graph->n_operations; o++) {
     const unsigned taken = takes(backend, &calls[o]);
     plan->operations[o] = o;

@@ -14,7 +14,7 @@ struct np_ideal_sizes {
   int64_t slots;
   int64_t slot_words;
   int64_t format_words; /* slot_words, or 0 if nothing is converted */
-  int64_t words;        /* of a set of units */
+  int64_t words;        /* words of a set of units */
   int64_t budgets;
   int64_t jumps;
   int64_t watched;

@@ -13,10 +13,10 @@ struct np_move_sizes {
   int64_t n; /* units */
   int64_t t; /* targets */
   int64_t phases;
-  int64_t table;    /* of regions: a power of two */
+  int64_t table;    /* size of the table of regions: a power of two */
   int64_t converts; /* whether conversions have a cost */
-  int64_t words;    /* of 64 bits, for a set of phases; of a schedule */
-  int64_t lanes;    /* of a schedule */
+  int64_t words;    /* 64-bit words of a set of phases; schedules only */
+  int64_t lanes;    /* schedules only */
 };
 
 struct np_move_tables {
@@ -36,7 +36,7 @@ struct np_moves {
   const struct np_move_sizes *sz;
   const struct np_move_tables *tb;
   struct np_labelling *st;
-  struct np_timeline *tl; /* of a schedule; else NULL */
+  struct np_timeline *tl; /* for a schedule; else NULL */
 };
 
 /* Marsaglia's xorshift of 32 bits ("Xorshift RNGs", J. Stat. Softw. 8, 2003). */

@@ -96,7 +96,7 @@ struct work {
   const float *deltas;
   const float *anchors;
   const float *images;
-  float *boxes; /* of one image */
+  float *boxes; /* boxes of one image */
   size_t *select;
   size_t *spare;
 };

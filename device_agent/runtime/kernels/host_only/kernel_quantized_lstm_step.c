@@ -79,7 +79,7 @@ static void normalise(const struct np_qlstm_gate *gate, size_t n, int16_t *sums)
 /* Returns the hyperbolic tangent for any format: np_fixed_tanh, which supports up to 4 integer
  * bits, and -1 or 1 if exp(-2 |a|) is negligible. */
 static int32_t wide_tanh(int integer_bits, int32_t a) {
-  const int fraction_bits = 14 - integer_bits; /* of 2 |a| */
+  const int fraction_bits = 14 - integer_bits; /* for 2 |a| */
   const int32_t magnitude = a < 0 ? -a : a;
   if (integer_bits > 4 && magnitude > 32 << fraction_bits) {
     const int32_t one = np_fixed_tanh_of_exp(16, 0);

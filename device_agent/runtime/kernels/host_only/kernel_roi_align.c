@@ -58,7 +58,7 @@ struct axis {
   float step;
   float apart;
   uint32_t samples;
-  uint32_t size; /* of the feature map */
+  uint32_t size; /* the feature map's */
 };
 
 static struct axis axis_of(float start, float end, uint32_t bins, uint32_t samples, uint32_t size) {
@@ -72,7 +72,7 @@ static struct axis axis_of(float start, float end, uint32_t bins, uint32_t sampl
 /* The position of a sample between two pixels. */
 struct spot {
   size_t low, high;
-  float share; /* of `high` */
+  float share; /* weight of `high` */
 };
 
 static struct spot spot_of(const struct axis *axis, uint32_t bin, uint32_t sample) {

@@ -22,7 +22,7 @@ struct span {
 struct axis {
   float start;
   float step;    /* pixels of a bin */
-  uint32_t size; /* of the feature map */
+  uint32_t size; /* the feature map's */
 };
 
 static struct axis axis_of(float start, float end, uint32_t bins, uint32_t size) {

@@ -103,7 +103,7 @@ size_t np_select_column(const float *scores, size_t rows, size_t columns, size_t
 
 /* The inputs that ROI_ALIGN and ROI_POOLING have in common, 0 to 6. */
 struct np_rois {
-  uint32_t batches, height, width, depth; /* of the feature map */
+  uint32_t batches, height, width, depth; /* the feature map's */
   uint32_t n;
   uint32_t out_h, out_w;
   float scale_h, scale_w; /* from the image to the feature map */
