@@ -4,11 +4,11 @@
  *   graph/     model (np_graph) -> checked against the table of operations, sorted
  *   lower/     -> rewritten: float16 as float32 with roundings, NCHW as NHWC, constants folded,
  *                 activations fused
- *   plan/      -> linearised: steps, each a back end's, and where each temporary lies
+ *   plan/      -> linearised: steps, each for one back end, and an offset for each temporary
  *   execute/   -> run
- *   kernels/   plain loops, an operation each: the reference back end
- *   backends/  back ends behind one interface: `reference`, and `fast`, which gives XNNPACK what it
- *              takes
+ *   kernels/   plain loops, one for each operation: the reference back end
+ *   backends/  back ends behind one interface: `reference`, and `fast`, which uses XNNPACK for the
+ *              operations that it supports
  */
 #ifndef NP_EXECUTOR_H
 #define NP_EXECUTOR_H
