@@ -4,12 +4,13 @@ Networks of benchmarks/qnn_networks.py are exported with random weights and comp
 simulated generations; ratios to published times go into the package's data, and every chip's error
 is printed, each network predicted from all others.  No absolute simulated times are written.
 
-    python benchmarks/bench_qnn.py aihub_qnn.csv aihub_perf.csv              # compile and print
-    python benchmarks/bench_qnn.py aihub_qnn.csv aihub_perf.csv --write      # and keep the data
+    python benchmarks/bench_qnn.py                               # errors by the package's data
+    python benchmarks/bench_qnn.py --compile                     # compile all networks again first
+    python benchmarks/bench_qnn.py --compile --published *.csv   # with other tables of AI Hub's
     python benchmarks/bench_qnn.py --regions mobilenet_v2 resnet18 efficientnet_b0 vit
 
-``--int8`` compiles all of it in 8 bits, too; without it, the rows in 8 bits stay unchanged.
-``--only`` names the networks to compile; all others keep their rows.
+``--compile`` writes the package's data anew; a network that fails keeps its row.  ``--int8``
+compiles all in 8 bits, too; without it, those rows stay.  ``--only`` names the networks.
 
 Needs torchvision, timm and transformers.  Times of compiling are seconds of a core.
 """
@@ -26,12 +27,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from qnn_networks import NETWORKS, export
+from qnn_networks import NETWORKS, SMALLEST, export
 
 from nnapi_prof.api.chips import estimate_chips
 from nnapi_prof.errors import CostError, NnapiProfError
-from nnapi_prof.qnn import CHIPS, NpuGeneration, QnnPrecision, qairt_version, require_compiler
-from nnapi_prof.qnn.calibration import calibrate, leave_one_out, published_overhead, rows
+from nnapi_prof.qnn import (
+    CHIPS,
+    NpuGeneration,
+    QnnPrecision,
+    calibration,
+    qairt_version,
+    require_compiler,
+)
+from nnapi_prof.qnn.calibration import calibrate, leave_one_out, rows, smallest_network
 
 DATA = Path("nnapi_prof/qnn/data/published.json")
 REFERENCE = "Snapdragon 8 Elite Gen 5 QRD"
@@ -62,10 +70,6 @@ LONG_NAMES = {
 """Columns of the other table of the same rows."""
 
 
-SMALLEST = "CannedGestureClassifier"
-"""Network of almost no work (MediaPipe's, of 21 points of a hand), published for every device."""
-
-
 def published(files: Sequence[Path]) -> dict[tuple[str, QnnPrecision], dict[str, float]]:
     """Returns network and precision -> device -> ms; the first table's for networks in several."""
     devices = {chip.calibrated_on for chip in CHIPS.values()} - {None}
@@ -87,6 +91,17 @@ def published(files: Sequence[Path]) -> dict[tuple[str, QnnPrecision], dict[str,
     return result
 
 
+def stored(data: dict[str, Any]) -> dict[tuple[str, QnnPrecision], dict[str, float]]:
+    """Returns the published times that the package carries, in the form of :func:`published`."""
+    networks = {
+        (name, QnnPrecision(precision)): row["published_ms"]
+        for name, by_precision in data["networks"].items()
+        for precision, row in by_precision.items()
+    }
+    smallest = {(SMALLEST, QnnPrecision(p)): ms for p, ms in data["smallest_ms"].items()}
+    return networks | smallest
+
+
 def simulate(name: str, precision: QnnPrecision, work: Path) -> dict[str, float] | None:
     """Returns simulated ms by generation; None where the NPU does not take all of it."""
     kept = work / f"{name}.{precision.value}.{qairt_version()}.json"
@@ -100,16 +115,13 @@ def simulate(name: str, precision: QnnPrecision, work: Path) -> dict[str, float]
 
 
 def collect(
-    files: Sequence[Path],
+    times: dict[tuple[str, QnnPrecision], dict[str, float]],
     work: Path,
     precision: QnnPrecision,
     data: dict[str, Any],
     names: Sequence[str],
 ) -> None:
     """Adds the rows of every network that was published and can be rebuilt."""
-    times = published(files)
-    if precision is QnnPrecision.FP16:
-        data["smallest_ms"] = {precision.value: dict(sorted(times[SMALLEST, precision].items()))}
     for name in names:
         ms = times.get((name, precision), {})
         if REFERENCE not in ms:
@@ -121,13 +133,18 @@ def collect(
             continue
         if simulated is None:
             print(f"{name:32} {precision.value}: not whole on the NPU")
+            data["networks"].get(name, {}).pop(precision.value, None)
             continue
-        data["networks"].setdefault(name, {})[precision.value] = {
-            "published_ms": dict(sorted(ms.items())),
-            "simulated_to_reference": {
-                s.value: round(simulated[s.value] / ms[REFERENCE], 5) for s in NpuGeneration
-            },
-        }
+        in_order = dict(sorted(ms.items()))
+        ratios = {s.value: round(simulated[s.value] / ms[REFERENCE], 5) for s in NpuGeneration}
+        if name == SMALLEST:
+            data["smallest_ms"][precision.value] = in_order
+            data["smallest_to_reference"][precision.value] = ratios
+        else:
+            data["networks"].setdefault(name, {})[precision.value] = {
+                "published_ms": in_order,
+                "simulated_to_reference": ratios,
+            }
 
 
 def show_errors() -> None:
@@ -143,7 +160,7 @@ def show_errors() -> None:
                 print(f"{chip.name:8} {precision.value:5} {error}")
                 continue
             _, x, t = rows(chip, precision)
-            logs = leave_one_out(x, t, published_overhead(chip, precision))
+            logs = leave_one_out(x, t, smallest_network(chip, precision))
             nine = sorted(abs(e) for e in logs)[int(0.9 * len(logs))]
             holds = statistics.mean(float(abs(e) <= fit.spread) for e in logs)
             print(
@@ -171,27 +188,28 @@ def show_regions(names: list[str], work: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("published", type=Path, nargs="*")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--compile", action="store_true", help=f"compile anew, and write {DATA}")
+    parser.add_argument("--published", type=Path, nargs="+", help="default: those of the data")
     parser.add_argument("--work", type=Path, default=Path("build/qnn"))
     parser.add_argument("--int8", action="store_true", help="compile int8, too")
     parser.add_argument("--only", nargs="+", default=list(NETWORKS), help="networks to compile")
-    parser.add_argument("--write", action="store_true", help=f"write {DATA}")
     parser.add_argument("--regions", nargs="*", default=[], help="networks to profile by units")
     asked = parser.parse_args()
     require_compiler()
-    if asked.published:
+    if asked.compile:
         data: dict[str, Any] = json.loads(DATA.read_text())
-        data |= {"source": SOURCE, "measured_with": "2.43", "simulated_with": qairt_version()}
+        times = stored(data)
+        if asked.published:
+            times = published(asked.published)
+            data |= {"source": SOURCE, "measured_with": "2.43"}
+        data["simulated_with"] = qairt_version()
         for precision in QnnPrecision:
             if precision is QnnPrecision.FP16 or asked.int8:
-                for name in asked.only:
-                    data["networks"].get(name, {}).pop(precision.value, None)
-                older = data["older_graphs"].get(precision.value, [])
-                data["older_graphs"][precision.value] = sorted({*older} - {*asked.only})
-                collect(asked.published, asked.work, precision, data, asked.only)
-        if asked.write:
-            DATA.write_text(json.dumps(data, indent=1) + "\n")
+                collect(times, asked.work, precision, data, asked.only)
+        DATA.write_text(json.dumps(data, indent=1) + "\n")
+        calibration.published.cache_clear()
+        calibration.calibrate.cache_clear()
     show_errors()
     show_regions(asked.regions, asked.work)
 

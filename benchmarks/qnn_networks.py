@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 TOKENS = 384
+SMALLEST = "CannedGestureClassifier"
+"""Network of almost no work (MediaPipe's, of 21 points of a hand), published for every device."""
 
 
 def image(size: int, width: int | None = None) -> tuple[Tensor, ...]:
@@ -41,6 +43,22 @@ class _Text(nn.Module):
         # The mask as transformers computes it, without its checks of the mask's values.
         bias = (1.0 - mask[:, None, None, :]) * -10000.0
         return self.model(input_ids=tokens, attention_mask=bias)[0]
+
+
+class _Dense(nn.Module):
+    """Ten dense layers, in place of a classifier of gestures, whose weights are not public."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(64, 128)
+        self.inner = nn.ModuleList(nn.Linear(128, 128) for _ in range(8))
+        self.last = nn.Linear(128, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x).relu()
+        for layer in self.inner:
+            x = x + layer(x).relu()
+        return self.last(x).softmax(-1)
 
 
 class _First(nn.Module):
@@ -254,6 +272,7 @@ NETWORKS: dict[str, Callable[[], Built]] = {
     "nasnet": _timm_of("nasnetalarge", _Scaled),
     "fcn_resnet50": _image_of("fcn_resnet50", 520, aux_loss=False, weights_backbone=None),
     "unet_segmentation": lambda: (UNet(), image(640, 1280)),
+    SMALLEST: lambda: (_Dense(), (torch.randn(1, 64),)),
 }
 """AI Hub's name of a network -> the network in training mode, and example inputs."""
 

@@ -67,9 +67,8 @@ class Chip:
 
 _V73 = ((NpuGeneration.V73, 1.0),)
 _V81 = ((NpuGeneration.V81, 1.0),)
-_BOTH = ((NpuGeneration.V73, 0.5), (NpuGeneration.V81, 0.5))
-_MOSTLY_V81 = ((NpuGeneration.V73, 0.1), (NpuGeneration.V81, 0.9))
 """v73's simulation makes some graph forms far too slow, even for phones of that generation."""
+_BOTH = ((NpuGeneration.V73, 0.5), (NpuGeneration.V81, 0.5))
 
 CHIPS = {
     chip.name: chip
@@ -77,9 +76,9 @@ CHIPS = {
         Chip("SM8350", "Snapdragon 888", 30, 68, _V73, None, "SM8450", float_runs=False),
         Chip("SM8450", "Snapdragon 8 Gen 1", 36, 69, _BOTH, "QCS8450 (Proxy)"),
         Chip("SM8475", "Snapdragon 8+ Gen 1", 42, 69, _BOTH, None, "SM8450"),
-        Chip("SM8550", "Snapdragon 8 Gen 2", 43, 73, _MOSTLY_V81, "QCS8550 (Proxy)"),
-        Chip("SM8650", "Snapdragon 8 Gen 3", 57, 75, _MOSTLY_V81, "Samsung Galaxy S24"),
-        Chip("SM8750", "Snapdragon 8 Elite", 69, 79, _MOSTLY_V81, "Samsung Galaxy S25"),
+        Chip("SM8550", "Snapdragon 8 Gen 2", 43, 73, _V81, "QCS8550 (Proxy)"),
+        Chip("SM8650", "Snapdragon 8 Gen 3", 57, 75, _V81, "Samsung Galaxy S24"),
+        Chip("SM8750", "Snapdragon 8 Elite", 69, 79, _V81, "Samsung Galaxy S25"),
         Chip("SM8850", "Snapdragon 8 Elite Gen 5", 87, 81, _V81, "Snapdragon 8 Elite Gen 5 QRD"),
         Chip("QCS9100", "Dragonwing IQ-9075", 77, 73, _V73, "Dragonwing IQ-9075 EVK"),
         Chip("SA8775P", "SA8775P", 52, 73, _V73, "SA8775P ADP"),

@@ -1,9 +1,9 @@
 """Convert simulated times to a phone's, by published measurements on its chip.
 
 A chip's time is ``a + b x``: ``a`` is the overhead of an invocation, which the simulator does not
-know, ``x`` the simulated time (:attr:`.Chip.weights`). ``a`` is the published time of a network of
-almost no work; ``b`` minimises the relative error, robustly, over networks of Qualcomm AI Hub
-Models. In int8 ``a`` is fitted, too: those graphs lack the normalisation of the published ones.
+know, ``x`` the simulated time (:attr:`.Chip.weights`). The line passes through the smallest
+published network, whose time is mostly overhead; ``b`` minimises the relative error, robustly, over
+networks of Qualcomm AI Hub Models. In int8 ``a`` is fitted, too, as no such network is published.
 ``data/published.json`` has these rows with their source. It has simulated times only as ratios to a
 published one.
 
@@ -39,6 +39,8 @@ FEWEST = 8
 MOST_APART = 4.2
 """Largest plausible ratio of v73 to v81: networks with good estimates had 1.8 to this. Beyond it
 the graph has a form that v73's simulation handles badly, but no chip was seen to."""
+MOST_WORK = 0.8
+"""Largest share of the smallest network's time that is not overhead."""
 TIE = 0.15
 """Smallest relative gain that estimates can show, whatever the band."""
 
@@ -127,39 +129,55 @@ def rows(
     return names, np.array(x), np.array(t)
 
 
-def published_overhead(chip: Chip, precision: QnnPrecision) -> float | None:
-    """Returns the published time of the smallest network on a chip, in ns, which is nearly all
-    overhead of an invocation; None where that is fitted."""
-    ms = published()["smallest_ms"].get(precision.value, {}).get(chip.calibrated_on)
-    return None if ms is None else float(ms) * 1e6
+def smallest_network(chip: Chip, precision: QnnPrecision) -> tuple[float, float] | None:
+    """Returns the simulated and the published time of the smallest network on a chip, in ns; None
+    where none is published."""
+    data = published()
+    ms = data["smallest_ms"].get(precision.value, {})
+    if chip.calibrated_on not in ms:
+        return None
+    ratios, base = data["smallest_to_reference"][precision.value], ms[data["reference"]] * 1e6
+    simulated = mean_ns(chip, {s: ratios[s.value] * base for s in NpuGeneration})
+    return simulated, ms[chip.calibrated_on] * 1e6
 
 
 def fit(
-    x: np.ndarray[Any, Any], t: np.ndarray[Any, Any], overhead: float | None = None
+    x: np.ndarray[Any, Any],
+    t: np.ndarray[Any, Any],
+    smallest: tuple[float, float] | None = None,
 ) -> tuple[float, float]:
     """Returns ``a`` and ``b`` of ``t = a + b x``, both positive, that minimise the soft L1 norm of
-    ``log((a + b x) / t)``; all in ns. ``a`` is the ``overhead`` where that is known."""
+    ``log((a + b x) / t)``; all in ns. The line passes through ``smallest``, an ``(x, t)``, if that
+    is known."""
     from scipy.optimize import least_squares
 
+    def line(p: np.ndarray[Any, Any]) -> tuple[float, float]:
+        b = math.exp(p[0])
+        if smallest is None:
+            return math.exp(p[1]), b
+        b = min(b, MOST_WORK * smallest[1] / smallest[0])
+        return smallest[1] - b * smallest[0], b
+
     def errors(p: np.ndarray[Any, Any]) -> Any:
-        a = p[1] if overhead is None else math.log(overhead)
-        return np.logaddexp(a, p[0] + np.log(x)) - np.log(t)
+        a, b = line(p)
+        return np.log((a + b * x) / t)
 
     start = [float(np.median(np.log(t / x)))]
-    if overhead is None:
+    if smallest is None:
         start.append(math.log(0.5 * t.min()))
-    p = least_squares(errors, np.array(start), loss="soft_l1", f_scale=ROBUST).x
-    return math.exp(p[1]) if overhead is None else overhead, math.exp(p[0])
+    return line(least_squares(errors, np.array(start), loss="soft_l1", f_scale=ROBUST).x)
 
 
 def leave_one_out(
-    x: np.ndarray[Any, Any], t: np.ndarray[Any, Any], overhead: float | None = None
+    x: np.ndarray[Any, Any],
+    t: np.ndarray[Any, Any],
+    smallest: tuple[float, float] | None = None,
 ) -> np.ndarray[Any, Any]:
     """Returns ``log(predicted / measured)`` of each network, predicted from all others."""
     result = []
     for i in range(len(x)):
         others = np.arange(len(x)) != i
-        a, b = fit(x[others], t[others], overhead)
+        a, b = fit(x[others], t[others], smallest)
         result.append(math.log((a + b * x[i]) / t[i]))
     return np.array(result)
 
@@ -188,10 +206,10 @@ def calibrate(chip: Chip, precision: QnnPrecision, qairt: str) -> ChipCalibratio
         )
     data = published()
     borrowed = source is not chip or qairt != data["simulated_with"]
-    overhead = published_overhead(source, precision)
-    errors = leave_one_out(x, t, overhead)
+    smallest = smallest_network(source, precision)
+    errors = leave_one_out(x, t, smallest)
     relative = np.abs(np.expm1(errors))
-    a, b = fit(x, t, overhead)
+    a, b = fit(x, t, smallest)
     return ChipCalibration(
         chip=chip.name,
         precision=precision,
