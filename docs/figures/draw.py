@@ -21,7 +21,7 @@ from rooms import rooms  # noqa: E402
 
 from nnapi_prof.graph.plan import Target  # noqa: E402
 from nnapi_prof.partition.blocks import all_ideals, convex_sets, mask, members  # noqa: E402
-from nnapi_prof.partition.search.tables import lower_bound  # noqa: E402
+from nnapi_prof.partition.search.tables import unit_shares  # noqa: E402
 
 KINDS = {CPU: "cpu", NPU: "npu", GPU: "gpu"}
 NAMES = {CPU: "CPU", NPU: "sim-npu", GPU: "sim-gpu"}
@@ -162,7 +162,7 @@ def costs(example: Example) -> Drawing:
 
 def plans(example: Example) -> Drawing:
     """The plan, its baselines and the lower bound as bars."""
-    bound = lower_bound(example.problem) / 1e6
+    bound = unit_shares(example.problem).sum() / 1e6
     shown = [p for p in (example.plan, *example.baselines) if "nnapi-reference" not in p.name]
     words = {p.name: p.predicted_ns / 1e6 for p in shown}
     drawing = Drawing(

@@ -82,7 +82,9 @@ def test_functions_that_are_packages_too_are_both(first: str | None) -> None:
         + "from nnapi_prof.partition import make_problem\n"
         + "assert np_.partition.make_problem is make_problem\n"
         + "assert callable(np_.partition) and callable(np_.run)\n"
-        + "print(list(inspect.signature(np_.run).parameters)[:2], np_.partition.__doc__[:12])\n"
+        + "from nnapi_prof.api.planning import partition\n"
+        + "same = np_.partition.__doc__ == partition.__doc__\n"
+        + "print(list(inspect.signature(np_.run).parameters)[:2], same)\n"
         + "try:\n    np_.run('nowhere')\n"
         + "except np_.NnapiProfError as error:\n    print(error)"
     )
@@ -91,7 +93,7 @@ def test_functions_that_are_packages_too_are_both(first: str | None) -> None:
     )
     assert result.stderr == ""
     told, error = result.stdout.splitlines()
-    assert told == "['plan', 'device'] Chooses what" and "nowhere does not exist" in error
+    assert told == "['plan', 'device'] True" and "nowhere does not exist" in error
 
 
 def test_names_of_executorch_are_defined_where_the_package_looks_for_them() -> None:

@@ -11,7 +11,7 @@ from tests.convert.cases import CASES
 from tests.convert.cases.products import ATTENTION, PRODUCTS
 
 
-@pytest.mark.slow("converts every case at two more levels, and runs what is another model there")
+@pytest.mark.again("every case at two more levels: their own operations have tests")
 def test_every_case_is_right_at_later_levels(nnapi_library):
     command = [*warm.python(), "-W", "ignore", "-m", "tests.convert.later_levels", nnapi_library]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -42,7 +42,7 @@ def test_a_net_learns() -> None:
     assert digits.script().wrong(outputs, data.labels) == pytest.approx(1 - right, abs=1e-6)
 
 
-@pytest.mark.slow("trains a network")
+@pytest.mark.again("trains a network, as those did that the other tests read")
 def test_command_line(tmp_path: Path) -> None:
     path = tmp_path / "plain.pt"
     script = Path(__file__).parents[2] / "examples" / "digits.py"

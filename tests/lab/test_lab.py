@@ -201,7 +201,8 @@ def test_status_phones_and_cancel(lab: Lab, capsys: pytest.CaptureFixture[str]) 
             status.update(now)
             status["cancelled"] = document("cancel")["runs"]
 
-    outcome = measured(lab, lab.phones, lab.folder / "cancelled.sqlite", cancel)
+    with held_here(lab.phones[0].serial):  # so that the run does not end before it is cancelled
+        outcome = measured(lab, lab.phones, lab.folder / "cancelled.sqlite", cancel)
     assert (status["workers"], status["phones"]) == (2, len(lab.phones))
     assert status["cancelled"] == [outcome.run] == [each["run"] for each in status["runs"]]
     assert outcome.cancelled and len(outcome.profiled) < 2 * len(lab.phones)
