@@ -90,7 +90,7 @@ def convert_model(
         names = ", ".join(p.short for p in Preference)
         raise InputSpecError(f"the preference is {preference!r}: one of {names} is wanted")
     if level not in list(FeatureLevel):
-        levels = ", ".join(str(int(known)) for known in FeatureLevel)
+        levels = ", ".join(str(int(each)) for each in FeatureLevel)
         raise InputSpecError(f"the level is {level}: one of {levels} is wanted")
     options = _Options(level, chosen, relaxed, float16, whole)
     is_ready = isinstance(model, str | Path | torch.jit.ScriptModule)
