@@ -7,8 +7,8 @@ DEVICE ?= sim:npu-phone
 PHONE ?= npu-phone
 FUZZ_SECONDS ?= 60
 FRAMES ?= 100000
-# A process more than there are cores, for many tests wait: for daemons, drivers and limits of time.
-JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Two processes more than there are cores, for many tests wait: for daemons, drivers and limits of time.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # Each test process keeps to one core: threads of OpenMP that wait would take it from the others. And each
 # program that a test starts finds our modules compiled, also where the environment is not to have such files.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
