@@ -100,7 +100,7 @@ def test_a_folder_in_the_agents_place_is_replaced(used: AgentClient) -> None:
 
 
 def test_half_an_agent_is_removed_at_once(start_daemon, built_host) -> None:
-    daemon = start_daemon("npu-phone", storage="1m")
+    daemon = start_daemon("npu-phone", storage="256k")
     transport = connect_tcp("127.0.0.1", daemon.port)
     with AgentClient(transport, remote_dir=daemon.remote_dir) as client:
         with pytest.raises(DeviceStorageError, match="is full"):
