@@ -129,7 +129,7 @@ def validate(options: DataclassInstance) -> None:
         value, value_type = getattr(options, name), value_types(type(options))[name]
         if value is None:
             if not value_type.takes_none:
-                raise UsageError(f"{name} is None: a value is wanted")
+                raise UsageError(f"{name} is None: a value is required")
             continue
         if value_type.is_sequence and value_type.scalar is not str:
             value = tuple(value) if isinstance(value, Iterable) else (value,)
@@ -168,22 +168,22 @@ def number(name: str, value: object, least: float, most: float | None = None) ->
     limits = f"at least {least:g}" if most is None else f"from {least:g} to {most:g}"
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not least <= float(value) <= (float("inf") if most is None else most):  # type: ignore[arg-type]
-        raise UsageError(f"{name} is {value!r}: a number {limits} is wanted")
+        raise UsageError(f"{name} is {value!r}: a number {limits} is required")
 
 
 def one_of(name: str, value: object, choices: Sequence[object]) -> None:
     """Raise UsageError unless ``value`` is one of ``choices``, or None."""
     if value is not None and value not in choices:
-        raise UsageError(f"{name} is {value!r}: one of {', '.join(map(str, choices))} is wanted")
+        raise UsageError(f"{name} is {value!r}: one of {', '.join(map(str, choices))} is required")
 
 
 def names(name: str, value: object) -> tuple[str, ...]:
     """Return the texts of an iterable; a text alone is one. Raises UsageError for anything else."""
     if isinstance(value, Mapping) or not isinstance(value, Iterable):
-        raise UsageError(f"{name} is {value!r}: texts are wanted")
+        raise UsageError(f"{name} is {value!r}: texts are required")
     texts = (value,) if isinstance(value, str) else tuple(value)
     if not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"{name} is {value!r}: texts are wanted")
+        raise UsageError(f"{name} is {value!r}: texts are required")
     return texts
 
 
@@ -193,7 +193,7 @@ def placements(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, Mapping):
         return names(name, value)
     if not all(isinstance(text, str) for pair in value.items() for text in pair):
-        raise UsageError(f"{name} is {value!r}: units and targets as text are wanted")
+        raise UsageError(f"{name} is {value!r}: units and targets as text are required")
     return tuple(f"{unit}={where}" for unit, where in value.items())
 
 

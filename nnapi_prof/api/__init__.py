@@ -31,7 +31,7 @@ def table_location(costs: str | os.PathLike[str] | None) -> str | None:
     if costs is None or isinstance(costs, str | os.PathLike):
         return None if costs is None else str(costs)
     raise UsageError(
-        f"costs is a {type(costs).__name__}: the path or URL of a cost table is wanted"
+        f"costs is a {type(costs).__name__}: the path or URL of a cost table is required"
     )
 
 
@@ -39,7 +39,7 @@ def device_name(device: str | None) -> None:
     """Raises UsageError where a device's name is not text."""
     if device is not None and not isinstance(device, str):
         raise UsageError(
-            f"device is {device!r}: a serial, HOST:PORT, 'local' or 'sim:NAME' is wanted"
+            f"device is {device!r}: a serial, HOST:PORT, 'local' or 'sim:NAME' is required"
         )
 
 

@@ -88,10 +88,10 @@ def convert_model(
     chosen = next((p for p in Preference if p.short == preference), None)
     if chosen is None:
         names = ", ".join(p.short for p in Preference)
-        raise InputSpecError(f"the preference is {preference!r}: one of {names} is wanted")
+        raise InputSpecError(f"the preference is {preference!r}: one of {names} is required")
     if level not in list(FeatureLevel):
         levels = ", ".join(str(int(each)) for each in FeatureLevel)
-        raise InputSpecError(f"the level is {level}: one of {levels} is wanted")
+        raise InputSpecError(f"the level is {level}: one of {levels} is required")
     options = _Options(level, chosen, relaxed, float16, whole)
     is_ready = isinstance(model, str | Path | torch.jit.ScriptModule)
     if not is_ready or all(isinstance(v, Tensor | str) for v in pytree.tree_leaves(inputs)):

@@ -375,8 +375,8 @@ def _shapes_as_text(value: Any) -> Any:
         return "x".join(map(str, value))
     if all(isinstance(item, int | float) for item in value):
         raise InputSpecError(
-            f"the input {_short(value)} is not a shape: sizes are wanted, as in (1, 3, 224, 224) or"
-            " '1x3x224x224'"
+            f"the input {_short(value)} is not a shape: sizes are required, as in (1, 3, 224, 224)"
+            " or '1x3x224x224'"
         )
     return (
         tuple(map(_shapes_as_text, value))

@@ -173,7 +173,8 @@ def _own_costs(model: Model, costs: Costs | CostTable) -> Costs | None:
     if not isinstance(costs, Costs):
         if not isinstance(costs, CostTable):
             raise UsageError(
-                f"costs are a {type(costs).__name__}: those of profile() are wanted, or a CostTable"
+                f"costs are a {type(costs).__name__}: those of profile() are required, or a"
+                " CostTable"
             )
         if len(costs.unit_ns) != len(model.graph.units):
             raise UsageError(

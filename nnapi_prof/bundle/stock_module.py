@@ -416,7 +416,7 @@ def _check_text(
         lines += [
             f"    if {' or '.join(wrong)}:",
             f'        raise RuntimeError("input {index} has the shape " + str({place}.size())'
-            f' + ", {form} is wanted")',
+            f' + ", {form} is required")',
         ]
     for number, open_size in enumerate(opens):
         size = f"size_{number}"
@@ -435,7 +435,7 @@ def _check_text(
                 f"    if {also} != {size}:",
                 f'        raise RuntimeError("dimension {dim} of input {index} is " + str({also})'
                 f' + ", dimension {open_size.dim} of input {open_size.input} is " + str({size})'
-                ' + ": equal ones are wanted")',
+                ' + ": equal ones are required")',
             ]
     sizes = ", ".join(f"size_{number}" for number in range(len(opens)))
     lines += [

@@ -314,7 +314,7 @@ def _precisions(
         words = [word.strip() for word in value.split(",")]
         return tuple(dict.fromkeys(Precision(word) for word in words))
     except ValueError as error:
-        raise click.BadParameter(f"{value!r}: some of {WORDS} are wanted") from error
+        raise click.BadParameter(f"{value!r}: some of {WORDS} are required") from error
 
 
 calibration_options = option_group(

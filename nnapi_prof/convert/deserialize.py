@@ -170,7 +170,7 @@ def _read_value(
     if length != SLICE.size:
         raise SerializationError(
             f"serialized model: value {index} names a buffer in {length} bytes, "
-            f"{SLICE.size} are wanted"
+            f"{SLICE.size} are required"
         )
     return ConstantValue(OperandId(operand), BufferSlice(*SLICE.unpack(raw)))
 

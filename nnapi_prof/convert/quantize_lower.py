@@ -373,9 +373,9 @@ class QuantisedLowering(ComposingLowering):
     def _require_constants(self, code: OperationCode, tensor_ids: Sequence[OperandId]) -> None:
         for operand in tensor_ids:
             if operand not in self._constants:
-                self.refuse(f"{code.name} with a computed filter or bias, constants are wanted")
+                self.refuse(f"{code.name} with a computed filter or bias, constants are required")
         if not self.weights:
-            self.refuse(f"{code.name} with float32 weights, quantised ones are wanted")
+            self.refuse(f"{code.name} with float32 weights, quantised ones are required")
 
     # Cases in which another quant8 operation is better than the float operation's counterpart
 

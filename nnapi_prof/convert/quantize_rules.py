@@ -152,7 +152,7 @@ class Integers:
         if scheme is None:  # a lowering may have split its array
             scheme = next((s for s in self._schemes if s.axis is None), None)
         if scheme is None or scheme.axis is not None:
-            self.refuse("a float constant of several values, quantised ones are wanted here")
+            self.refuse("a float constant of several values, quantised ones are required here")
         return self._by_scheme(scheme, like.type, numbers)
 
     def _integers(self, code: OperandCode, quant: Quantisation, numbers: NDArray[Any]) -> OperandId:

@@ -170,7 +170,7 @@ class Lowering:
         """Returns a constant float32 tensor argument in PyTorch's layout."""
         node = self._node(value)
         dtype = type_of(node).dtype
-        self.require(dtype == "float32", f"{node.name} is {dtype}, float32 is wanted here")
+        self.require(dtype == "float32", f"{node.name} is {dtype}, float32 is required here")
         array: FloatArray = self.any_array(node)
         return array
 
@@ -178,7 +178,7 @@ class Lowering:
         """Returns a constant tensor argument in PyTorch's layout and the device's element type."""
         node = self._node(value)
         self.require(
-            is_weight(node), f"{node.name} is computed by the model, a constant is wanted here"
+            is_weight(node), f"{node.name} is computed by the model, a constant is required here"
         )
         type_ = type_of(node)
         self.operand_code(node)
@@ -358,7 +358,7 @@ class Lowering:
     def _node(self, value: str | fx.Node) -> fx.Node:
         argument = self.arg(value) if isinstance(value, str) else value
         if not isinstance(argument, fx.Node):
-            self.refuse(f"{value} is {argument!r}, a tensor is wanted")
+            self.refuse(f"{value} is {argument!r}, a tensor is required")
         return argument
 
     def operand_code(self, node: fx.Node) -> OperandCode:

@@ -270,7 +270,7 @@ def _factor(weight: Weight | None, target: Target) -> float:
     else:
         factor = weight(target)
     if not (math.isfinite(factor) and factor >= 0):
-        raise UsageError(f"the weight of {target} is {factor!r}: a number from 0 on is wanted")
+        raise UsageError(f"the weight of {target} is {factor!r}: a number from 0 on is required")
     return float(factor)
 
 

@@ -202,7 +202,7 @@ class AgentClient:
                 if event.protocol != PROTOCOL_VERSION:
                     raise AgentError(
                         f"{self.serial}: the agent speaks protocol {event.protocol}, "
-                        f"{PROTOCOL_VERSION} is wanted",
+                        f"{PROTOCOL_VERSION} is required",
                         serial=self.serial,
                     )
                 return event

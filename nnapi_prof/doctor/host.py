@@ -44,9 +44,9 @@ def python_itself(_: Host) -> CheckResult:
 
     here, required = platform.python_version(), requires_python()
     if SpecifierSet(required).contains(here, prereleases=True):
-        return ok(f"{here} ({required} is wanted), {sys.executable}")
+        return ok(f"{here} ({required} is required), {sys.executable}")
     return problem(
-        f"{here} is too old or too new: {required} is wanted",
+        f"{here} is too old or too new: {required} is required",
         "make an environment of such a Python: python3.11 -m venv .venv && "
         ".venv/bin/pip install nnapi-prof",
     )
@@ -65,7 +65,7 @@ def packages(_: Host) -> CheckResult:
                     _look(brought, there, missing)
     if not missing:
         return ok(f"{len(there)} packages, torch {metadata.version('torch')}; `pip check` has more")
-    words = "; ".join(f"{state}: {bounds} is wanted" for bounds, state in missing.items())
+    words = "; ".join(f"{state}: {bounds} is required" for bounds, state in missing.items())
     return problem(words, f"python -m pip install {' '.join(map(repr, missing))}")
 
 

@@ -173,7 +173,7 @@ def _name_costs(costs: Sequence[Costs] | Mapping[str, Costs]) -> dict[str, Costs
     named: dict[str, Costs] = {}
     for each in costs:
         if not isinstance(each, Costs):
-            raise UsageError(f"costs are a {type(each).__name__}: those of profile() are wanted")
+            raise UsageError(f"costs are a {type(each).__name__}: those of profile() are required")
         name = description_parts(each.device)[0]
         alike = sum(other.partition(", no. ")[0] == name for other in named)
         named[f"{name}, no. {alike + 1}" if alike else name] = each
@@ -185,7 +185,7 @@ def _check_costs(model: Model, costs: Sequence[Costs]) -> None:
         raise UsageError("a fleet has at least one phone", "pass costs of some")
     for each in costs:
         if not isinstance(each, Costs):
-            raise UsageError(f"costs are a {type(each).__name__}: those of profile() are wanted")
+            raise UsageError(f"costs are a {type(each).__name__}: those of profile() are required")
         if each.model.graph != model.graph:
             raise UsageError(f"these costs are of {each.model!r}, not of {model!r}", "profile it")
         if each.objective is not None or each.calibration is not None:
@@ -279,7 +279,7 @@ def weights_of(costs: Mapping[str, Costs], stated: Sequence[str]) -> list[float]
         if not words or not 0 <= weight < math.inf:
             raise UsageError(
                 f"{option_name('weight')} {text!r}: a pattern of phones and a number of at least 0"
-                " are wanted, as `pixel*=3`"
+                " are required, as `pixel*=3`"
             )
         listed = [
             Measured(each.fingerprint or "", name, each.simulated, 0, {}, {}, (), "", "")

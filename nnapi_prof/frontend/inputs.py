@@ -161,7 +161,7 @@ def _element(text: str, type_text: str) -> tuple[str, tuple[float, int] | None]:
                 return dtype, (scale, zero_point)
     raise InputSpecError(
         f"input {text!r} has the element type {type_text!r}: one of {', '.join(DTYPES)}, or quint8 "
-        "or qint8 with scale and zero point as in quint8@0.05@128, is wanted"
+        "or qint8 with scale and zero point as in quint8@0.05@128, is required"
     )
 
 

@@ -233,7 +233,7 @@ def _tensor_of_value(value: Any) -> Tensor:
         return torch.from_numpy(array if array.flags.writeable else array.copy())
     except (TypeError, ValueError) as error:
         raise InputSpecError(
-            f"a sample has {type(value).__name__} in it, tensors and arrays are wanted"
+            f"a sample has {type(value).__name__} in it, tensors and arrays are required"
         ) from error
 
 

@@ -158,7 +158,7 @@ def user_function(text: str) -> Callable[..., Any]:
     finally:
         sys.path.remove(here)
     if not callable(value):
-        raise UsageError(f"{text} is {type(value).__name__}, a function is wanted")
+        raise UsageError(f"{text} is {type(value).__name__}, a function is required")
     return value  # type: ignore[no-any-return]
 
 

@@ -123,9 +123,11 @@ def test_placements_as_a_mapping(way: Way) -> None:
         way.model, way.costs, np_.Latency(pin="*=cpu", forbid=["conv2d*=nnapi:*"])
     )
     assert mapped.plan == listed.plan
-    with pytest.raises(UsageError, match=r"pin is {'a': 3}: units and targets as text are wanted"):
+    with pytest.raises(
+        UsageError, match=r"pin is {'a': 3}: units and targets as text are required"
+    ):
         np_.partition(way.model, way.costs, np_.Latency(pin={"a": 3}))  # type: ignore[dict-item]
-    with pytest.raises(UsageError, match=r"listed is {'a': 'cpu'}: texts are wanted"):
+    with pytest.raises(UsageError, match=r"listed is {'a': 'cpu'}: texts are required"):
         np_.partition(way.model, way.costs, np_.Latency(listed={"a": "cpu"}))  # type: ignore[arg-type]
 
 

@@ -33,7 +33,7 @@ COLUMNS, LINES = 110, 3
 ADVICE = re.compile(
     r"(?:[:;,(] |\bor )(?:allow|check|choose|confirm|free|give|leave|make|fix|name|put|remove|run|"
     r"save|say|see|state|update|use|write|unset|add|on the phone, switch on)\b"
-    r"|: `nnapi-prof|; `nnapi-prof|there (?:are|is):? \S|--costs and \$|one of .* is wanted"
+    r"|: `nnapi-prof|; `nnapi-prof|there (?:are|is):? \S|--costs and \$|one of .* is required"
     r"|must be at least|without --whole|must be left open in `|\? See `"
 )
 

@@ -42,7 +42,7 @@ def test_the_front_then_a_plan_of_it(cli: Cli, data: Path, tmp_path: Path) -> No
     ("options", "words"),
     [
         (("--budget", "much"), "'much' is not an error: write 2%, 0.02 or 34dB"),
-        (("--precisions", "int3"), "some of float32,relaxed,float16,int8 are wanted"),
+        (("--precisions", "int3"), "some of float32,relaxed,float16,int8 are required"),
         (("--precisions", "float32"), "name them with --precisions"),
     ],
 )

@@ -132,7 +132,7 @@ def patched(at, *words):
         (patched(22, 4), "value 0 names operand 4, there are 4"),
         (patched(22, -1), "value 0 names operand -1"),
         (patched(23, 3), r"value 0 has source 3, only 0 \(immediate\) and 2"),
-        (patched(24, 11, 2, 0, 5), "value 0 names a buffer in 11 bytes, 12 are wanted"),
+        (patched(24, 11, 2, 0, 5), "value 0 names a buffer in 11 bytes, 12 are required"),
         (patched(28, 777), "operation 0 has the unknown code 777"),
         (serialize(ADD) + bytes(4), "ends at byte 184, the data at 188"),
     ],

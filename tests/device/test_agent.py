@@ -359,5 +359,5 @@ def test_an_agent_that_tells_nothing_or_speaks_another_protocol(tmp_path):
         '"cpus":1,"simulated":false,"nnapi":{}}'
     )
     with fake_agent(tmp_path, f"echo '{line}'") as client:
-        with pytest.raises(AgentError, match="speaks protocol 9, 5 is wanted"):
+        with pytest.raises(AgentError, match="speaks protocol 9, 5 is required"):
             client.info()

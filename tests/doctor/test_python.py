@@ -58,11 +58,11 @@ def test_a_package_that_is_missing(tmp_path: Path) -> None:
     command = [sys.executable, "-S", "-c", code]
     env = {"PYTHONPATH": f"{REPO}:{tmp_path}", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert "problem torch is not installed: torch>=2.6 is wanted; ziglang" in done.stdout
+    assert "problem torch is not installed: torch>=2.6 is required; ziglang" in done.stdout
     assert "python -m pip install 'torch>=2.6' 'ziglang>=0.13'" in done.stdout
 
 
 def test_a_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "requires_python", lambda: ">=4")
     finding, fix = problem(host.python_itself(Host()))
-    assert "is too old or too new: >=4 is wanted" in finding and "-m venv" in fix
+    assert "is too old or too new: >=4 is required" in finding and "-m venv" in fix

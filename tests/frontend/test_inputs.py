@@ -274,7 +274,7 @@ def test_quantised_inputs_are_stated_with_scale_and_zero_point():
     assert (spec.dtype, spec.quant) == ("uint8", (0.05, 130))
     assert frontend.parse_input_spec(str(spec)) == spec
     for wrong in ("quint8", "quint8@0@3", "qint8@0.1@200"):
-        with pytest.raises(InputSpecError, match=r"quint8@0.05@128, is wanted"):
+        with pytest.raises(InputSpecError, match=r"quint8@0.05@128, is required"):
             frontend.parse_input_spec(f"2x3:{wrong}")
 
 

@@ -169,7 +169,7 @@ def test_a_tensor_behind_a_number_that_is_left_out(saved):
         (["1x4", "=relu", "factor=much"], "factor of model.pt is of type float, 'much' was stated"),
         (["1x4", "=relu", "=2", "=3"], "no input for the value '3': leave it out"),
         ({"x": [(1, 4), (1, 4)], "mode": "relu"}, "the input x holds 2 values: give inputs as a"),
-        ([[1.5, 2.0]], r"the input \[1.5, 2.0\] is not a shape: sizes are wanted"),
+        ([[1.5, 2.0]], r"the input \[1.5, 2.0\] is not a shape: sizes are required"),
         ([object()], "is neither a shape nor a tensor"),
     ],
 )

@@ -174,7 +174,7 @@ def test_metrics_by_name() -> None:
     for name in ("no_such_module:f", "os:no_such_function"):
         with pytest.raises(UsageError, match="cannot be loaded"):
             metric_of(name)
-    with pytest.raises(UsageError, match="is str, a function is wanted"):
+    with pytest.raises(UsageError, match="is str, a function is required"):
         metric_of("os:sep")
 
 

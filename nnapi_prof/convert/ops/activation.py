@@ -308,7 +308,7 @@ def instance_norm(op: Lowering) -> OperandId:
     image becomes one INSTANCE_NORMALIZATION."""
     op.require(
         bool(op.arg("use_input_stats")),
-        "use_input_stats=False, statistics of the input are wanted (else it is a batch norm)",
+        "use_input_stats=False, statistics of the input are required (else it is a batch norm)",
     )
     n, channels, *_ = op.type("input").shape
     eps = float(op.arg("eps"))
@@ -354,7 +354,7 @@ def _scaled_to_one(x: FormulaValue, eps: float) -> FormulaValue:
     if op.level >= 3:
         spread = (x * x).mean([1]) + eps
         return x * spread.unary(OperationCode.RSQRT)
-    op.require(eps > 0, f"eps={eps:g} below level 3: a number above 0 is wanted")
+    op.require(eps > 0, f"eps={eps:g} below level 3: a number above 0 is required")
     column = np.full((rows, 1), math.sqrt(length * eps), np.float32)
     dims = (rows, length + 1)
     wide = FormulaValue(

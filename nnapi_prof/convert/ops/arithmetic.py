@@ -359,7 +359,7 @@ def _division(x: FormulaValue, y: FormulaValue) -> _Division:
     op = x.op
     op.require(
         x.dtype == "float32",
-        f"divides {x.dtype} exactly by what is not a power of two, float32 is wanted",
+        f"divides {x.dtype} exactly by what is not a power of two, float32 is required",
     )
     op.require_level(3, "an exact division (ABS, LESS, SELECT) by other than a power of two")
     size = absolute(y) if y.array is None else constant(op, np.abs(y.array))

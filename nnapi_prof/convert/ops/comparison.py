@@ -162,7 +162,7 @@ def masked_fill(op: Lowering) -> OperandId:
 
 def _condition(op: Lowering, name: str) -> FormulaValue:
     dtype = type_of(op.arg(name)).dtype
-    op.require(dtype == "bool", f"{name} is {dtype}, bool is wanted")
+    op.require(dtype == "bool", f"{name} is {dtype}, bool is required")
     return argument(op, name, "bool")
 
 

@@ -63,7 +63,7 @@ def argument(op: Lowering, name: str, dtype: str | None = None) -> FormulaValue:
     if is_constant(value):
         return constant(op, _in_dim_order(op, _cast_constant(op, constant_value(value), dtype)))
     if not isinstance(value, fx.Node):
-        op.refuse(f"{name} is {value!r}, a tensor or a number is wanted")
+        op.refuse(f"{name} is {value!r}, a tensor or a number is required")
     if device_dtype(op, type_of(value).dtype) == "bool":
         return broadcast_bools(op, name).cast(dtype)
     return FormulaValue(op, op.broadcast(name)).cast(dtype)

@@ -258,7 +258,7 @@ def tensor(op: Lowering, name: str, order: DimOrder | None = None) -> FormulaVal
 def floats(op: Lowering, name: str, what: str, order: DimOrder | None = None) -> FormulaValue:
     """Returns a float32 argument like :func:`tensor`; ``what`` begins the refusal of any other."""
     dtype = op.type(name).dtype
-    op.require(dtype == "float32", f"{what} of {dtype}, float32 is wanted")
+    op.require(dtype == "float32", f"{what} of {dtype}, float32 is required")
     return tensor(op, name, order)
 
 

@@ -116,7 +116,7 @@ def softplus(op: Lowering) -> OperandId:
     less than 3.1e-7, so only a lower threshold is applied.
     """
     beta, threshold = float(op.arg("beta")), float(op.arg("threshold"))
-    op.require(beta > 0, f"beta={beta:g}, a positive one is wanted")
+    op.require(beta > 0, f"beta={beta:g}, a positive one is required")
     x = argument(op, "self")
     z = x if beta == 1 else x * beta
     result = log_1_plus_exp(z)
@@ -234,7 +234,7 @@ def _negative(x: FormulaValue) -> FormulaValue:
 
 def _first_quadrant(y: FormulaValue, x: FormulaValue) -> FormulaValue:
     """Returns the angle of (x, y), from 0 to pi / 2; neither coordinate is negative."""
-    y.op.require(y.dtype == "float32", f"an angle of {y.dtype}, float32 is wanted")
+    y.op.require(y.dtype == "float32", f"an angle of {y.dtype}, float32 is required")
     longer = y.binary(OperationCode.MAXIMUM, x)
     divisor = longer.is_(OperationCode.EQUAL, 0).select(1, longer, y.dtype)
     t = y.binary(OperationCode.MINIMUM, x) / divisor

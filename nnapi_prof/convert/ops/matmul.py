@@ -69,7 +69,7 @@ def _product_of(op: Lowering, first: str, second: str) -> FormulaValue:
     """Returns the product of two arguments as [..., M, N]; vectors become matrices."""
     for name in (first, second):
         dtype = op.type(name).dtype
-        op.require(dtype == "float32", f"a product of {dtype}, float32 is wanted")
+        op.require(dtype == "float32", f"a product of {dtype}, float32 is required")
     x = tensor(op, first, PLAIN)
     if len(op.type(first).shape) == 1:
         x = x.reshaped((1, *x.dims))
@@ -222,7 +222,7 @@ def linear(op: Lowering) -> OperandId:
     be computed by the model.
     """
     shape = op.type("weight").shape
-    op.require(len(shape) == 2, f"weights of rank {len(shape)}, 2 is wanted")
+    op.require(len(shape) == 2, f"weights of rank {len(shape)}, 2 is required")
     n_out, n_in = shape
     x = op.tensor("input", PLAIN)
     if len(op.type("input").shape) == 1:
@@ -233,7 +233,7 @@ def linear(op: Lowering) -> OperandId:
 
 def _parameter(op: Lowering, name: str) -> OperandId:
     dtype = op.type(name).dtype
-    op.require(dtype == "float32", f"{name} is {dtype}, float32 is wanted here")
+    op.require(dtype == "float32", f"{name} is {dtype}, float32 is required here")
     return op.tensor(name)
 
 
@@ -270,7 +270,7 @@ def softmax(op: Lowering) -> OperandId:
 def safe_softmax(op: Lowering) -> OperandId:
     """Lowers the softmax of attention, which gives zeros for a row that is all minus infinity."""
     x, axis = _operand_and_axis(op)
-    op.require(op.arg("dtype") is None, f"dtype={op.arg('dtype')}, that of the input is wanted")
+    op.require(op.arg("dtype") is None, f"dtype={op.arg('dtype')}, that of the input is required")
     # The sum is at least 1, or 0 in a row of minus infinities; divided by 1, that row is zeros.
     highest = x.reduced(OperationCode.REDUCE_MAX, [axis]).binary(OperationCode.MAXIMUM, -LARGEST)
     powers = (x - highest).unary(OperationCode.EXP)

@@ -180,7 +180,7 @@ def resample(op: Lowering, name: str, resize: Resize) -> OperandId:
     identity in the same way. (An infinity turns the zeros of its row into NaN.)
     """
     type_ = op.type(name)
-    op.require(type_.dtype != "float16", "a resampling of float16, float32 is wanted here")
+    op.require(type_.dtype != "float16", "a resampling of float16, float32 is required here")
     n, c, h, w = type_.shape
     new_h, new_w = op.out.shape[2:]
     turns = op.level < 2 and op.out.dim_order is DimOrder.CHANNELS_LAST
@@ -379,7 +379,7 @@ def avg_pool2d(op: Lowering) -> OperandId:
     window = _window(op, padding)
     if divisor is None and not counts_padding:
         return op.emit(OperationCode.AVERAGE_POOL_2D, [x], [*window, op.fuse()])
-    op.require(op.out.dtype != "float16", "float16 with a divisor of its own, float32 is wanted")
+    op.require(op.out.dtype != "float16", "float16 with a divisor of its own, float32 is required")
     averages = op.emit(OperationCode.AVERAGE_POOL_2D, [x], [*window, int(FuseCode.NONE)])
     return op.emit(OperationCode.MUL, [averages, _divisor_ratio(op)], [op.fuse()])
 

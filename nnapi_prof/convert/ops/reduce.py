@@ -165,7 +165,9 @@ def vector_norm(op: Lowering) -> OperandId:
     use POW; 0 (the number of elements that are not zero) is refused."""
     argument = op.arg("ord" if op.target is aten.linalg_vector_norm.default else "p")
     order = 2.0 if argument is None else float(argument)
-    op.require(order != 0, "the norm of order 0 counts elements, 1, 2, inf or another p is wanted")
+    op.require(
+        order != 0, "the norm of order 0 counts elements, 1, 2, inf or another p is required"
+    )
     x, axes = _source(op)
     if order == 2:
         return _give(_root((x * x).summed(axes)))
@@ -305,7 +307,7 @@ def triangle(op: Lowering) -> OperandId:
     cut = np.tril if op.target is aten.tril.default else np.triu
     mask = constant(op, cut(np.ones((h, w), bool), op.arg("diagonal")))
     x = argument(op, "self")
-    op.require(x.dims == op.out.shape, f"of {op.out}, a contiguous tensor is wanted")
+    op.require(x.dims == op.out.shape, f"of {op.out}, a contiguous tensor is required")
     if x.dtype == "bool":
         return x.is_(OperationCode.LOGICAL_AND, mask).operand
     return mask.select(x, 0, x.dtype).operand

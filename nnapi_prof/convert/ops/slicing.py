@@ -90,7 +90,7 @@ def pad_constant(
     op.require(
         type_ is not OperandCode.TENSOR_FLOAT16,
         f"a pad of float16 by {value:g}, which PAD_V2 would take as a float16 scalar: zeros or "
-        "float32 are wanted",
+        "float32 are required",
     )
     return op.emit(OperationCode.PAD_V2, [x, sizes], [value], dims=dims)
 

@@ -355,7 +355,7 @@ def fit_precisions(
     """Fits the costs of a float model in several precisions to the rows of one device.
 
     ``rows`` are :meth:`.CostStore.measurements` under conditions that differ only in precision:
-    always those in float32, and those in relaxed and float16 where these are wanted. With
+    always those in float32, and those in relaxed and float16 where these are asked for. With
     ``eight_bits``, regions may be in 8 bits, too; the rows of its units and of ``conversions`` are
     among those in float32.
 

@@ -247,7 +247,7 @@ def server_address() -> tuple[str, int] | str:
         )
     port = os.environ.get("ANDROID_ADB_SERVER_PORT", str(DEFAULT_PORT))
     if not port.isdecimal():
-        raise UsageError(f"ANDROID_ADB_SERVER_PORT is {port!r}: a number is wanted")
+        raise UsageError(f"ANDROID_ADB_SERVER_PORT is {port!r}: a number is required")
     return os.environ.get("ANDROID_ADB_SERVER_ADDRESS", "127.0.0.1"), int(port)
 
 

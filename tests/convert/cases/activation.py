@@ -137,7 +137,7 @@ ACTIVATIONS = {
     "prelu with computed slopes": Case(
         lambda x, w: aten.prelu.default(x, w),
         (X, image(4)),
-        refused=all_levels("w is computed by the model, a constant is wanted", 31),
+        refused=all_levels("w is computed by the model, a constant is required", 31),
     ),
     "gelu": Case(
         lambda x: aten.gelu.default(x),

@@ -184,6 +184,6 @@ TRANSPOSED = {
     "conv transposed of computed weights": Case(
         lambda x, w: aten.convolution.default(x, w, None, [1, 1], [0, 0], [1, 1], True, [0, 0], 1),
         (X, image(4, 2, 3, 3)),
-        refused=all_levels("w is computed by the model, a constant is wanted", 31),
+        refused=all_levels("w is computed by the model, a constant is required", 31),
     ),
 }

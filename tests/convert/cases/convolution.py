@@ -114,7 +114,7 @@ CONVOLUTIONS = {
     "conv of computed weights": Case(
         lambda x, w: aten.convolution.default(x, w, None, [1] * 2, [0] * 2, [1] * 2, False, [0], 1),
         (X, W["plain"]),
-        refused=all_levels("w is computed by the model, a constant is wanted", 31),
+        refused=all_levels("w is computed by the model, a constant is required", 31),
     ),
 }  # fmt: skip
 

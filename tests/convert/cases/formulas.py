@@ -60,7 +60,7 @@ FORMULAS = {
     "softplus with a negative beta": Case(
         lambda x: aten.softplus.default(x, -1),
         (X,),
-        refused=all_levels("beta=-1, a positive one is wanted", 31),
+        refused=all_levels("beta=-1, a positive one is required", 31),
     ),
     "log sigmoid": from_3(lambda x: aten.log_sigmoid.default(x), WIDE, reason="exists", atol=2e-7),
     "erf": Case(  # 2.5e-7 where the device's TANH is rounded well; XNNPACK's adds half a unit

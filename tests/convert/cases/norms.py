@@ -72,12 +72,12 @@ NORMS = {
     ),
     "layer norm with a large eps": layer_norm([5], W5, B5, eps=0.5),
     "layer norm without an eps": layer_norm(
-        [5], eps=0.0, refused={28: "eps=0 below level 3: a number above 0 is wanted", 27: "eps=0"}
+        [5], eps=0.0, refused={28: "eps=0 below level 3: a number above 0 is required", 27: "eps=0"}
     ),
     "layer norm far from zero": layer_norm([5], W5, B5, image(2, 3, 5) + 30),
     "layer norm of long rows": layer_norm([640], x=image(2, 640) * 5 + 20),
     "layer norm of float16": layer_norm(
-        [5], x=X.half(), refused=all_levels("a norm of float16, float32 is wanted", 31)
+        [5], x=X.half(), refused=all_levels("a norm of float16, float32 is required", 31)
     ),
     "RMS norm": rms_norm(W5, X),
     "RMS norm without weights": rms_norm(None, image(2, 3, 5)),
@@ -108,6 +108,6 @@ NORMS = {
     "instance norm with stored statistics": Case(
         lambda y: aten.instance_norm.default(y, None, None, B6, W6.abs(), False, 0.1, 1e-5, False),
         (X,),
-        refused=all_levels("use_input_stats=False, statistics of the input are wanted", 31),
+        refused=all_levels("use_input_stats=False, statistics of the input are required", 31),
     ),
 }

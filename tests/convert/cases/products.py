@@ -67,7 +67,7 @@ PRODUCTS = {
     "matmul of integers": Case(
         lambda x: aten.matmul.default(x, x),
         (torch.arange(4).reshape(2, 2),),
-        refused=all_levels("a product of int64, float32 is wanted", 31),
+        refused=all_levels("a product of int64, float32 is required", 31),
     ),
     "addmm": Case(
         lambda b, x, y: aten.addmm.default(b, x, y),
@@ -105,7 +105,7 @@ PRODUCTS = {
     "linear with computed weights of rank 1": Case(
         lambda x, w: aten.linear.default(x, w),
         (image(3, 4), image(4)),
-        refused=all_levels("weights of rank 1, 2 is wanted", 31),
+        refused=all_levels("weights of rank 1, 2 is required", 31),
     ),
 }
 
@@ -195,7 +195,7 @@ ATTENTION = {
     "softmax of float16": Case(
         lambda x: aten.softmax.int(x, -1),
         (image(3, 5).half(),),
-        refused=all_levels("a softmax of float16, float32 is wanted", 31),
+        refused=all_levels("a softmax of float16, float32 is required", 31),
     ),
     "softmax of the least numbers": Case(
         lambda x: aten._safe_softmax.default(x, -1),

@@ -85,7 +85,7 @@ QUANTISED_LAYERS = {
     "conv float weights": quantised(
         conv(lambda x: floats(6, 4, 3, 3), SIX),
         IMAGE,
-        refused=dict.fromkeys(BELOW_3, "float32 weights, quantised ones are wanted"),
+        refused=dict.fromkeys(BELOW_3, "float32 weights, quantised ones are required"),
         operations=in_floats("CONV_2D"),
     ),
     "conv depthwise": quantised(

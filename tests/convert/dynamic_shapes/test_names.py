@@ -92,7 +92,7 @@ def test_a_square_in_stock_pytorch(tmp_path, nnapi_library):
     module, original = converted(tmp_path, Squares, "1x3x?n=32x?n=32")
     for size in (32, 9, 50, 32):
         agrees(module, original, (1, 3, size, size))
-    expected = "dimension 3 of input 0 is 16, dimension 2 of input 0 is 8: equal ones are wanted"
+    expected = "dimension 3 of input 0 is 16, dimension 2 of input 0 is 8: equal ones are required"
     with pytest.raises(torch.jit.Error, match=expected):
         module(torch.zeros(1, 3, 8, 16))
     agrees(module, original, (1, 3, 9, 9))
@@ -117,6 +117,6 @@ def test_free_sizes_of_two_inputs_that_must_be_equal(tmp_path, nnapi_library):
     module, original = converted(tmp_path, Joined, f"{spec} {spec}")
     agrees(module, original, (1, 2, 3, 4), (1, 4, 3, 4))
     agrees(module, original, (2, 5, 9, 7), (2, 2, 9, 7))
-    expected = "dimension 3 of input 1 is 5, dimension 3 of input 0 is 4: equal ones are wanted"
+    expected = "dimension 3 of input 1 is 5, dimension 3 of input 0 is 4: equal ones are required"
     with pytest.raises(torch.jit.Error, match=expected):
         module(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 5))

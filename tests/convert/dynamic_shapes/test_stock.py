@@ -85,8 +85,8 @@ def small_unet(tmp_path_factory, nnapi_library):
     [
         ((1, 3, 30, 48), "dimension 2 of input 0 is 30, 4 to 1952 in steps of 4 are possible"),
         ((1, 3, 32, 4096), "dimension 3 of input 0 is 4096, 4 to 1968 in steps of 4 are possible"),
-        ((2, 3, 32, 48), r"input 0 has the shape \[2, 3, 32, 48\], 1x3x\?x\? is wanted"),
-        ((3, 32, 48), r"input 0 has the shape \[3, 32, 48\], 1x3x\?x\? is wanted"),
+        ((2, 3, 32, 48), r"input 0 has the shape \[2, 3, 32, 48\], 1x3x\?x\? is required"),
+        ((3, 32, 48), r"input 0 has the shape \[3, 32, 48\], 1x3x\?x\? is required"),
     ],
 )
 def test_other_sizes_are_refused_and_do_no_harm(shape, message, small_unet):
