@@ -47,7 +47,7 @@ from nnapi_prof.errors import (
 )
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.examples import SIZES, exported_module, find_examples, leaves_of, runner
-from nnapi_prof.frontend.loader import ModelKind, eval_mode, model_kind, read_exported, read_nested
+from nnapi_prof.frontend.loader import eval_mode, read
 from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import AUTO, Engine, Preference
@@ -121,7 +121,7 @@ def _convert_tensors_only(
     args = (inputs,) if isinstance(inputs, Tensor | str) else tuple(inputs)
     leaves = leaves_of((args, {}))
     name = Path(model).name if isinstance(model, str | Path) else "model"
-    loaded = _read_model(Path(model)) if isinstance(model, str | Path) else model
+    loaded = read(Path(model)) if isinstance(model, str | Path) else model
     mode = eval_mode(loaded) if isinstance(loaded, torch.nn.Module) else nullcontext()
     with quiet_torch(), mode:
         is_ready = isinstance(loaded, torch.jit.ScriptModule | ExportedProgram)
@@ -177,13 +177,6 @@ def module_of(
     if isinstance(source, Template):
         return flexible_stock_module(program.units, source, *rest)
     return stock_module(program.units, source, *rest)
-
-
-def _read_model(path: Path) -> torch.jit.ScriptModule | ExportedProgram:
-    """Reads the model of a file, without flattening its inputs."""
-    if model_kind(path) is ModelKind.EXPORTED:
-        return read_exported(path)
-    return read_nested(path)
 
 
 # From a bundle to an app: an Android archive.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.export import ExportedProgram
 
+    from nnapi_prof.frontend.loader import SavedModel
     from nnapi_prof.graph.program import Program
 
     Input = str | int | float | bool | None | Tensor | Sequence["Input"] | Mapping[str, "Input"]
@@ -44,6 +45,12 @@ class _OwnFolder:
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="nnapi-prof-"))
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def new_file(self, step: str, name: str) -> Path:
+        """Returns the path of a file that a step writes, named like the file it read."""
+        target = self.path / step / name
+        target.parent.mkdir()
+        return target
 
 
 @dataclass(frozen=True)
@@ -196,18 +203,13 @@ def as_model(model: Model | str | os.PathLike[str]) -> Model:
 
 
 def _from_file(
-    path: Path,
-    inputs: tuple[str, ...],
-    listener: Listener,
-    folder: _OwnFolder | None = None,
+    path: Path, inputs: tuple[str, ...], listener: Listener, folder: _OwnFolder | None = None
 ) -> Model:
+    """Loads a file; one in ``folder``, a temporary copy, leaves no units in the cache."""
     if any(text.startswith(VALUES) for text in inputs):
-        from nnapi_prof.frontend.model_files import write_with_values
-
-        folder = _OwnFolder()
         with listener.working(f"reading {path.name}"):
-            stored = write_with_values(path, inputs, folder.path)
-        return _from_file(stored, (), listener, folder)
+            folder = folder or _OwnFolder()
+            path, inputs = _with_values(path, inputs, folder), ()
 
     def read() -> Program:
         with listener.working(f"reading {path.name}"):
@@ -215,11 +217,12 @@ def _from_file(
 
     if not any(map(is_named, inputs)):
         try:
-            return Model(path, inputs, cached_units(path, inputs, read), folder)
+            units = UnitGraphCache.of(read()) if folder else cached_units(path, inputs, read)
+            return Model(path, inputs, units, folder)
         except KeepsState:
             LOGGER.debug("%s keeps state: it becomes inputs and outputs", path)
     with listener.working(f"reading {path.name}"):
-        return _stateless(path, inputs, folder)
+        return _stateless(path, inputs, folder or _OwnFolder())
 
 
 VALUES = "@"
@@ -233,18 +236,40 @@ def is_named(text: str) -> bool:
     return named or text.startswith(VALUES)
 
 
-def _stateless(path: Path, inputs: tuple[str, ...], folder: _OwnFolder | None = None) -> Model:
+def _with_values(path: Path, inputs: tuple[str, ...], folder: _OwnFolder) -> Path:
+    """Returns a copy of a file in which the model's inputs have the stated values."""
+    from nnapi_prof.frontend.loader import read
+    from nnapi_prof.frontend.rewrite import with_values
+
+    target = folder.new_file("values", path.name)
+    return _save(with_values(read(path), inputs, path.name), target)
+
+
+def _stateless(path: Path, inputs: tuple[str, ...], folder: _OwnFolder) -> Model:
     """Loads a model that keeps state, or has inputs other than tensors, from a rewritten file
     without these."""
-    from nnapi_prof.frontend.model_files import write_stateless
+    from nnapi_prof.frontend.loader import read
+    from nnapi_prof.frontend.rewrite import without_state
 
-    folder = folder or _OwnFolder()
-    target = folder.path / "stateless"
-    target.mkdir()
-    made = write_stateless(path, inputs, target)
-    unit_cache = UnitGraphCache.of(load_program(made.path, made.inputs))
+    made = without_state(read(path), inputs, path.name)
+    target = _save(made.model, folder.new_file("stateless", path.name))
+    unit_cache = UnitGraphCache.of(load_program(target, made.inputs))
     notes = (*unit_cache.notes, *made.notes)
-    return Model(made.path, made.inputs, replace(unit_cache, notes=notes), folder)
+    return Model(target, made.inputs, replace(unit_cache, notes=notes), folder)
+
+
+def _save(model: SavedModel, path: Path) -> Path:
+    """Saves a model, and returns the path."""
+    import torch
+
+    from nnapi_prof.frontend.torch_logging import quiet_torch
+
+    with quiet_torch():
+        if isinstance(model, torch.jit.ScriptModule):
+            torch.jit.save(model, str(path))
+        else:
+            torch.export.save(model, path)
+    return path
 
 
 def _from_memory(
@@ -260,34 +285,22 @@ def _from_memory(
     from nnapi_prof.frontend.loader import eval_mode
     from nnapi_prof.frontend.torch_logging import quiet_torch
 
-    called = name or _name_of(model)
-    folder = _OwnFolder()
-    file = folder.path / re.sub(r"[^\w.-]", "_", called)
+    if not isinstance(model, torch.nn.Module | ExportedProgram):
+        raise InputSpecError(
+            "load() takes a path, a torch.nn.Module or an ExportedProgram:"
+            f" {type(model).__name__} is not one of these"
+        )
+    called, folder = name or _name_of(model), _OwnFolder()
     mode = eval_mode(model) if isinstance(model, torch.nn.Module) else nullcontext()
     with mode, quiet_torch():
-        if isinstance(model, torch.jit.ScriptModule):
-            path = file.with_name(f"{file.name}.pt")
-            torch.jit.save(model, str(path))
-            stated = texts(inputs)
-        elif isinstance(model, ExportedProgram):
-            path = file.with_name(f"{file.name}.pt2")
-            torch.export.save(model, path)
-            stated = texts(inputs)
-        elif isinstance(model, torch.nn.Module):
-            path = file.with_name(f"{file.name}.pt2")
-            program, stated = _exported(model, inputs, called)
-            torch.export.save(program, path)
+        if isinstance(model, torch.jit.ScriptModule | ExportedProgram):
+            saved, stated = model, texts(inputs)
         else:
-            raise InputSpecError(
-                "load() takes a path, a torch.nn.Module or an ExportedProgram:"
-                f" {type(model).__name__} is not one of these"
-            )
-    try:
-        if not any(map(is_named, stated)):
-            return Model(path, stated, UnitGraphCache.of(load_program(path, stated)), folder)
-    except KeepsState:
-        LOGGER.debug("%s keeps state: it becomes inputs and outputs", called)
-    return _stateless(path, stated, folder)
+            saved, stated = _exported(model, inputs, called)
+        suffix = "pt" if isinstance(saved, torch.jit.ScriptModule) else "pt2"
+        file = re.sub(r"[^\w.-]", "_", called)
+        path = _save(saved, folder.path / f"{file}.{suffix}")
+    return _from_file(path, stated, SILENT, folder)
 
 
 def _exported(

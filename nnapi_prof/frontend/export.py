@@ -126,15 +126,18 @@ def _user_input(tracer: GraphTracer, argument: Any, example_iter: Any) -> Any:
     return getattr(argument, "value", None)  # a constant the program was exported with
 
 
-def find_examples(
-    program: ExportedProgram, specs: Sequence[InputSpec], name: str
-) -> tuple[Tensor, ...]:
-    """Returns inputs of these shapes on which the program runs: those that it was exported with, as
-    they are typical of the model, else random ones. Constant inputs such as zeros show little, so
-    random ones are tried before them.
+def find_inputs(
+    program: ExportedProgram, stated: Sequence[InputSpec], name: str
+) -> tuple[tuple[InputSpec, ...], tuple[Tensor, ...]]:
+    """Returns the shapes of the inputs, stated or as exported, and inputs on which the program
+    runs: those that it was exported with, as they are typical of the model, else random ones.
+    Constant inputs such as zeros show little, so random ones are tried before them.
 
-    Raises InputSpecError with PyTorch's essential line where it runs on neither.
+    Raises InputSpecError where stated shapes are not the program's, and with PyTorch's essential
+    line where it does not run.
     """
+    specs = tuple(stated) or stored_specs(program)
+    check_specs(program, specs, name)
     run, failed = eager(program), None
     stored, random = _exported_with(program, specs), example_tensors(specs)
     candidates = [random] if stored is None else [stored, random]
@@ -147,7 +150,7 @@ def find_examples(
         except Exception as error:
             failed = failed or error
         else:
-            return examples
+            return specs, examples
     assert failed is not None
     raise InputSpecError(
         f"{name} does not run on the input {listed(specs)}: {essential_line(failed)}",

@@ -1,17 +1,16 @@
-"""Input shapes: stated, bundled with the model, or guessed and then tried."""
+"""Read stated input shapes, and make example tensors of them."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from nnapi_prof.errors import InputSpecError, for_caller
-from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once, source_line
 from nnapi_prof.graph.node import dtype_name, torch_dtype
 
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "int8", "bool")
@@ -23,11 +22,7 @@ _SHORT = {
     "long": "int64",
     "int": "int32",
 }
-_IMAGE_SIZES = (224, 64, 32, 28, 299, 512, 16)
-"""Sides tried for a guess: ImageNet's first, then what small models are trained on."""
 
-_TOKENS = (64, 128, 16, 8)
-"""Lengths tried for a sequence of tokens."""
 
 SCALAR = "scalar"
 """Text in place of the sizes of a tensor without dimensions."""
@@ -220,84 +215,3 @@ def check_count(name: str, stated: int, fewest: int, most: int) -> None:
 def shapes_or_values() -> str:
     """Returns the options or arguments by which a user states inputs."""
     return for_caller("--input, or values with --input @FILE.npz", "inputs")
-
-
-def try_model(name: str, model: torch.jit.ScriptModule, examples: Sequence[Tensor]) -> None:
-    """Runs the model once. Raises InputSpecError with PyTorch's essential line if it fails."""
-    try:
-        with run_once():
-            model(*examples)
-    except Exception as error:
-        line = source_line(error)
-        where = f" (at {line})" if line else ""
-        stated = listed([InputSpec.of(t) for t in examples])
-        raise InputSpecError(
-            f"{name} does not run on the input {stated}: {essential_line(error)}{where}",
-            _remedy(model, examples, str(error)),
-        ) from error
-
-
-def _remedy(model: torch.jit.ScriptModule, examples: Sequence[Tensor], error: str) -> str:
-    """Returns advice for a model that does not run."""
-    weights = [*model.parameters(), *model.buffers()]
-    if any(value.dtype is torch.float64 for value in weights):
-        return "state the element type, too, where it takes float64, as in 1x8:float64"
-    floats = all(example.is_floating_point() for example in examples)
-    if "double" in error.lower() and not floats:
-        return (
-            "a trace stores numbers as float64, and integers become that beside them: write"
-            " x.float() in the model before arithmetic on an integer input, or save it with"
-            " torch.jit.script or torch.export"
-        )
-    return f"state the shapes it wants with {shapes_or_values()}"
-
-
-def bundled_examples(model: torch.jit.ScriptModule) -> list[Sequence[object]]:
-    """Returns all examples that torch.utils.bundled_inputs stored with the model."""
-    if not hasattr(model, "get_all_bundled_inputs"):
-        return []
-    with quiet_torch():
-        return list(model.get_all_bundled_inputs())
-
-
-def first_bundled(model: torch.jit.ScriptModule) -> Sequence[object] | None:
-    """Returns the first bundled example; None where there is none."""
-    examples = bundled_examples(model)
-    return examples[0] if examples else None
-
-
-def bundled_inputs(model: torch.jit.ScriptModule) -> tuple[Tensor, ...] | None:
-    """Returns the first bundled example if it consists of tensors, else None."""
-    example = first_bundled(model)
-    tensors = [value for value in example or () if isinstance(value, Tensor)]
-    if example is None or len(tensors) < len(example):
-        return None
-    return tuple(value.contiguous().clone() for value in tensors)
-
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """Input shapes worth trying, and the kind of layer they come from."""
-
-    layer: str
-    specs: tuple[InputSpec, ...]
-
-
-def guesses(weights: Iterator[tuple[str, tuple[int, ...]]]) -> Guess | None:
-    """Returns shapes for a model whose first layer is the first ``(kind, shape)`` of ``weights``.
-
-    ``conv2d`` gives 1 x C x side x side, ``conv1d`` 1 x C x length, ``linear`` 1 x features,
-    ``embedding`` 1 x tokens of int64; the channels are those of the whole input, groups multiplied
-    in.
-    """
-    for kind, shape in weights:
-        if kind == "embedding":
-            specs = tuple(InputSpec((1, length), "int64") for length in _TOKENS)
-            return Guess("embedding", (*specs, InputSpec((_TOKENS[0],), "int64")))
-        if kind == "linear":
-            return Guess("linear layer", (InputSpec((1, shape[1])), InputSpec((1, 1, shape[1]))))
-        rank = len(shape) - 2
-        sides = _IMAGE_SIZES if rank == 2 else (1024, 256, 64) if rank == 1 else (16, 32)
-        specs = tuple(InputSpec((1, shape[1], *[side] * rank)) for side in sides)
-        return Guess("convolution", specs)
-    return None

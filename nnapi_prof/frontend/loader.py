@@ -33,6 +33,7 @@ from nnapi_prof.frontend.script_check import load_script
 from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
 from nnapi_prof.frontend.torch_logging import essential_line, logged_errors, quiet_torch
 from nnapi_prof.frontend.torchscript.builtins import kept_attributes
+from nnapi_prof.frontend.torchscript.inputs import find_inputs
 from nnapi_prof.graph import Quantisation
 from nnapi_prof.graph.dim_order import LIES_LAST
 from nnapi_prof.graph.grouping import unit_graph
@@ -100,6 +101,16 @@ def _pickled(path: Path) -> str:
         f"{path} holds pickled Python objects (a state_dict or a whole module), not TorchScript: "
         f"{_ADVICE}"
     )
+
+
+SavedModel = torch.jit.ScriptModule | ExportedProgram
+"""A model in the form that its file has."""
+
+
+def read(path: Path) -> SavedModel:
+    """Reads a model file; TorchScript in eval mode, its inputs as they are. Raises
+    ModelFileError."""
+    return read_exported(path) if model_kind(path) is ModelKind.EXPORTED else read_nested(path)
 
 
 def read_torchscript(path: Path) -> torch.jit.ScriptModule:
@@ -173,16 +184,16 @@ def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Pr
     ``Program.notes`` announces. With ``keep``, shapes, branches and loops that depend on data stay
     calls of PyTorch, which only a host runs; otherwise they are refused. Raises ModelFileError,
     InputSpecError, FrontendError, and KeepsState where
-    :func:`~nnapi_prof.frontend.model_files.write_stateless` makes a file that can be loaded.
+    :func:`~nnapi_prof.frontend.rewrite.without_state` makes a model that can be loaded.
     """
     path = Path(path)
-    if model_kind(path) is ModelKind.EXPORTED:
-        program = read_exported(path)
-        export.check_stored(program, path.name)
-        export.check_open(program, inputs, path.name)
-        return _from_exported(program, inputs, path.name, _open_notes(inputs), keep=keep)
-    model = read_torchscript(path)
-    examples, notes = torchscript.find_inputs(model, inputs, path.name)
+    saved = read(path)
+    if isinstance(saved, ExportedProgram):
+        export.check_stored(saved, path.name)
+        export.check_open(saved, inputs, path.name)
+        return _from_exported(saved, inputs, path.name, _open_notes(inputs), keep=keep)
+    model = flat_inputs(saved, path.name)
+    examples, notes = find_inputs(model, inputs, path.name)
     notes += _open_notes(inputs)
     if kept := kept_attributes(model, examples, path.name):
         for attribute in kept:
@@ -202,10 +213,10 @@ def reference(path: Path) -> Callable[..., tuple[Tensor, ...]]:
 
     Raises ModelFileError.
     """
-    path = Path(path)
-    if model_kind(path) is ModelKind.EXPORTED:
-        return flat_outputs(export.eager(read_exported(path)))
-    return flat_outputs(read_torchscript(path))
+    saved = read(Path(path))
+    if isinstance(saved, ExportedProgram):
+        return flat_outputs(export.eager(saved))
+    return flat_outputs(flat_inputs(saved, Path(path).name))
 
 
 def model_structure(path: Path, examples: Sequence[Tensor]) -> Structure:
@@ -213,10 +224,7 @@ def model_structure(path: Path, examples: Sequence[Tensor]) -> Structure:
 
     ``examples`` are flat inputs; the model runs on them once.
     """
-    with quiet_torch():
-        if model_kind(path) is ModelKind.EXPORTED:
-            return structure_of(read_exported(path), examples, path.name)
-    return structure_of(read_nested(path), examples, path.name)
+    return structure_of(read(path), examples, path.name)
 
 
 def prepare(
@@ -279,10 +287,10 @@ def _from_exported(
     examples: tuple[Tensor, ...] | None = None,
     keep: bool = False,
 ) -> Program:
-    specs = tuple(inputs) or export.stored_specs(program)
-    export.check_specs(program, specs, name)
     if examples is None:
-        examples = export.find_examples(program, specs, name)
+        _, examples = export.find_inputs(program, inputs, name)
+    else:
+        export.check_specs(program, inputs, name)
     graph = export.straight_graph(program, examples, name, keep)
     return _finish(graph, examples, Path(name).stem, notes, export.eager(program), last)
 

@@ -17,8 +17,8 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend import export
-from nnapi_prof.frontend.inputs import first_bundled
 from nnapi_prof.frontend.torch_logging import quiet_torch, run_once
+from nnapi_prof.frontend.torchscript.inputs import first_bundled
 from nnapi_prof.frontend.trees import (
     Constant,
     Leaf,

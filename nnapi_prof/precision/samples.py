@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import InputSpecError, option_name
-from nnapi_prof.frontend.inputs import bundled_examples
-from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported, read_torchscript
+from nnapi_prof.frontend.loader import read
 from nnapi_prof.frontend.quant import plain
+from nnapi_prof.frontend.structure import flat_inputs
+from nnapi_prof.frontend.torchscript.inputs import bundled_examples
 from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.node import describe, torch_dtype
 from nnapi_prof.graph.program import Program
@@ -148,11 +150,12 @@ def stored_samples(program: Program, model: Path | None) -> Iterator[Sample]:
     if model is None:
         return
     stored: list[Sequence[Any]]
-    if model_kind(model) is ModelKind.EXPORTED:
-        leaves = pytree.tree_leaves(read_exported(model).example_inputs)
+    saved = read(model)
+    if isinstance(saved, ExportedProgram):
+        leaves = pytree.tree_leaves(saved.example_inputs)
         stored = [[leaf for leaf in leaves if isinstance(leaf, Tensor)]]
     else:
-        stored = bundled_examples(read_torchscript(model))
+        stored = bundled_examples(flat_inputs(saved, model.name))
     expected = [describe(value) for value in program.example_inputs]
     for example in stored:
         values = [plain(value) for value in example if isinstance(value, Tensor)]

@@ -14,6 +14,7 @@ from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import torchscript
 from nnapi_prof.frontend.loader import read_torchscript
 from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.frontend.torchscript.inputs import find_inputs
 from nnapi_prof.frontend.torchscript.interpreter import WalkRefused, walked_graph
 from tests.frontend.common import IMAGE, agree
 
@@ -258,7 +259,7 @@ class Functions(nn.Module):
 
 def test_functions_that_call_functions_are_walked(saved):
     model = frontend.loader.read_torchscript(saved(Functions()))
-    examples, _ = torchscript.find_inputs(model, [IMAGE], "net")  # runs the model
+    examples, _ = find_inputs(model, [IMAGE], "net")  # runs the model
     graph = walked_graph(model, examples, "net")
     torch.testing.assert_close(graph(*examples)[0], examples[0] * 2 + 2)
 

@@ -35,13 +35,8 @@ from nnapi_prof.errors import (
 )
 from nnapi_prof.frontend import export, torchscript
 from nnapi_prof.frontend.inputs import InputSpec, example_tensors, listed
-from nnapi_prof.frontend.loader import (
-    ModelKind,
-    mark_last,
-    model_kind,
-    read_exported,
-    read_torchscript,
-)
+from nnapi_prof.frontend.loader import mark_last, read
+from nnapi_prof.frontend.structure import flat_inputs
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.frontend.torchscript.interpreter import walked_graph
 from nnapi_prof.graph import MAX_RANK
@@ -71,8 +66,10 @@ class FlexibleModel:
         self.model: torch.jit.ScriptModule | ExportedProgram
         if isinstance(model, Path):
             self.name = model.name
-            is_exported = model_kind(model) is ModelKind.EXPORTED
-            self.model = read_exported(model) if is_exported else read_torchscript(model)
+            saved = read(model)
+            if not isinstance(saved, ExportedProgram):
+                saved = flat_inputs(saved, model.name)
+            self.model = saved
         else:
             self.model = model
         if isinstance(self.model, ExportedProgram):

@@ -39,6 +39,7 @@ from nnapi_prof.frontend.torchscript.builtins import (
     source,
 )
 from nnapi_prof.frontend.torchscript.control_flow import DeferredValue, Outliner
+from nnapi_prof.frontend.torchscript.inputs import forward_arguments
 from nnapi_prof.frontend.tracer import IN_FLOATS, GraphTracer, branch_refusal, is_traced
 from nnapi_prof.graph.node import bind, script_source
 
@@ -173,12 +174,6 @@ def _distinct(names: Sequence[str]) -> list[str]:
         copies = sum(other == name for other in names[: len(distinct)])
         distinct.append(f"{name}_{copies}" if copies else name)
     return distinct
-
-
-def forward_arguments(model: torch.jit.ScriptModule) -> list[Any]:
-    """Returns the schema's arguments of ``model.forward``, without self."""
-    forward: Any = model.forward
-    return list(forward.schema.arguments)[1:]
 
 
 class _State:

@@ -1,21 +1,22 @@
-"""Write copies of model files: without state, and with values for the inputs.
+"""Rewrite models: without state, and with values for the inputs.
 
-A copy without state takes only tensors and keeps nothing between runs. Attributes that a model
+A model without state takes only tensors and keeps nothing between runs. Attributes that a model
 writes become inputs and outputs, and arguments that are numbers or texts get their stated values.
-Later steps read the new file like any other.
+The rewritten model is saved, and later steps read its file like any other: what is measured is what
+a bundle has.
 
     forward(x: Tensor, rate: int) -> y         forward(x: Tensor, total: Tensor) -> (y, total)
         self.total = self.total + x      =>
 
 Values for inputs come from an ``.npz`` file, as lengths, masks and positions cannot be random. They
-are stored in a copy of the model, where every later step finds them: as bundled inputs of
-TorchScript, or as the example inputs of an ExportedProgram.
+are stored in the model, where every later step finds them: as bundled inputs of TorchScript, or as
+the example inputs of an ExportedProgram.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,81 +36,74 @@ from nnapi_prof.errors import (
     non_regular_kind,
     option_name,
 )
-from nnapi_prof.frontend import export, torchscript
+from nnapi_prof.frontend import export
 from nnapi_prof.frontend.inputs import InputSpec, parse_input_specs
-from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported, read_nested
+from nnapi_prof.frontend.loader import SavedModel
 from nnapi_prof.frontend.structure import flat_inputs
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
 from nnapi_prof.frontend.torchscript.builtins import KeptAttribute, kept_attributes
-from nnapi_prof.frontend.torchscript.interpreter import forward_arguments
+from nnapi_prof.frontend.torchscript.inputs import find_inputs, forward_arguments
 from nnapi_prof.frontend.trees import bind_inputs, expression, places, tree_of
 
 
 @dataclass(frozen=True, slots=True)
-class StatelessFile:
-    """A written file, the shapes of all its inputs, and notes for the user."""
+class Stateless:
+    """A rewritten model, the shapes of all its inputs, and notes for the user."""
 
-    path: Path
+    model: SavedModel
     inputs: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-def write_stateless(path: Path, inputs: Sequence[str], folder: Path) -> StatelessFile:
-    """Writes the model of ``path``, which keeps state or takes numbers, as a file in ``folder``.
+def without_state(model: SavedModel, inputs: Sequence[str], name: str) -> Stateless:
+    """Rewrites a model that keeps state or takes numbers.
 
-    ``inputs`` are texts as :func:`~nnapi_prof.frontend.trees.bind_inputs` takes them. The file's
-    inputs are the model's tensors, then those of its state; its outputs end with the state's new
-    values. Raises ModelFileError, InputSpecError, and FrontendError where the model keeps anything
-    but tensors of fixed sizes.
+    ``inputs`` are texts as :func:`~nnapi_prof.frontend.trees.bind_inputs` takes them. The inputs
+    are the model's tensors, then those of its state; the outputs end with the state's new values.
+    Raises InputSpecError, and FrontendError where the model keeps anything but tensors of fixed
+    sizes.
     """
-    if model_kind(path) is ModelKind.EXPORTED:
-        return _write_exported(path, inputs, folder / path.name)
-    nested, name = read_nested(path), path.name
-    types = {argument.name: str(argument.type) for argument in forward_arguments(nested)}
+    if isinstance(model, ExportedProgram):
+        return _without_buffers(model, inputs, name)
+    types = {argument.name: str(argument.type) for argument in forward_arguments(model)}
     stated = bind_inputs(inputs, types, name)
-    model = flat_inputs(nested, name, stated.values)
+    flat = flat_inputs(model, name, stated.values)
     specs = parse_input_specs(stated.shapes)
     with quiet_torch():
-        examples, notes = torchscript.find_inputs(copy.deepcopy(model), specs, name)
-        kept = kept_attributes(model, examples, name)
-        written = _wrapped(copy.deepcopy(model), kept, examples) if kept else model
-        torch.jit.save(written, str(folder / name))
-        first = [tensor for attribute in kept for tensor in attribute.first_tensors]
-        begins_so = not kept or _same(model, written, examples, first)
+        examples, notes = find_inputs(copy.deepcopy(flat), specs, name)
+        kept = kept_attributes(flat, examples, name)
+        written = _wrapped(copy.deepcopy(flat), kept, examples) if kept else flat
+        first = [tensor.clone() for attribute in kept for tensor in attribute.first_tensors]
+        begins_so = not kept or _same(flat, copy.deepcopy(written), examples, first)
     shapes = list(stated.shapes) or [str(InputSpec.of(example)) for example in examples]
     names = [name for attribute in kept for name in _names(attribute)]
     notes += _notes_on_state(names, first, len(examples), begins_so)
-    return StatelessFile(folder / name, (*shapes, *_shapes(first)), notes)
+    return Stateless(written, (*shapes, *_shapes(first)), notes)
 
 
-def _write_exported(path: Path, inputs: Sequence[str], target: Path) -> StatelessFile:
-    program = read_exported(path)
+def _without_buffers(program: ExportedProgram, inputs: Sequence[str], name: str) -> Stateless:
     types = {node.name: "Tensor" for node in export.tensor_inputs(program)}
-    specs = parse_input_specs(bind_inputs(inputs, types, path.name).shapes)
-    specs = specs or list(export.stored_specs(program))
-    export.check_specs(program, specs, path.name)
-    examples = export.find_examples(program, specs, path.name)
+    stated = parse_input_specs(bind_inputs(inputs, types, name).shapes)
+    specs, examples = export.find_inputs(program, stated, name)
     with quiet_torch():  # only decomposed programs report in-place writes as state
         state = export.kept_buffers(program.run_decompositions({}))
     if state:
         first = [value.clone() for value in state.values()]
-        wrapped = _Stateless(program, tuple(state))
+        wrapped = _WithoutBuffers(program, tuple(state))
         try:
             with quiet_torch():
                 program = torch.export.export(wrapped, (*examples, *first), strict=False)
         except Exception as error:
             raise FrontendError(
-                f"{path.name} keeps state in {', '.join(state)} and cannot be exported without:"
+                f"{name} keeps state in {', '.join(state)} and cannot be exported without:"
                 f" {essential_line(error)}"
             ) from error
-    with quiet_torch():
-        torch.export.save(program, target)
     shapes = tuple(str(spec.closed) for spec in specs) + tuple(_shapes(list(state.values())))
     notes = _notes_on_state(list(state), list(state.values()), len(examples), True)
-    return StatelessFile(target, shapes, notes)
+    return Stateless(program, shapes, notes)
 
 
-class _Stateless(torch.nn.Module):
+class _WithoutBuffers(torch.nn.Module):
     """An exported program with its buffers as last inputs, and their new values as last outputs."""
 
     def __init__(self, program: ExportedProgram, names: tuple[str, ...]) -> None:
@@ -134,7 +128,7 @@ def _wrapped(
     with run_once():
         model(*(example.clone() for example in examples))
 
-    class Stateless(torch.nn.Module):
+    class Wrapper(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.model = model
@@ -160,7 +154,7 @@ def _wrapped(
     call = f"returned = self.model({', '.join(inputs)})"
     end = f"return (returned, {', '.join(results)})"
     lines = [f"def forward(self, {arguments}):", *before, call, *after, end]
-    wrapper = torch.jit.script(Stateless())
+    wrapper = torch.jit.script(Wrapper())
     wrapper.define("\n    ".join(lines) + "\n")
     wrapper.eval()
     assert isinstance(wrapper, torch.jit.ScriptModule)
@@ -224,12 +218,12 @@ MARK = "@"
 MAX_BYTES = 1 << 31
 
 
-def write_with_values(path: Path, inputs: Sequence[str], folder: Path) -> Path:
-    """Write a copy of the model of ``path`` that stores values of its inputs.
+def with_values(model: SavedModel, inputs: Sequence[str], name: str) -> SavedModel:
+    """Rewrites a model to store values of its inputs.
 
     ``inputs`` are texts. One is ``@FILE.npz``, with an array for each tensor, named like its
     argument or, as ``numpy.savez`` does without names, in order. The others are numbers and texts
-    by name. Raises ModelFileError, and InputSpecError where the values do not fit.
+    by name. Raises InputSpecError where the values do not fit.
     """
     files = [text for text in inputs if text.startswith(MARK)]
     others = [text for text in inputs if not text.startswith(MARK)]
@@ -238,27 +232,22 @@ def write_with_values(path: Path, inputs: Sequence[str], folder: Path) -> Path:
             f"{len(files)} files of values were stated", "put all arrays into one, with numpy.savez"
         )
     file = Path(files[0].removeprefix(MARK))
-    target = folder / path.name
-    if model_kind(path) is ModelKind.EXPORTED:
-        program = read_exported(path)
-        names = [node.name for node in export.tensor_inputs(program)]
-        tensors = _arranged(_arrays(file), names, path.name, file)
-        export.check_specs(program, [InputSpec.of(value) for value in tensors], path.name)
-        _try(lambda: export.eager(program)(*tensors), path.name, file)
-        program._example_inputs = export.nested_arguments(program)(tensors)
-        with quiet_torch():
-            torch.export.save(program, target)
-        return target
-    nested = read_nested(path)
-    types = {argument.name: str(argument.type) for argument in forward_arguments(nested)}
-    model = flat_inputs(nested, path.name, bind_inputs(others, types, path.name).values)
-    names = [argument.name for argument in forward_arguments(model)]
-    tensors = _arranged(_arrays(file), names, path.name, file)
-    _try(lambda: model(*tensors), path.name, file)
+    if isinstance(model, ExportedProgram):
+        names = [node.name for node in export.tensor_inputs(model)]
+        tensors = _arranged(_arrays(file), names, name, file)
+        export.check_specs(model, [InputSpec.of(value) for value in tensors], name)
+        _try(export.eager(model), tensors, name, file)
+        model._example_inputs = export.nested_arguments(model)(tensors)
+        return model
+    types = {argument.name: str(argument.type) for argument in forward_arguments(model)}
+    flat = flat_inputs(model, name, bind_inputs(others, types, name).values)
+    names = [argument.name for argument in forward_arguments(flat)]
+    tensors = _arranged(_arrays(file), names, name, file)
+    _try(flat, tensors, name, file)
     with quiet_torch():
         whole = tuple(InflatableArg(value=value, fmt="{}") for value in tensors)
-        torch.jit.save(bundle_inputs(model, [whole]), str(target))
-    return target
+        bundled: torch.jit.ScriptModule = bundle_inputs(flat, [whole])
+    return bundled
 
 
 def _arrays(file: Path) -> dict[str, Tensor]:
@@ -308,11 +297,10 @@ def _arranged(
     return tuple(arrays[name] for name in first)
 
 
-def _try(run: object, model: str, file: Path) -> None:
-    assert callable(run)
+def _try(run: Callable[..., object], tensors: Sequence[Tensor], model: str, file: Path) -> None:
     try:
         with quiet_torch(), run_once():
-            run()
+            run(*tensors)
     except Exception as error:
         raise InputSpecError(
             f"{model} does not run on the values of {file}: {essential_line(error)}",
