@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from nnapi_prof.device.xnnpack import built_prefix
 from nnapi_prof.toolchain import python_tool
 from tests.mutations import CACHE, REPO, Copy
 
@@ -35,7 +36,7 @@ def c_flags(folder: Path) -> tuple[str, ...]:
     source.write_text(declared + ENDS)
     subprocess.run(["gcc", "-fPIC", "-c", source, "-o", compiled], check=True)
     linked = [f"-DCMAKE_{kind}_LINKER_FLAGS={compiled}" for kind in ("EXE", "SHARED")]
-    flags = "--coverage -O1 -fprofile-update=atomic -D_exit=np_dump_and_exit"
+    flags = "--coverage -O1 -D_exit=np_dump_and_exit"
     return ("-DNP_TESTS=ON", "-DCMAKE_C_COMPILER=gcc", f"-DCMAKE_C_FLAGS={flags}", *linked)
 
 
@@ -58,15 +59,16 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="coverage-") as name:
         folder = Path(name)
         copy = Copy(folder / "tree")
-        for part in ("xnnpack", "zig"):
-            if (REPO / CACHE / part).is_dir():
-                (copy.root / CACHE).mkdir(parents=True, exist_ok=True)
-                (copy.root / CACHE / part).symlink_to(REPO / CACHE / part)
-        copy.build(*c_flags(folder))
+        for part in (CACHE / "xnnpack", CACHE / "zig", Path("build/adbd")):
+            if (REPO / part).is_dir():
+                (copy.root / part).parent.mkdir(parents=True, exist_ok=True)
+                (copy.root / part).symlink_to(REPO / part)
+        xnnpack = built_prefix(copy.root / CACHE)
+        copy.build(*c_flags(folder), xnnpack=xnnpack)
         config = folder / "coverage.ini"
         config.write_text(CONFIG.format(data=folder / "data" / "coverage"))
         environment = os.environ | {
-            "NNAPI_PROF_XNNPACK": "",
+            "NNAPI_PROF_XNNPACK": str(xnnpack or ""),
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": str(copy.root),
             "COVERAGE_RCFILE": str(config),

@@ -295,18 +295,19 @@ class Copy:
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(REPO / name, root / name, follow_symlinks=False)
 
-    def build(self, *flags: str) -> None:
+    def build(self, *flags: str, xnnpack: Path | None = None) -> None:
         """Compiles the agent and the emulator to where tests look for them; only what changed."""
         work = self.root / "build" / "mutants"
         cmake = python_tool("cmake", "CMAKE_BIN_DIR")
         if not work.exists():
-            options = ("-DCMAKE_BUILD_TYPE=Release", "-DNP_XNNPACK=", "-DNP_WERROR=OFF", *flags)
+            named = f"-DNP_XNNPACK={xnnpack or ''}"
+            options = ("-DCMAKE_BUILD_TYPE=Release", named, "-DNP_WERROR=OFF", *flags)
             ninja = f"-DCMAKE_MAKE_PROGRAM={python_tool('ninja', 'BIN_DIR')}"
             source = self.root / "device_agent"
             command = [cmake, "-S", source, "-B", work, "-G", "Ninja", ninja, *options]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         subprocess.run([cmake, "--build", work], check=True, stdout=subprocess.DEVNULL)
-        script = "import sys; from tests.mutations import key; print(key())"
+        script = f"from tests.mutations import key; print(key({str(xnnpack or '')!r}))"
         name = subprocess.check_output([sys.executable, "-c", script], cwd=self.root, text=True)
         folder = self.root / CACHE / "agents" / name.strip()
         folder.mkdir(parents=True, exist_ok=True)
@@ -339,9 +340,9 @@ class Copy:
             path.write_text(text)
 
 
-def key() -> str:
-    """Returns the name of the build of this tree in the cache."""
-    return build_key(find_compiler(CACHE), None, SOURCES)
+def key(xnnpack: str = "") -> str:
+    """Returns the name of the build of this tree in the cache, with this prefix of XNNPACK."""
+    return build_key(find_compiler(CACHE), Path(xnnpack) if xnnpack else None, SOURCES)
 
 
 def main(parts: list[str]) -> int:
