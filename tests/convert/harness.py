@@ -7,8 +7,12 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
 
+from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region
+from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph import DimOrder, TensorType
 from nnapi_prof.graph.node import describe, torch_dtype
 from nnapi_prof.graph.program import Program
@@ -125,6 +129,39 @@ class _Recorder(fx.Interpreter):
                 order = self.orders.get(n.name, self.order)
             n.meta["tensor"] = TensorType(plain.shape, plain.dtype, order)
         return value
+
+
+def whole(program: Program, level: int = 30) -> Region:
+    """All units of a program as one region."""
+    return convert_region(program, range(len(program.units.units)), level)
+
+
+def traced(function: Callable[..., object], inputs: tuple[Tensor, ...]) -> torch.jit.ScriptModule:
+    with quiet_torch():
+        return torch.jit.trace(function, inputs, check_trace=False)
+
+
+def run_whole(program: Program, inputs: Sequence[Tensor], level: int = 30) -> list[Tensor]:
+    """The outputs of a program as one region on the emulator; one may be an input."""
+    region = whole(program, level)
+    values = dict(zip(program.units.inputs, inputs, strict=True))
+    values |= zip(region.outputs, run_region(region, values), strict=True)
+    return [values[name] for name in program.units.outputs]
+
+
+def agree(
+    model: object,
+    inputs: tuple[Tensor, ...],
+    eager: Callable[..., object] | None = None,
+    tolerance: float = 1e-5,
+    level: int = 30,
+) -> None:
+    """A model that is prepared, converted whole and run gives what eager PyTorch does."""
+    with torch.inference_mode():
+        expected = (eager or model)(*(value.clone() for value in inputs))
+    actual = run_whole(prepare(model, inputs, "model"), inputs, level)
+    for ours, theirs in zip(actual, tree_leaves(expected), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def run_region(region: Region, values: dict[str, Tensor]) -> list[Tensor]:

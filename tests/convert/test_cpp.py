@@ -284,9 +284,7 @@ def test_scales_for_each_channel(build, nnapi_library):
         TensorType((1, 3, 3, 4), "uint8", DimOrder.CHANNELS_LAST, quant_out),
     )
     region = Region(
-        model,
-        (Blob(weight.numpy().tobytes()),),
-        *(("x",), ("y",), types[:1], types[1:], 29),
+        model, (Blob(weight.numpy().tobytes()),), *(("x",), ("y",), types[:1], types[1:], 29)
     )
     described = RegionDescription(region)
     text, weights = to_json(described, "w")

@@ -10,7 +10,7 @@ from torch import fx, nn
 from nnapi_prof.convert.lower import convert_region, why_not
 from nnapi_prof.frontend import prepare
 from tests.convert.facts_check import broken_rules
-from tests.convert.harness import LEVELS, image, run_region
+from tests.convert.harness import LEVELS, image, run_region, run_whole
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models.py"
 
@@ -120,8 +120,7 @@ def test_a_whole_model_runs_in_stock_pytorch(name, nnapi_library):
     model = getattr(models, name)().eval()
     x = image(1, 3, 64, 64)
     program = prepare(model, (x,), name)
-    region = convert_region(program, range(len(program.units.units)), 30)
-    (result,) = run_region(region, dict(zip(program.units.inputs, [x], strict=True)))
+    (result,) = run_whole(program, [x])
     with torch.no_grad():
         expected = model(x)
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())

@@ -15,6 +15,7 @@ from nnapi_prof.errors import InputSpecError, UnsupportedOp
 from nnapi_prof.frontend.inputs import parse_input_spec
 from tests.convert.cases import CASES
 from tests.convert.dynamic_shapes import networks
+from tests.convert.harness import whole
 from tests.parts import again_but
 
 MODELS = {
@@ -31,10 +32,6 @@ def flexible(folder, make, spec, traced):
     specs = [parse_input_spec(word) for word in spec.split()]
     inputs = [torch.randn(reference.shape) for reference in specs] if traced else []
     return FlexibleModel(networks.saved(make(), folder / "model.pt", *inputs), specs)
-
-
-def whole(program, level=30):
-    return convert_region(program, range(len(program.units.units)), level)
 
 
 QUICK = ("ceiling pools", "batch", "unet")
