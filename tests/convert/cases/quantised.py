@@ -22,13 +22,27 @@ from tests.convert.cases.quantised_common import (
 )
 from tests.convert.harness import FIRST, aten
 
+
+def added(then):
+    return lambda x, y: then(aten.add.Tensor(x, y))
+
+
+def joined(x, y):
+    return aten.cat.default([x, y], 1)
+
+
+AVERAGE = (aten.avg_pool2d, IMAGE, [3, 3], [2, 2], [1, 1], False, False)
+CHANNELS = integers(1, 4, 1, 1)
+SIGMOID = (1 / 256, 0)
+SIGNED = {"given": ((0.05, 3),), "out": (1 / 256, -128), "limits": I8}
+TWICE = "would round what was rounded before"
+FROM_29 = {"below_3": "."}
+
 QUANTISED = {
     "quantize": case(
         QUANTIZE,
         floats(1, 4, 3, 5),
-        0.05,
-        7,
-        *U8,
+        *(0.05, 7, *U8),
         below_3=f"QUANTIZE needs {NEEDS_3}",
         operations={29: "QUANTIZE"},
         atol=1,
@@ -37,20 +51,14 @@ QUANTISED = {
     "quantize to part of a type": case(
         QUANTIZE,
         floats(3, 5),
-        0.05,
-        7,
-        0,
-        127,
-        torch.uint8,
+        *(0.05, 7, 0, 127, torch.uint8),
         never="integers of torch.uint8 from 0 to 127",
     ),
     "dequantize": case(DEQUANTIZE, IMAGE, 0.05, 7, *U8, operations="DEQUANTIZE"),
     "dequantize signed": case(
         DEQUANTIZE,
         weights(3, 4),
-        0.05,
-        -7,
-        *I8,
+        *(0.05, -7, *I8),
         below_4="takes TENSOR_QUANT8_ASYMM_SIGNED from level 4",
         operations={30: "DEQUANTIZE"},
     ),
@@ -62,24 +70,11 @@ QUANTISED = {
     ),
     "add": quantised(aten.add.Tensor, IMAGE, OTHER, operations="ADD"),
     "add relu": quantised(
-        lambda x, y: aten.relu.default(aten.add.Tensor(x, y)),
-        IMAGE,
-        OTHER,
-        operations={27: "ADD RELU", 29: "ADD"},
+        added(aten.relu.default), IMAGE, OTHER, operations={27: "ADD RELU", 29: "ADD"}
     ),
-    "add relu6": quantised(
-        lambda x, y: relu6(aten.add.Tensor(x, y)),
-        IMAGE,
-        OTHER,
-        operations={27: "ADD RELU6", 29: "ADD"},
-    ),
-    "add relu, broadcast": quantised(
-        lambda x, y: aten.relu.default(aten.add.Tensor(x, y)),
-        IMAGE,
-        integers(1, 4, 1, 1),
-        operations="ADD",
-    ),
-    "add broadcast": quantised(aten.add.Tensor, IMAGE, integers(1, 4, 1, 1), operations="ADD"),
+    "add relu6": quantised(added(relu6), IMAGE, OTHER, operations={27: "ADD RELU6", 29: "ADD"}),
+    "add relu, broadcast": quantised(added(aten.relu.default), IMAGE, CHANNELS, operations="ADD"),
+    "add broadcast": quantised(aten.add.Tensor, IMAGE, CHANNELS, operations="ADD"),
     "add number": quantised(aten.add.Tensor, IMAGE, -1.5, operations="ADD"),
     "add constant": quantised(
         lambda x: aten.add.Tensor(x, per_tensor(weights(8), 0.03, 4)(x)), ROWS, operations="ADD"
@@ -94,67 +89,32 @@ QUANTISED = {
     "mul number": quantised(aten.mul.Tensor, IMAGE, 2.5, operations="MUL"),
     "mul small scale": quantised(
         aten.mul.Tensor,
-        IMAGE,
-        OTHER,
+        *(IMAGE, OTHER),
         out=(0.001, 3),
         below_3="MUL wants a scale of its result above the product",
         operations=in_floats("DEQUANTIZE MUL"),
     ),
-    "sub": quantised(aten.sub.Tensor, IMAGE, OTHER, below_3=".", operations={29: "SUB"}),
+    "sub": quantised(aten.sub.Tensor, IMAGE, OTHER, **FROM_29, operations={29: "SUB"}),
     "div": quantised(
         aten.div.Tensor,
-        IMAGE,
-        integers(1, 4, 6, 8, low=150),
-        below_3=".",
+        *(IMAGE, integers(1, 4, 6, 8, low=150)),
+        **FROM_29,
         operations=in_floats("DEQUANTIZE DIV"),
     ),
-    "maximum": quantised(aten.maximum, IMAGE, OTHER, below_3=".", operations={29: "MAXIMUM"}),
+    "maximum": quantised(aten.maximum, IMAGE, OTHER, **FROM_29, operations={29: "MAXIMUM"}),
     "cat of one scale": quantised(
-        lambda x, y: aten.cat.default([x, y], 1),
-        IMAGE,
-        OTHER,
-        given=(OUT, OUT),
-        operations="CONCATENATION",
+        joined, IMAGE, OTHER, given=(OUT, OUT), operations="CONCATENATION"
     ),
     "cat": quantised(
-        lambda x, y: aten.cat.default([x, y], 1),
-        IMAGE,
-        OTHER,
+        joined,
+        *(IMAGE, OTHER),
         below_3="CONCATENATION below .* wants one scale and zero point",
         operations={29: "CONCATENATION"},
     ),
-    "max_pool2d": quantised(
-        aten.max_pool2d,
-        IMAGE,
-        [2, 2],
-        [2, 2],
-        [0, 0],
-        [1, 1],
-        False,
-        out=IN,
-        operations="MAX_POOL_2D",
-    ),
-    "avg_pool2d": quantised(
-        aten.avg_pool2d,
-        IMAGE,
-        [3, 3],
-        [2, 2],
-        [1, 1],
-        False,
-        False,
-        None,
-        out=IN,
-        operations="AVERAGE_POOL_2D",
-    ),
+    "max_pool2d": quantised(aten.max_pool2d, IMAGE, [2, 2], out=IN, operations="MAX_POOL_2D"),
+    "avg_pool2d": quantised(*AVERAGE, out=IN, operations="AVERAGE_POOL_2D"),
     "avg_pool2d to another scale": quantised(
-        aten.avg_pool2d,
-        IMAGE,
-        [3, 3],
-        [2, 2],
-        [1, 1],
-        False,
-        False,
-        None,
+        *AVERAGE,
         below_3="NNAPI gives QUANT8_ASYMM of scale 0.05 and zero point 120",
         operations=in_floats("AVERAGE_POOL_2D"),
     ),
@@ -162,11 +122,11 @@ QUANTISED = {
         aten.adaptive_avg_pool2d, IMAGE, [1, 1], out=IN, operations="AVERAGE_POOL_2D"
     ),
     "mean of images": quantised(
-        aten.mean.dim, IMAGE, [2, 3], False, out=IN, operations="AVERAGE_POOL_2D RESHAPE"
+        aten.mean.dim, IMAGE, [2, 3], out=IN, operations="AVERAGE_POOL_2D RESHAPE"
     ),
     "relu": quantised(aten.relu, IMAGE, out=IN, operations="RELU"),
     "relu6": quantised(relu6, IMAGE, out=IN, operations="RELU6"),
-    "sigmoid": quantised(aten.sigmoid, IMAGE, out=(1 / 256, 0), operations="LOGISTIC"),
+    "sigmoid": quantised(aten.sigmoid, IMAGE, out=SIGMOID, operations="LOGISTIC"),
     "sigmoid to another scale": quantised(
         aten.sigmoid,
         IMAGE,
@@ -177,9 +137,7 @@ QUANTISED = {
     "sigmoid signed": quantised(
         aten.sigmoid,
         weights(3, 4),
-        given=((0.05, 3),),
-        out=(1 / 256, -128),
-        limits=I8,
+        **SIGNED,
         below_4="SIGNED from level 4",
         operations={30: "LOGISTIC"},
     ),
@@ -190,67 +148,41 @@ QUANTISED = {
         below_3="TANH takes TENSOR_QUANT8_ASYMM from level 3",
         operations={29: "TANH"},
     ),
-    "softmax": quantised(aten.softmax.int, ROWS, -1, out=(1 / 256, 0), operations="SOFTMAX"),
+    "softmax": quantised(aten.softmax.int, ROWS, -1, out=SIGMOID, operations="SOFTMAX"),
     "clamp": quantised(
-        aten.clamp,
-        IMAGE,
-        -0.4,
-        0.7,
-        out=IN,
-        below_3="would round what was rounded before",
-        operations={29: "MAXIMUM MINIMUM"},
+        *(aten.clamp, IMAGE, -0.4, 0.7), out=IN, below_3=TWICE, operations={29: "MAXIMUM MINIMUM"}
     ),
     "clamp to a scale that has no number for its bounds": quantised(
-        aten.clamp,
-        IMAGE,
-        -0.43,
-        0.71,
-        below_3="would round what was rounded before",
-        operations={29: "MAXIMUM MINIMUM"},
+        aten.clamp, IMAGE, -0.43, 0.71, below_3=TWICE, operations={29: "MAXIMUM MINIMUM"}
     ),
     "hardswish": quantised(aten.hardswish, IMAGE, operations={27: "ADD MUL MUL", 30: "HARD_SWISH"}),
     "silu": quantised(aten.silu, IMAGE, operations="LOGISTIC MUL"),
     "gelu": quantised(aten.gelu, IMAGE, operations="MUL MUL ADD MUL LOGISTIC MUL"),
     "gelu of finer steps than the way": quantised(
-        aten.gelu,
-        IMAGE,
-        out=(0.01, 100),
-        below_3="would move results by 2.6 steps, less than one is",
+        aten.gelu, IMAGE, out=(0.01, 100), below_3="would move results by 2.6 steps, less than one"
     ),
     "neg": quantised(aten.neg, IMAGE, operations="MUL"),
     "div by a number": quantised(aten.div.Tensor, IMAGE, 0.7, operations="MUL"),
-    "leaky_relu": quantised(aten.leaky_relu, IMAGE, 0.1, below_3=".", operations={29: "PRELU"}),
+    "leaky_relu": quantised(aten.leaky_relu, IMAGE, 0.1, **FROM_29, operations={29: "PRELU"}),
     "upsample_nearest2d": quantised(
-        aten.upsample_nearest2d.vec,
-        IMAGE,
-        [12, 16],
-        None,
+        *(aten.upsample_nearest2d.vec, IMAGE, [12, 16], None),
         out=IN,
         operations={29: "RESIZE_NEAREST_NEIGHBOR"},
     ),
     "pad of zero point 0": quantised(
-        aten.constant_pad_nd,
-        ROWS,
-        [1, 2],
-        0.0,
+        *(aten.constant_pad_nd, ROWS, [1, 2], 0.0),
         given=((0.05, 0),),
         out=(0.05, 0),
         operations={27: "CONCATENATION", 28: "RESHAPE PAD RESHAPE", 29: "PAD"},
     ),
     "pad": quantised(
-        aten.constant_pad_nd,
-        ROWS,
-        [1, 2],
-        0.0,
+        *(aten.constant_pad_nd, ROWS, [1, 2], 0.0),
         out=IN,
         refused={28: "with a zero point not 0 needs level 3"},
         operations={27: "CONCATENATION", 29: "PAD"},
     ),
     "pad by a value": quantised(
-        aten.constant_pad_nd,
-        ROWS,
-        [1, 2],
-        1.0,
+        *(aten.constant_pad_nd, ROWS, [1, 2], 1.0),
         out=IN,
         operations={27: "CONCATENATION", 29: "PAD_V2"},
     ),

@@ -5,10 +5,9 @@ from torch import fx
 
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
 from tests.convert.cases.common import call, case
-from tests.convert.harness import aten
+from tests.convert.harness import aten, image
 
 U8, I8 = (0, 255, torch.uint8), (-128, 127, torch.int8)
-BELOW_3 = (27, 28)
 IN, OUT = (0.05, 120), (0.1, 100)
 
 
@@ -21,8 +20,7 @@ def weights(*shape):
     return integers(*shape, low=-127, high=128, dtype=torch.int8)
 
 
-def floats(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+floats = image
 
 
 IMAGE, OTHER = integers(1, 4, 6, 8), integers(1, 4, 6, 8, seed=5)
@@ -68,9 +66,6 @@ def relu6(x):
     return aten.hardtanh.default(x, 0.0, 6.0)
 
 
-IN_FLOATS = "DEQUANTIZE {} QUANTIZE"
-
-
-def in_floats(*names):
+def in_floats(names):
     """The operations of a composition that is not quant8."""
-    return {29: IN_FLOATS.format(" ".join(names))}
+    return {29: f"DEQUANTIZE {names} QUANTIZE"}
