@@ -174,15 +174,12 @@ def run_region(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
     if plain and all(value.source for value in model.values):
         return run_in_pytorch(region, values)
     inputs = [
-        to_memory(values[name], type_).numpy().astype(type_.device_dtype)
+        to_array(values[name], type_)
         for name, type_ in zip(region.inputs, region.input_types, strict=True)
     ]
     outputs = [np.zeros(t.memory_shape, t.device_dtype) for t in region.output_types]
     run_model(model, region.buffers, inputs, outputs)
-    return [
-        from_memory(torch.from_numpy(array), type_).to(torch_dtype(type_.dtype))
-        for array, type_ in zip(outputs, region.output_types, strict=True)
-    ]
+    return list(map(from_array, outputs, region.output_types))
 
 
 def run_in_pytorch(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
@@ -197,10 +194,16 @@ def run_in_pytorch(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
     ]
     outputs = [torch.full(type_.memory_shape, torch.nan) for type_ in region.output_types]
     compilation.run(inputs, outputs)
-    return [
-        from_memory(tensor, type_)
-        for tensor, type_ in zip(outputs, region.output_types, strict=True)
-    ]
+    return list(map(from_memory, outputs, region.output_types))
+
+
+def to_array(value: Tensor, type_: TensorType) -> np.ndarray:
+    return to_memory(value, type_).numpy().astype(type_.device_dtype)
+
+
+def from_array(array: np.ndarray, type_: TensorType) -> Tensor:
+    value = torch.from_numpy(array.reshape(type_.memory_shape))
+    return from_memory(value, type_).to(torch_dtype(type_.dtype))
 
 
 def to_memory(value: Tensor, type_: TensorType) -> Tensor:

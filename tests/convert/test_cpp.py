@@ -20,15 +20,13 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph import TensorType
-from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Preference
-from nnapi_prof.graph.program import Program
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from tests.convert.cases.common import case
 from tests.convert.cases.convolution import convolve
 from tests.convert.cases.quantised_layers import QUANTISED_LAYERS
 from tests.convert.cases.recurrent import RECURRENT
-from tests.convert.harness import FIRST, aten, from_memory, image, program_of, to_memory
+from tests.convert.harness import FIRST, aten, from_array, image, program_of, to_array, whole
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent.parent / "device_agent" / "include"
@@ -71,8 +69,7 @@ class Built:
         for i, inputs in enumerate(runs):
             values = dict(zip(self.inputs, inputs, strict=True))
             for k, (name, type_) in enumerate(zip(region.inputs, region.input_types, strict=True)):
-                array = to_memory(values[name], type_).numpy().astype(type_.device_dtype)
-                (folder / f"in_{i}_{k}").write_bytes(array.tobytes())
+                (folder / f"in_{i}_{k}").write_bytes(to_array(values[name], type_).tobytes())
         done = self.call("run", library, self.weights, device, options, folder, len(runs))
         assert done.returncode == 0, done.stdout + done.stderr
         return [[self.read(i, name) for name in self.outputs] for i in range(len(runs))]
@@ -81,8 +78,7 @@ class Built:
         k = self.region.outputs.index(name)
         type_ = self.region.output_types[k]
         path = self.driver.parent / f"out_{run}_{k}"
-        array = np.fromfile(path, type_.device_dtype).reshape(type_.memory_shape)
-        return from_memory(torch.from_numpy(array), type_).to(torch_dtype(type_.dtype))
+        return from_array(np.fromfile(path, type_.device_dtype), type_)
 
     def call(self, *arguments):
         return subprocess.run(
@@ -96,14 +92,10 @@ class Built:
 
 @pytest.fixture(scope="session")
 def build(ndk, compilers, tmp_path_factory):
-    """``build(program, stem)``: compiles the class of a program or a region with a driver."""
+    """``build(program, stem)``: compiles the class of a program with a driver."""
 
-    def made(given, stem: str, level=30, compiler=0, standard=14) -> Built:
-        folder = tmp_path_factory.mktemp(stem)
-        region, ends = given, given
-        if isinstance(given, Program):
-            region = convert_region(given, range(len(given.units.units)), level)
-            ends = given.units
+    def made(program, stem: str, compiler=0, standard=14) -> Built:
+        folder, region = tmp_path_factory.mktemp(stem), whole(program)
         weights = lay_out(region.buffers)
         weights.write(folder / f"{stem}.weights")
         texts = to_cpp(RegionDescription(region), stem, weights)
@@ -119,8 +111,8 @@ def build(ndk, compilers, tmp_path_factory):
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        driver, weights_file = folder / "driver", folder / f"{stem}.weights"
-        return Built(region, ends.inputs, ends.outputs, driver, weights_file)
+        ends, weights_file = program.units, folder / f"{stem}.weights"
+        return Built(region, ends.inputs, ends.outputs, folder / "driver", weights_file)
 
     return made
 
@@ -181,7 +173,7 @@ def test_a_network_runs_many_times(conv_class, nnapi_library, options, device):
 )
 def test_several_inputs_and_outputs(build, nnapi_library, compiler, standard):
     inputs = image(1, 8, 1, 1), image(1, 3, 5, 7), image(2, 3)
-    built = build(program_of(crossed, inputs, split=True), "crossed", 30, compiler, standard)
+    built = build(program_of(crossed, inputs, split=True), "crossed", compiler, standard)
     (result,) = built.run(nnapi_library, [inputs])
     assert len(result) == 3
     for value, expected in zip(result, crossed(*inputs), strict=True):

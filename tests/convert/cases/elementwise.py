@@ -7,7 +7,6 @@ from tests.convert.harness import FIRST, Case, aten, image
 
 NO_INTEGERS = "ADD takes TENSOR_INT32 from level 4"
 NO_ZEROS = "dividing by a constant with zeros .* needs level 3"
-ZEROS = torch.tensor([0.0, -0.0, 2.0, 0.0])
 
 
 def batch_norm(x, weight=None, bias=None, training=False, then=None, **known):
@@ -20,6 +19,8 @@ def batch_norm(x, weight=None, bias=None, training=False, then=None, **known):
 
     return case(function, x, **known)
 
+
+ZEROS = torch.tensor([0.0, -0.0, 2.0, 0.0])
 
 ARITHMETIC = {
     "add": Case(lambda x, y: aten.add.Tensor(x, y), (X, image(2, 4, 7, 8, seed=5))),
