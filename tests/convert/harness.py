@@ -7,8 +7,12 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
 
+from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region
+from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph import DimOrder, TensorType
 from nnapi_prof.graph.node import describe, torch_dtype
 from nnapi_prof.graph.program import Program
@@ -127,6 +131,39 @@ class _Recorder(fx.Interpreter):
         return value
 
 
+def whole(program: Program, level: int = 30) -> Region:
+    """All units of a program as one region."""
+    return convert_region(program, range(len(program.units.units)), level)
+
+
+def traced(function: Callable[..., object], inputs: tuple[Tensor, ...]) -> torch.jit.ScriptModule:
+    with quiet_torch():
+        return torch.jit.trace(function, inputs, check_trace=False)
+
+
+def run_whole(program: Program, inputs: Sequence[Tensor], level: int = 30) -> list[Tensor]:
+    """The outputs of a program as one region on the emulator; one may be an input."""
+    region = whole(program, level)
+    values = dict(zip(program.units.inputs, inputs, strict=True))
+    values |= zip(region.outputs, run_region(region, values), strict=True)
+    return [values[name] for name in program.units.outputs]
+
+
+def agree(
+    model: object,
+    inputs: tuple[Tensor, ...],
+    eager: Callable[..., object] | None = None,
+    tolerance: float = 1e-5,
+    level: int = 30,
+) -> None:
+    """A model that is prepared, converted whole and run gives what eager PyTorch does."""
+    with torch.inference_mode():
+        expected = (eager or model)(*(value.clone() for value in inputs))
+    actual = run_whole(prepare(model, inputs, "model"), inputs, level)
+    for ours, theirs in zip(actual, tree_leaves(expected), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
 def run_region(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
     """Runs a region on the emulator, on logical tensors in and out: in stock PyTorch's NNAPI
     runtime where that carries the types and the arguments left out, else through NNAPI's C API."""
@@ -137,15 +174,12 @@ def run_region(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
     if plain and all(value.source for value in model.values):
         return run_in_pytorch(region, values)
     inputs = [
-        to_memory(values[name], type_).numpy().astype(type_.device_dtype)
+        to_array(values[name], type_)
         for name, type_ in zip(region.inputs, region.input_types, strict=True)
     ]
     outputs = [np.zeros(t.memory_shape, t.device_dtype) for t in region.output_types]
     run_model(model, region.buffers, inputs, outputs)
-    return [
-        from_memory(torch.from_numpy(array), type_).to(torch_dtype(type_.dtype))
-        for array, type_ in zip(outputs, region.output_types, strict=True)
-    ]
+    return list(map(from_array, outputs, region.output_types))
 
 
 def run_in_pytorch(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
@@ -160,10 +194,16 @@ def run_in_pytorch(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
     ]
     outputs = [torch.full(type_.memory_shape, torch.nan) for type_ in region.output_types]
     compilation.run(inputs, outputs)
-    return [
-        from_memory(tensor, type_)
-        for tensor, type_ in zip(outputs, region.output_types, strict=True)
-    ]
+    return list(map(from_memory, outputs, region.output_types))
+
+
+def to_array(value: Tensor, type_: TensorType) -> np.ndarray:
+    return to_memory(value, type_).numpy().astype(type_.device_dtype)
+
+
+def from_array(array: np.ndarray, type_: TensorType) -> Tensor:
+    value = torch.from_numpy(array.reshape(type_.memory_shape))
+    return from_memory(value, type_).to(torch_dtype(type_.dtype))
 
 
 def to_memory(value: Tensor, type_: TensorType) -> Tensor:

@@ -11,12 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.convert.coverage.rows import Function, numbers
-from tests.convert.harness import run_region
+from tests.convert.harness import agree, traced, whole
 
 V = numbers(3, 5)
 TIES = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
@@ -27,30 +26,6 @@ BYTES = torch.randint(0, 256, (1, 6, 6, 3), dtype=torch.uint8, generator=torch.m
 FILTERS = numbers(4, 3, 3, 3)
 PLACES = torch.tensor([[0, 1], [2, 3], [4, 0]])
 EQUAL = torch.tensor([2, 0, 2])
-
-
-def result_of(model, inputs, level=30):
-    """What the emulator computes, and what eager PyTorch does."""
-    program = prepare(model, inputs, "row")
-    region = convert_region(program, range(len(program.units.units)), level)
-    with torch.inference_mode():
-        expected = model(*(value.clone() for value in inputs))
-    feeds = dict(zip(program.units.inputs, inputs, strict=True))
-    actual = feeds | dict(zip(region.outputs, run_region(region, feeds), strict=True))
-    expected = expected if isinstance(expected, tuple) else (expected,)
-    return [actual[name] for name in program.units.outputs], expected
-
-
-def traced(function, inputs):
-    with quiet_torch():
-        return torch.jit.trace(Function(function), inputs, check_trace=False)
-
-
-def agree(model, inputs):
-    actual, expected = result_of(model, inputs)
-    assert len(actual) == len(expected)
-    for ours, theirs in zip(actual, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 def view_written(x):
@@ -142,9 +117,7 @@ ROWS = {
     "large constants": (lambda a: (a * 1e30 * 1e7, a + 3e38), V),
     "infinite mask": (lambda a: a.masked_fill(a > 0, float("-inf")).softmax(-1), V),
     "NaN constants": (lambda a: a + torch.tensor([float("nan"), 1, 2, 3, 4]), V),
-    "pixels in bytes": (
-        lambda x: F.conv2d(x.permute(0, 3, 1, 2).float().div(255), FILTERS), BYTES
-    ),
+    "pixels in bytes": (lambda x: F.conv2d(x.permute(0, 3, 1, 2).float().div(255), FILTERS), BYTES),
     "bytes divided": (lambda x: x / 255, BYTES),
     "bytes normalised": (lambda x: (x.to(torch.float32) - 127.5) / 127.5, BYTES),
     "signed bytes": (lambda x: x.float() / 255, (BYTES.int() - 128).to(torch.int8)),
@@ -171,7 +144,8 @@ ROWS = {
     "scatter_add": (lambda x: (x * 1).scatter_add(1, torch.zeros_like(PLACES), x[:, :2]), V),
     "index_put": (lambda x: x.index_put((torch.tensor([0, 2]), torch.tensor([1, 3])), x[0, :2]), V),
     "index_put, added": (
-        lambda x: x.index_put((torch.tensor([0, 0]),), torch.ones(5), accumulate=True), V
+        lambda x: x.index_put((torch.tensor([0, 0]),), torch.ones(5), accumulate=True),
+        V,
     ),
     "index_add": (lambda x: x.index_add(1, torch.tensor([0, 3]), x[:, :2], alpha=2.0), V),
     "index_copy": (lambda x: x.index_copy(0, torch.tensor([2, 0]), x[:2]), V),
@@ -183,15 +157,15 @@ ROWS = {
     "a number is written, computed": (lambda x, p: x.index_fill(1, p, 2.5), V, EQUAL),
     "index_add, computed": (lambda x, p: x.index_add(1, p, x[:, :3], alpha=0.5), V, EQUAL),
     "index_put, added, computed": (
-        lambda x, p: x.index_put((p,), torch.ones(5), accumulate=True), V, torch.tensor([1, 1])
+        lambda x, p: x.index_put((p,), torch.ones(5), accumulate=True),
+        V,
+        torch.tensor([1, 1]),
     ),
     "scatter, computed": (lambda x, i: x.scatter(1, i, x[:, 3:]), V, PLACES),
     "scatter of one row": (lambda x, i: x.scatter(0, i, x[:1]), V, torch.tensor([[0, 1, 2, 1, 0]])),
     "scatter of a number, computed": (lambda x, i: x.scatter(1, i, 1.5), V, PLACES),
     "scatter_add, computed": (lambda x, i: (x * 1).scatter_add(1, i * 0, x[:, :2]), V, PLACES),
-    "integers are written": (
-        lambda a, p: a.index_copy(0, p, a[:1] * 2), WHOLE, torch.tensor([1])
-    ),
+    "integers are written": (lambda a, p: a.index_copy(0, p, a[:1] * 2), WHOLE, torch.tensor([1])),
     "truth is written": (lambda x, p: (x > 0).index_copy(0, p, x[:2] < 0), V, torch.tensor([1, 0])),
     "cdist": (lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, 1.0)), V, numbers(2, 5)),
     "affine_grid": (
@@ -213,15 +187,16 @@ ROWS = {
         V,
     ),
     "searchsorted": (
-        lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0]), x.round(), side="right"), V
+        lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0]), x.round(), side="right"),
+        V,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_row(name, nnapi_library):
     function, *inputs = ROWS[name]
-    agree(traced(function, tuple(inputs)), tuple(inputs))
+    agree(traced(Function(function), tuple(inputs)), tuple(inputs))
 
 
 REFUSED = {
@@ -242,8 +217,7 @@ REFUSED = {
 def test_what_is_refused(name):
     function, reason, *inputs = REFUSED[name]
     with pytest.raises(NnapiProfError, match=reason):
-        program = prepare(traced(function, tuple(inputs)), tuple(inputs), "row")
-        convert_region(program, range(len(program.units.units)), 30)
+        whole(prepare(traced(Function(function), tuple(inputs)), tuple(inputs), "row"))
 
 
 class Counts(nn.Module):

@@ -7,12 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.frontend import prepare
-from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.convert.coverage.rows import Function
-from tests.convert.harness import run_region
+from tests.convert.harness import run_whole, traced
 
 UNARY = [
     *(torch.relu, torch.tanh, torch.sigmoid, torch.abs, torch.sin, torch.cos),
@@ -70,15 +68,10 @@ def drawn(seed):
 @pytest.mark.parametrize("seed", range(100))
 def test_an_expression_is_right_or_refused_below_level_3(seed, nnapi_library):
     function, inputs, level = drawn(seed)
-    with quiet_torch():
-        traced = torch.jit.trace(Function(function), inputs, check_trace=False)
-    program = prepare(traced, inputs, "expression")
+    program = prepare(traced(Function(function), inputs), inputs, "expression")
     try:
-        region = convert_region(program, range(len(program.units.units)), level)
+        (result,) = run_whole(program, inputs, level)
     except UnsupportedOp:
         assert level == 28
         return
-    values = dict(zip(program.units.inputs, inputs, strict=True))
-    result = dict(zip(region.outputs, run_region(region, values), strict=True))
-    (output,) = program.units.outputs
-    torch.testing.assert_close(result[output], function(*inputs), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(result, function(*inputs), rtol=1e-4, atol=1e-5)

@@ -6,14 +6,14 @@ import io
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._pytree import tree_leaves
 
 from nnapi_prof.api.convert import convert_model
-from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import InputSpecError, NnapiProfError
 from nnapi_prof.frontend import load, prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.convert.coverage.rows import Function, numbers
-from tests.convert.harness import run_region
+from tests.convert.harness import run_whole, whole
 
 INTEGERS = torch.tensor([3, -5, 9, 0])
 BYTES = torch.tensor([3, 200, 255, 0], dtype=torch.uint8)
@@ -83,21 +83,10 @@ def test_types_shapes_and_numbers(name, way, nnapi_library):
             model = torch.jit.load(file)
         else:
             model = torch.export.export(module, tuple(inputs))
-    program = prepare(model, inputs, "function")
-    region = convert_region(program, range(len(program.units.units)), 30)
     others = [other_values(x) for x in inputs]
-    names = [n.name for n in program.module.graph.nodes if n.op == "placeholder"]
-    actual = dict(
-        zip(
-            region.outputs,
-            run_region(region, dict(zip(names, others, strict=True))),
-            strict=True,
-        )
-    )
-    expected = module(*others)
-    expected = expected if isinstance(expected, tuple) else (expected,)
-    for output, want in zip(program.units.outputs, expected, strict=True):
-        torch.testing.assert_close(actual[output], want, rtol=1e-5, atol=1e-5)
+    actual = run_whole(prepare(model, inputs, "function"), others)
+    for ours, theirs in zip(actual, tree_leaves(module(*others)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("function", [lambda x: x, lambda x: (x.detach(), torch.ones(2))])
@@ -109,7 +98,7 @@ def test_a_model_that_computes_nothing_is_refused(function):
 def test_no_copy_is_refused():
     program = prepare(torch.export.export(Function(lambda x: x.repeat(0, 2)), (X,)), (X,), "none")
     with pytest.raises(NnapiProfError, match="an empty tensor, NNAPI has none"):
-        convert_region(program, range(len(program.units.units)), 28)
+        whole(program, 28)
 
 
 def test_an_export_runs_on_the_inputs_that_are_given():

@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from tests.convert.harness import image, run_region
+from tests.convert.harness import image, run_whole
 
 aten = torch.ops.aten
 SCORES, HIDES = image(1, 2, 4, 8), image(4, 4) > 0
@@ -42,6 +41,5 @@ def test_attention_that_was_taken_apart(module, mask, level, nnapi_library):
     program = prepare(exported, (SCORES, mask), "apart")
     asked = [n for n in program.module.graph.nodes if n.target is aten.eq.Scalar]
     assert asked and all(node.args[0].target is not aten.add.Tensor for node in asked)
-    region = convert_region(program, range(len(program.units.units)), level)
-    (result,) = run_region(region, dict(zip(program.units.inputs, (SCORES, mask), strict=True)))
+    (result,) = run_whole(program, (SCORES, mask), level)
     torch.testing.assert_close(result, module(SCORES, mask), rtol=1e-5, atol=1e-6)

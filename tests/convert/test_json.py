@@ -5,91 +5,28 @@ import math
 import struct
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from nnapi_prof.convert import (
-    BufferSlice,
-    ChannelScales,
-    ConstantValue,
-    NnapiModel,
-    Operand,
-    Operation,
-)
+from nnapi_prof.convert import ChannelScales, ConstantValue, NnapiModel, Operand, Operation
 from nnapi_prof.convert.export_json import (
     ELEMENTS,
     SCHEMA,
     RegionDescription,
     lay_out,
     model_to_json,
-    operand_bytes,
     to_json,
 )
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
+from tests.convert.drawn_models import SHARED_MACHINE, models
 from tests.convert.harness import LEVELS, aten, image, program_of
 from tests.convert.region_reader import from_json, model_from_json
-
-SHARED_MACHINE = settings(deadline=None, max_examples=100)
-WORDS = st.integers(0, 2**32 - 1)
-
-
-@st.composite
-def operands(draw):
-    """Operands with room for small values too."""
-    code = draw(st.sampled_from(OperandCode))
-    sizes = st.integers(1, 3) if draw(st.booleans()) else WORDS
-    dims = tuple(draw(st.lists(sizes, max_size=4))) if code.name.startswith("TENSOR_") else ()
-    channels = None
-    short = [dim for dim, size in enumerate(dims) if size <= 3]
-    if code is OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL and short:
-        dim = draw(st.sampled_from(short))
-        scale = st.floats(2.0**-100, 2.0**100, width=32)
-        scales = draw(st.lists(scale, min_size=dims[dim], max_size=dims[dim]))
-        channels = ChannelScales(dim, tuple(scales))
-    return Operand(
-        code,
-        dims,
-        draw(st.floats(width=32, allow_nan=False, allow_infinity=False)),
-        draw(st.integers(-(2**31), 2**31 - 1)),
-        channels,
-    )
-
-
-@st.composite
-def values(draw, index, operand):
-    """A value of an operand: of its size, or left out; any bytes at all."""
-    size = operand_bytes(operand)
-    if size is not None and size < 200 and draw(st.booleans()):
-        return ConstantValue(index, draw(st.binary(min_size=size, max_size=size) | st.just(b"")))
-    if size is None:
-        size = draw(WORDS)
-    length = size if size < 2**32 else 0
-    return ConstantValue(index, BufferSlice(draw(st.integers(0, 9)), draw(WORDS), length))
-
-
-@st.composite
-def models(draw):
-    """Models whose operands have one role each, as the converter makes them."""
-    all_operands = draw(st.lists(operands(), min_size=1, max_size=8).map(tuple))
-    ids = range(len(all_operands))
-    roles = draw(st.tuples(*(st.sampled_from("iovt") for _ in ids)))
-    id_lists = st.lists(st.sampled_from(ids), max_size=4).map(tuple)
-    operations = st.builds(Operation, st.sampled_from(OperationCode), id_lists, id_lists)
-    of_role = {role: [i for i in ids if roles[i] == role] for role in "iov"}
-    return NnapiModel(
-        all_operands,
-        tuple(draw(values(i, all_operands[i])) for i in of_role["v"]),
-        draw(st.lists(operations, max_size=4).map(tuple)),
-        tuple(draw(st.permutations(of_role["i"]))),
-        tuple(draw(st.permutations(of_role["o"]))),
-    )
 
 
 @SHARED_MACHINE
@@ -137,33 +74,24 @@ def region(level=30):
     return convert_region(program, [0], level)
 
 
-@pytest.fixture(scope="module")
-def written():
-    described = RegionDescription(region(), Preference.LOW_POWER, True, "npu")
-    text, weights = to_json(described, "net.weights")
-    return described, text, b"".join(weights.chunks())
+OPTIONS = (Preference.LOW_POWER, True, "npu")
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_region_is_read_back(level):
-    described = RegionDescription(region(level))
+@pytest.mark.parametrize(("level", "options"), [*((level, ()) for level in LEVELS), (30, OPTIONS)])
+def test_a_region_is_read_back(level, options):
+    described = RegionDescription(region(level), *options)
     text, weights = to_json(described, "net.weights")
     assert from_json(text, b"".join(weights.chunks())) == described
     assert to_json(described, "net.weights")[0] == text
-
-
-def test_the_options_are_read_back(written):
-    described, text, weights = written
-    assert from_json(text, weights) == described
     assert json.loads(text)["weights"]["file"] == "net.weights"
 
 
-def test_a_description_can_be_read_by_people_and_programs(written):
-    described, text, weights = written
-    data = json.loads(text)
+def test_a_description_can_be_read_by_people_and_programs():
+    described = RegionDescription(region())
+    text, weights = to_json(described, "net.weights")
+    weights, data = b"".join(weights.chunks()), json.loads(text)
     Draft202012Validator(json.loads(SCHEMA.read_text())).validate(data)
-    (first, _) = data["inputs"]
-    assert first == {
+    assert data["inputs"][0] == {
         "name": described.region.inputs[0],
         "operand": 0,
         "shape": [1, 4, 6, 5],
@@ -179,10 +107,9 @@ def test_a_description_can_be_read_by_people_and_programs(written):
     conv = data["operations"][0]
     slice_ = data["operands"][conv["inputs"][1]]["value"]
     start = data["buffers"][slice_["buffer"]]["offset"] + slice_["offset"]
-    result = np.frombuffer(weights[start : start + slice_["length"]], "<f4")
-    assert np.array_equal(result, WEIGHT.permute(0, 2, 3, 1).numpy().ravel())
-    longest = max(len(line) for line in text.splitlines())
-    assert longest < 200, "a row a line"
+    bytes_there = weights[start : start + slice_["length"]]
+    assert bytes_there == WEIGHT.permute(0, 2, 3, 1).numpy().tobytes()
+    assert max(map(len, text.splitlines())) < 200, "a row a line"
 
 
 def test_a_region_without_weights_needs_no_file():

@@ -7,22 +7,21 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Permutes, permutes
 from nnapi_prof.frontend import prepare
+from tests.convert.harness import whole
 
 MODELS = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "models.py"))
 
 
-def whole(module, *inputs):
-    program = prepare(module.eval(), inputs, "network")
-    return convert_region(program, range(len(program.units.units)), 30)
+def converted(module, *inputs):
+    return whole(prepare(module.eval(), inputs, "network"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18", "squeezenet1_1"])
 def test_convolutions_pools_and_adds_permute_their_input_alone(name):
-    region = whole(MODELS[name](), torch.zeros(1, 3, 64, 64))
+    region = converted(MODELS[name](), torch.zeros(1, 3, 64, 64))
     assert permutes(region) == Permutes(1, 3 * 64 * 64 * 4)
     assert region.operations[0] == "TRANSPOSE"
 
@@ -59,7 +58,7 @@ def test_layers_on_channels_that_stand_last_permute_nothing(block):
     model = nn.Sequential(
         nn.Conv2d(3, 8, 4, 4), block(), block(), nn.Conv2d(8, 8, 2, 2), nn.AdaptiveAvgPool2d(1)
     )
-    assert permutes(whole(model, torch.zeros(1, 3, 32, 32))).count == 1
+    assert permutes(converted(model, torch.zeros(1, 3, 32, 32))).count == 1
 
 
 def test_a_permute_of_the_model_counts():
@@ -67,4 +66,4 @@ def test_a_permute_of_the_model_counts():
         def forward(self, x):
             return x.permute(0, 2, 1) + 1
 
-    assert permutes(whole(Turned(), torch.zeros(2, 3, 5))) == Permutes(1, 2 * 3 * 5 * 4)
+    assert permutes(converted(Turned(), torch.zeros(2, 3, 5))) == Permutes(1, 2 * 3 * 5 * 4)

@@ -1,18 +1,14 @@
-"""Programs as the front end makes them: every unit alone, and whole models, on the emulator."""
-
-import importlib.util
-from pathlib import Path
+"""Programs as the front end makes them: every unit alone on the emulator."""
 
 import pytest
 import torch
-from torch import fx, nn
+from torch import nn
 
 from nnapi_prof.convert.lower import convert_region, why_not
 from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.program import all_values
 from tests.convert.facts_check import broken_rules
 from tests.convert.harness import LEVELS, image, run_region
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models.py"
 
 
 class Attention(nn.Module):
@@ -68,18 +64,6 @@ REFUSED = {
 none at higher levels."""
 
 
-class _Values(fx.Interpreter):
-    """Runs a module and keeps the value of every node by its name."""
-
-    def __init__(self, module):
-        super().__init__(module)
-        self.values = {}
-
-    def run_node(self, n):
-        self.values[n.name] = super().run_node(n)
-        return self.values[n.name]
-
-
 @pytest.fixture(scope="module", params=[Attention, Pyramid], ids=lambda kind: kind.__name__)
 def prepared(request):
     torch.manual_seed(5)
@@ -90,9 +74,7 @@ def prepared(request):
             nn.init.uniform_(norm.running_var, 0.5, 2)
     x = image(2, 3, 18, 22)
     program = prepare(module, (x,), request.param.__name__)
-    values = _Values(program.module)
-    values.run(x)
-    return program, values.values
+    return program, all_values(program, (x,))
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -109,19 +91,3 @@ def test_every_unit_is_right_or_refused(prepared, level, nnapi_library):
         for name, result in zip(region.outputs, run_region(region, values), strict=True):
             torch.testing.assert_close(result, values[name], rtol=1e-4, atol=1e-5)
     assert refused == REFUSED.get((program.name, level), set())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["mobilenet_v2", "unet"])
-def test_a_whole_model_runs_in_stock_pytorch(name, nnapi_library):
-    spec = importlib.util.spec_from_file_location("example_models", EXAMPLES)
-    models = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(models)
-    model = getattr(models, name)().eval()
-    x = image(1, 3, 64, 64)
-    program = prepare(model, (x,), name)
-    region = convert_region(program, range(len(program.units.units)), 30)
-    (result,) = run_region(region, dict(zip(program.units.inputs, [x], strict=True)))
-    with torch.no_grad():
-        expected = model(x)
-    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())

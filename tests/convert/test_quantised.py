@@ -16,7 +16,7 @@ from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.program import all_values
 from nnapi_prof.nnapi.codes import OperandCode
-from tests.convert.harness import run_region
+from tests.convert.harness import run_region, whole
 from tests.convert.quantised_models import ExportedNet, eager_net
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +65,7 @@ def test_every_unit_is_right_within_a_step(quantised, level, nnapi_library):
 @pytest.mark.parametrize("level", [29, 30])
 def test_the_whole_model(quantised, level, nnapi_library):
     program, model, x = quantised
-    region = convert_region(program, range(len(program.units.units)), level)
+    region = whole(program, level)
     assert region.operations.count("QUANTIZE") == region.operations.count("DEQUANTIZE") == 1
     assert region.operations.count("TRANSPOSE") <= 1
     (result,) = run_region(region, {program.units.inputs[0]: x})
@@ -117,7 +117,7 @@ def test_quantised_inputs_and_outputs_are_their_integers(level, nnapi_library):
         ]
         program = prepare(torch.jit.trace(Edges(), inputs), inputs, "edges")
     assert [program.units.values[n].quant.zero_point for n in program.units.inputs] == [120, 100]
-    region = convert_region(program, range(len(program.units.units)), level)
+    region = whole(program, level)
     model = region.model
     assert {model.operands[i].type for i in (*model.inputs, *model.outputs)} == {QUANT8}
     feeds = dict(zip(program.units.inputs, (x.int_repr() for x in inputs), strict=True))

@@ -7,10 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import prepare
-from nnapi_prof.frontend.torch_logging import quiet_torch
-from tests.convert.harness import run_region
+from tests.convert.harness import run_whole, traced
 
 ACTIVATIONS = {
     "none": nn.Identity,
@@ -105,8 +103,5 @@ def test_random_networks(nnapi_library, layers, level, seed):
             expected = model(x)
     except RuntimeError:
         return  # the drawn layers left no pixel: PyTorch refuses that network too
-    with quiet_torch():
-        program = prepare(torch.jit.trace(model, x), (x,), "network")
-    region = convert_region(program, range(len(program.units.units)), level)
-    (result,) = run_region(region, {program.units.inputs[0]: x})
+    (result,) = run_whole(prepare(traced(model, (x,)), (x,), "network"), [x], level)
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nnapi_prof.convert import (
@@ -18,33 +18,9 @@ from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.region import serialize
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
+from tests.convert.drawn_models import SHARED_MACHINE, models
 
 PER_CHANNEL = OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL
-SHARED_MACHINE = settings(deadline=None, max_examples=60)
-WORDS = st.integers(0, 2**32 - 1)
-OPERANDS = st.builds(
-    Operand,
-    st.sampled_from(OperandCode),
-    st.lists(WORDS, max_size=5).map(tuple),
-    st.floats(width=32, allow_nan=False),
-    st.integers(-(2**31), 2**31 - 1),
-)
-SOURCES = st.binary(max_size=20) | st.builds(BufferSlice, WORDS, WORDS, WORDS)
-
-
-@st.composite
-def models(draw):
-    operands = draw(st.lists(OPERANDS, min_size=1, max_size=6).map(tuple))
-    ids = st.integers(0, len(operands) - 1)
-    id_lists = st.lists(ids, max_size=4).map(tuple)
-    operations = st.builds(Operation, st.sampled_from(OperationCode), id_lists, id_lists)
-    return NnapiModel(
-        operands,
-        draw(st.lists(st.builds(ConstantValue, ids, SOURCES), max_size=4).map(tuple)),
-        draw(st.lists(operations, max_size=4).map(tuple)),
-        draw(id_lists),
-        draw(id_lists),
-    )
 
 
 @SHARED_MACHINE
@@ -93,23 +69,19 @@ ADD = NnapiModel(
 
 def test_bytes_are_pytorchs():
     """Word for word what PROTOCOL.md, section 4, says."""
-    assert serialize(ADD) == b"".join(
-        (
-            struct.pack("<6i", 1, 4, 2, 1, 1, 1),
-            struct.pack("<iifi", 3, 2, 0.0, 0),
-            struct.pack("<iifi", 3, 1, 0.0, 0),
-            struct.pack("<iifi", 1, 0, 0.0, 0),
-            struct.pack("<iifi", 3, 2, 0.0, 0),
-            struct.pack("<iii", 1, 2, 12),
-            struct.pack("<iii", 2, 0, 4),
-            struct.pack("<iii", 0, 3, 1),
-            struct.pack("<5i", 1, 2, 2, 1, 2),
-            struct.pack("<3I", 7, 0, 8),
-            struct.pack("<i", 0),
-            struct.pack("<4i", 0, 1, 2, 3),
-            struct.pack("<2i", 0, 3),
-        )
-    )
+    words = [
+        struct.pack("<6i", 1, 4, 2, 1, 1, 1),
+        *(
+            struct.pack("<iifi", code, rank, 0.0, 0)
+            for code, rank in ((3, 2), (3, 1), (1, 0), (3, 2))
+        ),
+        struct.pack("<9i", 1, 2, 12, 2, 0, 4, 0, 3, 1),
+        struct.pack("<5i", 1, 2, 2, 1, 2),
+        struct.pack("<3Ii", 7, 0, 8, 0),
+        struct.pack("<4i", 0, 1, 2, 3),
+        struct.pack("<2i", 0, 3),
+    ]
+    assert serialize(ADD) == b"".join(words)
 
 
 def patched(at, *words):
@@ -143,29 +115,22 @@ def test_a_bad_model_is_refused_in_words(data, message):
 
 
 def with_channels(*given):
-    """A model of these operands, (dims, channel scales), and its bytes as words."""
-    operands = tuple(Operand(PER_CHANNEL, dims, channels=channels) for dims, channels in given)
-    model = NnapiModel(operands, (), (), (), ())
-    return model, serialize(model)
+    """A model of these operands, (dims, channel scales)."""
+    code = OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL
+    operands = tuple(Operand(code, dims, channels=channels) for dims, channels in given)
+    return NnapiModel(operands, (), (), (), ())
 
 
-def test_channel_scales_come_back():
-    model, data = with_channels(
+CHANNELED = with_channels(((2, 3), ChannelScales(0, (0.5, 0.25))))
+
+
+def test_channel_scales_are_version_2():
+    two = with_channels(
         ((2, 3), ChannelScales(0, (0.5, 0.25))), ((1, 3), ChannelScales(1, (1.0, 2.0, 4.0)))
     )
-    assert struct.unpack_from("<i", data) == (2,)
-    assert deserialize(data) == model
-    _, plain = with_channels(((2, 3), None))
-    assert struct.unpack_from("<i", plain) == (1,)
-
-
-def test_every_truncation_of_channel_scales_is_found():
-    _, data = with_channels(((2, 3), ChannelScales(0, (0.5, 0.25))))
-    for length in range(0, len(data), 4):
-        with pytest.raises(SerializationError):
-            deserialize(data[:length])
-    with pytest.raises(SerializationError, match="ends at byte"):
-        deserialize(data + bytes(4))
+    assert deserialize(serialize(two)) == two
+    for model, version in ((two, 2), (with_channels(((2, 3), None)), 1)):
+        assert struct.unpack_from("<i", serialize(model)) == (version,)
 
 
 @pytest.mark.parametrize(
@@ -178,22 +143,20 @@ def test_every_truncation_of_channel_scales_is_found():
         (8, 0, "are not all above 0"),
         (4, 0x7F800000, "are not all above 0"),
         (24, 2, "channel scales 1"),
+        (len(serialize(CHANNELED)) - 24, OperandCode.TENSOR_QUANT8_SYMM, "0, TENSOR_QUANT8_SYMM$"),
     ],
 )
 def test_bad_channel_scales_are_refused(from_end, word, message):
-    _, data = with_channels(((2, 3), ChannelScales(0, (0.5, 0.25))))
-    broken = bytearray(data)
+    broken = bytearray(serialize(CHANNELED))
     struct.pack_into("<I", broken, len(broken) - from_end, word)
     with pytest.raises(SerializationError, match=message):
         deserialize(bytes(broken))
 
 
-def test_channel_scales_of_another_type_or_twice_are_refused():
-    _, data = with_channels(((2, 3), ChannelScales(0, (0.5, 0.25))))
-    other = bytearray(data)
-    struct.pack_into("<i", other, 24, OperandCode.TENSOR_QUANT8_SYMM)
-    with pytest.raises(SerializationError, match=r"operand 0, TENSOR_QUANT8_SYMM$"):
-        deserialize(bytes(other))
+def test_channel_scales_twice_or_with_more_behind_are_refused():
+    data = serialize(CHANNELED)
+    with pytest.raises(SerializationError, match="ends at byte"):
+        deserialize(data + bytes(4))
     twice = bytearray(data) + data[-20:]
     struct.pack_into("<I", twice, len(data) - 24, 2)
     with pytest.raises(SerializationError, match="that has some"):

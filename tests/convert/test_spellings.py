@@ -5,11 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.convert.coverage.rows import layer, numbers, row
-from tests.convert.harness import Apply, run_region
+from tests.convert.harness import Apply, agree, traced, whole
 
 X = numbers(2, 8, 6, 4)
 LINE = numbers(2, 4, 15)
@@ -232,32 +231,23 @@ class Words(nn.Module):
         return self.words(ids) + self.places(torch.arange(ids.shape[1]))
 
 
-@pytest.fixture(params=["trace", "export"])
-def prepared(request):
-    def prepare_it(module, inputs):
-        with quiet_torch():
-            if request.param == "trace":
-                model = torch.jit.trace(module, inputs, check_trace=False)
-            else:
-                model = torch.export.export(module, inputs)
-        return prepare(model, inputs, "spelling")
+def written(way, module, inputs):
+    """The model in the form that it comes in: traced or exported."""
+    if way == "traced":
+        return traced(module, inputs)
+    with quiet_torch():
+        return torch.export.export(module, inputs)
 
-    return prepare_it
+
+WAYS = pytest.mark.parametrize("way", ["traced", "exported"])
 
 
 @pytest.mark.slow
+@WAYS
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_spelling(name, prepared, nnapi_library):
+def test_spelling(name, way, nnapi_library):
     module, inputs = SPELLINGS[name].make()
-    program = prepared(module, inputs)
-    region = convert_region(program, range(len(program.units.units)), SPELLINGS[name].level)
-    with torch.inference_mode():
-        expected = module(*inputs)
-    expected = expected if isinstance(expected, tuple | list) else (expected,)
-    values = dict(zip(program.units.inputs, inputs, strict=True))
-    actual = dict(zip(region.outputs, run_region(region, values), strict=True))
-    for output, expected_values in zip(program.units.outputs, expected, strict=True):
-        torch.testing.assert_close(actual[output], expected_values, rtol=1e-5, atol=1e-5)
+    agree(written(way, module, inputs), inputs, module)
 
 
 OPERATIONS = {
@@ -275,9 +265,9 @@ OPERATIONS = {
 }
 
 
+@WAYS
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_few_operations(name, prepared):
+def test_few_operations(name, way):
     module, inputs = SPELLINGS[name].make()
-    program = prepared(module, inputs)
-    region = convert_region(program, range(len(program.units.units)), 30)
+    region = whole(prepare(written(way, module, inputs), inputs, name))
     assert " ".join(region.operations) == OPERATIONS[name]

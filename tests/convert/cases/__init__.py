@@ -2,14 +2,12 @@
 
 from tests.convert.cases.activation import ACTIVATIONS
 from tests.convert.cases.comparison import CASTS, CHOICE, COMPARISON, MOVES
-from tests.convert.cases.conv_forms import FORMS, TRANSPOSED
-from tests.convert.cases.convolution import CONVOLUTIONS, LINEAR
+from tests.convert.cases.convolution import CONVOLUTIONS, LINEAR, TRANSPOSED
 from tests.convert.cases.elementwise import ARITHMETIC
 from tests.convert.cases.formulas import FORMULAS
 from tests.convert.cases.indexing import INDEXING
 from tests.convert.cases.moving import MOVING
 from tests.convert.cases.norms import NORMS
-from tests.convert.cases.peers import PEERS
 from tests.convert.cases.pool import POOLING
 from tests.convert.cases.products import ATTENTION, PRODUCTS
 from tests.convert.cases.quantised import QUANTISED
@@ -37,10 +35,8 @@ CASES = {
     **ATTENTION,
     **RECURRENT,
     **RESIZING,
-    **FORMS,
     **TRANSPOSED,
     **INDEXING,
     **MOVING,
-    **PEERS,
     **{f"quantised {name}": case for name, case in {**QUANTISED, **QUANTISED_LAYERS}.items()},
 }

@@ -1,22 +1,16 @@
-"""Tensors and refusals that several tables of cases share."""
+"""Tensors, refusals and the form of a case that the tables share."""
 
 import torch
+from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
 
-from tests.convert.harness import image
+from tests.convert.harness import LAST, LEVELS, Case, image
 
 W = {name: image(*shape, seed=9) for name, shape in {
-    "plain": (6, 4, 3, 3),
-    "point": (6, 4, 1, 1),
-    "wide": (5, 4, 3, 5),
-    "depth": (4, 1, 3, 3),
-    "depth2": (8, 1, 3, 3),
-    "group": (6, 2, 3, 3),
-    "line": (6, 4, 3),
     "linear": (5, 7),
     "channels": (4,),
     "grid": (4, 1, 1),
     "row": (8,),
-    "six": (6,),
     "eight": (8,),
     "five": (5,),
 }.items()}  # fmt: skip
@@ -28,7 +22,62 @@ MASK = image(3, 5) > 0
 
 
 def all_levels(reason, below):
-    return {level: reason for level in (27, 28, 29, 30) if level < below}
+    return {level: reason for level in LEVELS if level < below}
+
+
+def refusals(below_2=None, below_3=None, below_4=None, never=None):
+    """A reason for each level below those named; for a level of two, the reason of the lower."""
+    bounds = ((31, never), (30, below_4), (29, below_3), (28, below_2))
+    return {level: words for end, words in bounds if words for level in LEVELS if level < end}
+
+
+def case(function, *arguments, order=LAST, orders=None, refused=None, operations=None, **options):
+    """A case of a function of tensors, or of one call of an overload, a packet's default one.
+
+    Tensors among the arguments of a call are the model's inputs; ``part`` is the place of its
+    result among several. Operations that no level changes are a string. Further options are those
+    of :func:`refusals`, of ``Case`` and of the call.
+    """
+    bounds = {name: options.pop(name) for name in tuple(options) if name in BOUNDS}
+    fields = {name: options.pop(name) for name in tuple(options) if name in FIELDS}
+    if isinstance(operations, str):
+        operations = {27: operations}
+    return Case(
+        call(function, arguments, options, options.pop("part", None)),
+        tuple(value for value in arguments if isinstance(value, Tensor)),
+        order,
+        orders or {},
+        refusals(**bounds) | (refused or {}),
+        operations or {},
+        **fields,
+    )
+
+
+BOUNDS = ("below_2", "below_3", "below_4", "never")
+FIELDS = ("beyond", "rtol", "atol")
+
+
+def call(function, arguments, named, part=None):
+    """The call as a function of its tensors, of which the tracer wants to know the number."""
+    if isinstance(function, OpOverloadPacket):
+        function = function.default
+    elif not isinstance(function, OpOverload):
+        return function
+
+    def apply(*tensors):
+        left = iter(tensors)
+        filled = [next(left) if isinstance(value, Tensor) else value for value in arguments]
+        result = function(*filled, **named)
+        return result if part is None else result[part]
+
+    n_tensors = sum(isinstance(value, Tensor) for value in arguments)
+    by_number = {
+        1: lambda x: apply(x),
+        2: lambda x, y: apply(x, y),
+        3: lambda x, y, z: apply(x, y, z),
+        4: lambda x, y, z, w: apply(x, y, z, w),
+    }
+    return by_number[n_tensors]
 
 
 NEEDS_2 = r"from level 2 \(API 28\) on, wanted at level 1 \(API 27\)"

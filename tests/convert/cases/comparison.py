@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from tests.convert.cases.common import INTEGERS, MASK, X, all_levels
-from tests.convert.harness import FIRST, Case, aten, image
+from tests.convert.cases.common import INTEGERS, MASK, X, case
+from tests.convert.harness import FIRST, aten, image
 
 OTHER = image(3, 5, seed=2) > 0
 ROWS = image(3, 5)
@@ -13,8 +13,8 @@ TIES = torch.tensor([[1.0, 2.0, 3.0, -1.0, 0.0]])
 SPECIAL = torch.tensor([math.nan, math.inf, -math.inf, 0.0, 1.5])
 
 
-def from_3(function, *inputs, reason="exists from level 3", **options):
-    return Case(function, inputs, refused=all_levels(reason, 29), **options)
+def from_3(function, *arguments, reason="exists from level 3", **options):
+    return case(function, *arguments, below_3=reason, **options)
 
 
 def comparisons(name, code, tensors, number):
@@ -42,109 +42,72 @@ COMPARISON = {
     **comparisons("le", "LESS_EQUAL", aten.le.Tensor, aten.le.Scalar),
     **comparisons("gt", "GREATER", aten.gt.Tensor, aten.gt.Scalar),
     **comparisons("ge", "GREATER_EQUAL", aten.ge.Tensor, aten.ge.Scalar),
-    "eq of integers and floats": from_3(
-        lambda x, y: aten.eq.Tensor(x, y), INTEGERS, INTEGERS.abs() + 0.0
+    "eq of integers and floats": from_3(aten.eq.Tensor, INTEGERS, INTEGERS.abs() + 0.0),
+    "eq of bools with a number": from_3(aten.eq.Scalar, MASK, 1),
+    "eq of bools with a bool": from_3(aten.eq.Scalar, MASK, True, operations={29: "EQUAL"}),
+    "gt of integers with too large a number": case(
+        aten.gt.Scalar, INTEGERS, 2**40, never=r"the constant \[1099511627776\] is not int32"
     ),
-    "eq of bools with a number": from_3(lambda x: aten.eq.Scalar(x, 1), MASK),
-    "eq of bools with a bool": from_3(
-        lambda x: aten.eq.Scalar(x, True), MASK, operations={29: "EQUAL"}
-    ),
-    "gt of integers with too large a number": Case(
-        lambda x: aten.gt.Scalar(x, 2**40),
-        (INTEGERS,),
-        refused=all_levels(r"the constant \[1099511627776\] is not int32", 31),
-    ),
-    "eq of rank 0": from_3(lambda x: aten.eq.Scalar(x, 1.0), torch.tensor(1.0)),
-    "logical and": from_3(
-        lambda a, b: aten.logical_and.default(a, b), MASK, OTHER, operations={29: "LOGICAL_AND"}
-    ),
-    "logical or": from_3(
-        lambda a, b: aten.logical_or.default(a, b), MASK, OTHER[0], operations={29: "LOGICAL_OR"}
-    ),
-    "logical xor": from_3(
-        lambda a, b: aten.logical_xor.default(a, b), MASK, OTHER, operations={29: "NOT_EQUAL"}
-    ),
-    "logical not": from_3(
-        lambda a: aten.logical_not.default(a), MASK, operations={29: "LOGICAL_NOT"}
-    ),
-    "logical not of numbers": from_3(
-        lambda a: aten.logical_not.default(a), TIES, operations={29: "EQUAL"}
-    ),
+    "eq of rank 0": from_3(aten.eq.Scalar, torch.tensor(1.0), 1.0),
+    "logical and": from_3(aten.logical_and, MASK, OTHER, operations={29: "LOGICAL_AND"}),
+    "logical or": from_3(aten.logical_or, MASK, OTHER[0], operations={29: "LOGICAL_OR"}),
+    "logical xor": from_3(aten.logical_xor, MASK, OTHER, operations={29: "NOT_EQUAL"}),
+    "logical not": from_3(aten.logical_not, MASK, operations={29: "LOGICAL_NOT"}),
+    "logical not of numbers": from_3(aten.logical_not, TIES, operations={29: "EQUAL"}),
     "logical and of numbers": from_3(
-        lambda a, b: aten.logical_and.default(a, b),
-        TIES,
-        INTEGERS[:, :1],
-        operations={29: "NOT_EQUAL NOT_EQUAL LOGICAL_AND"},
+        aten.logical_and, TIES, INTEGERS[:, :1], operations={29: "NOT_EQUAL NOT_EQUAL LOGICAL_AND"}
     ),
-    "bitwise and": from_3(lambda a, b: aten.bitwise_and.Tensor(a, b), MASK, OTHER),
-    "bitwise or": from_3(lambda a, b: aten.bitwise_or.Tensor(a, b), MASK, OTHER),
-    "bitwise xor": from_3(lambda a, b: aten.bitwise_xor.Tensor(a, b), MASK, OTHER),
-    "bitwise and with a number": from_3(lambda a: aten.bitwise_and.Scalar(a, True), MASK),
-    "bitwise or with a number": from_3(lambda a: aten.bitwise_or.Scalar(a, False), MASK),
-    "bitwise xor with a number": from_3(lambda a: aten.bitwise_xor.Scalar(a, True), MASK),
-    "bitwise not": from_3(lambda a: aten.bitwise_not.default(a), MASK),
-    "bitwise not of integers": Case(
-        lambda a: aten.bitwise_not.default(a),
-        (INTEGERS,),
-        refused=all_levels("of int64, NNAPI has bitwise logic of bools only", 31),
+    "bitwise and": from_3(aten.bitwise_and.Tensor, MASK, OTHER),
+    "bitwise or": from_3(aten.bitwise_or.Tensor, MASK, OTHER),
+    "bitwise xor": from_3(aten.bitwise_xor.Tensor, MASK, OTHER),
+    "bitwise and with a number": from_3(aten.bitwise_and.Scalar, MASK, True),
+    "bitwise or with a number": from_3(aten.bitwise_or.Scalar, MASK, False),
+    "bitwise xor with a number": from_3(aten.bitwise_xor.Scalar, MASK, True),
+    "bitwise not": from_3(aten.bitwise_not, MASK),
+    "bitwise not of integers": case(
+        aten.bitwise_not, INTEGERS, never="of int64, NNAPI has bitwise logic of bools only"
     ),
-    "bitwise and of integers": Case(
-        lambda a: aten.bitwise_and.Scalar(a, 3),
-        (INTEGERS,),
-        refused=all_levels("of int64, NNAPI has bitwise logic of bools only", 31),
+    "bitwise and of integers": case(
+        aten.bitwise_and.Scalar,
+        INTEGERS,
+        3,
+        never="of int64, NNAPI has bitwise logic of bools only",
     ),
-    "add of bools": from_3(lambda a, b: aten.add.Tensor(a, b), MASK, OTHER),
-    "mul of bools": from_3(lambda a, b: aten.mul.Tensor(a, b), MASK, OTHER),
-    "maximum of bools": from_3(lambda a, b: aten.maximum.default(a, b), MASK, OTHER),
-    "isnan": from_3(lambda x: aten.isnan.default(x), SPECIAL),
-    "isinf": from_3(lambda x: aten.isinf.default(x), SPECIAL),
-    "nan to num": from_3(lambda x: aten.nan_to_num.default(x), SPECIAL),
-    "nan to given numbers": from_3(lambda x: aten.nan_to_num.default(x, 1.0, 2.0, -3.0), SPECIAL),
-    "isfinite": from_3(lambda x: aten.isfinite.default(x), SPECIAL),
+    "add of bools": from_3(aten.add.Tensor, MASK, OTHER),
+    "mul of bools": from_3(aten.mul.Tensor, MASK, OTHER),
+    "maximum of bools": from_3(aten.maximum, MASK, OTHER),
+    "isnan": from_3(aten.isnan, SPECIAL),
+    "isinf": from_3(aten.isinf, SPECIAL),
+    "nan to num": from_3(aten.nan_to_num, SPECIAL),
+    "nan to given numbers": from_3(aten.nan_to_num, SPECIAL, 1.0, 2.0, -3.0),
+    "isfinite": from_3(aten.isfinite, SPECIAL),
 }
 
 CHOICE = {
-    "where": from_3(
-        lambda c, x, y: aten.where.self(c, x, y), MASK, ROWS, -ROWS, operations={29: "SELECT"}
-    ),
+    "where": from_3(aten.where.self, MASK, ROWS, -ROWS, operations={29: "SELECT"}),
     "where with a row of conditions": from_3(
-        lambda c, x, y: aten.where.self(c, x, y),
-        MASK[0],
-        ROWS,
-        -ROWS,
-        operations={29: "LOGICAL_OR SELECT"},
+        aten.where.self, MASK[0], ROWS, -ROWS, operations={29: "LOGICAL_OR SELECT"}
     ),
-    "where with a column and a row": from_3(
-        lambda c, x, y: aten.where.self(c, x, y), MASK, ROWS[:, :1], ROWS[0]
-    ),
+    "where with a column and a row": from_3(aten.where.self, MASK, ROWS[:, :1], ROWS[0]),
     "where of a number and a tensor": from_3(
-        lambda c, x: aten.where.ScalarSelf(c, 2.0, x), MASK, ROWS, operations={29: "SELECT"}
+        aten.where.ScalarSelf, MASK, 2.0, ROWS, operations={29: "SELECT"}
     ),
-    "where of a tensor and a number": from_3(
-        lambda c, x: aten.where.ScalarOther(c, x, -math.inf), MASK, ROWS
-    ),
-    "where of two numbers": from_3(lambda c: aten.where.Scalar(c, 2.0, -1.0), MASK),
+    "where of a tensor and a number": from_3(aten.where.ScalarOther, MASK, ROWS, -math.inf),
+    "where of two numbers": from_3(aten.where.Scalar, MASK, 2.0, -1.0),
     "where with a constant condition": from_3(lambda x: aten.where.self(MASK, x, ROWS), -ROWS),
-    "where of one element": from_3(
-        lambda c, x, y: aten.where.self(c, x, y), MASK, torch.tensor(2.0), ROWS
-    ),
+    "where of one element": from_3(aten.where.self, MASK, torch.tensor(2.0), ROWS),
     "where of many copies of a number": from_3(
-        lambda c, x: aten.where.ScalarOther(c, x, 7.0),
+        aten.where.ScalarOther,
         image(40, 41) > 0,
         image(40, 41),
+        7.0,
         operations={29: "TILE SELECT"},
     ),
-    "where of integers": from_3(
-        lambda c, x: aten.where.ScalarOther(c, x, 9), INTEGERS > 0, INTEGERS
-    ),
+    "where of integers": from_3(aten.where.ScalarOther, INTEGERS > 0, INTEGERS, 9),
     "where of integers and floats": from_3(
-        lambda c, x, y: aten.where.self(c, x, y),
-        INTEGERS > 0,
-        INTEGERS,
-        INTEGERS + 0.5,
-        operations={29: "CAST SELECT"},
+        aten.where.self, INTEGERS > 0, INTEGERS, INTEGERS + 0.5, operations={29: "CAST SELECT"}
     ),
-    "where of bools": from_3(lambda c, x, y: aten.where.self(c, x, y), MASK, OTHER, MASK[:, :1]),
+    "where of bools": from_3(aten.where.self, MASK, OTHER, MASK[:, :1]),
     "where of images": from_3(
         lambda x, y: aten.where.self(aten.gt.Tensor(x, y), x, y),
         X,
@@ -152,26 +115,23 @@ CHOICE = {
         operations={29: "GREATER SELECT"},
     ),
     "where with a condition for each pixel": from_3(
-        lambda c, x: aten.where.ScalarOther(c, x, 0.5), X[:, :1] > 0, X, order=FIRST
+        aten.where.ScalarOther, X[:, :1] > 0, X, 0.5, order=FIRST
     ),
-    "where with a condition of numbers": Case(
+    "where with a condition of numbers": case(
         lambda c, x: aten.where.self(aten.add.Tensor(c, 0), x, x),
-        ((INTEGERS > 0).to(torch.uint8), INTEGERS),
-        refused=all_levels("c is? .*uint8|value is uint8", 31),
+        (INTEGERS > 0).to(torch.uint8),
+        INTEGERS,
+        never="c is? .*uint8|value is uint8",
     ),
-    "masked fill": from_3(
-        lambda x, m: aten.masked_fill.Scalar(x, m, -5.0), ROWS, MASK, operations={29: "SELECT"}
-    ),
+    "masked fill": from_3(aten.masked_fill.Scalar, ROWS, MASK, -5.0, operations={29: "SELECT"}),
     "masked fill with infinity, broadcast": from_3(
-        lambda x, m: aten.masked_fill.Scalar(x, m, -math.inf), image(2, 3, 5), MASK[:, :1]
+        aten.masked_fill.Scalar, image(2, 3, 5), MASK[:, :1], -math.inf
     ),
     "masked fill with a tensor": from_3(
         lambda x, m: aten.masked_fill.Tensor(x, m, torch.tensor(3.0)), ROWS, MASK[0]
     ),
-    "masked fill of integers": from_3(
-        lambda x, m: aten.masked_fill.Scalar(x, m, 3), INTEGERS, INTEGERS > 1
-    ),
-    "masked fill of bools": from_3(lambda x, m: aten.masked_fill.Scalar(x, m, True), MASK, OTHER),
+    "masked fill of integers": from_3(aten.masked_fill.Scalar, INTEGERS, INTEGERS > 1, 3),
+    "masked fill of bools": from_3(aten.masked_fill.Scalar, MASK, OTHER, True),
 }
 
 FRACTIONS = torch.tensor([[-2.7, -1.5, -0.2, 0.0], [0.4, 0.9, 1.5, 3.999]])
@@ -194,20 +154,16 @@ HUGE = torch.tensor([[2**31 - 1, -(2**31), 65535, -65536], [16777217, -1, 65536,
 
 
 def integer_move(function):
-    return Case(
-        function,
-        (HUGE,),
-        refused=all_levels("RESHAPE|TRANSPOSE|CONCATENATION|STRIDED_SLICE", 30),
-        rtol=0,
-        atol=0,
+    return case(
+        function, HUGE, below_4="RESHAPE|TRANSPOSE|CONCATENATION|STRIDED_SLICE", rtol=0, atol=0
     )
 
 
 MOVES = {
-    "view of bools": from_3(lambda m: aten.view.default(m, [5, 3]), MASK),
-    "view of bools with one more axis": from_3(lambda m: aten.view.default(m, [3, 1, 5]), MASK),
-    "permute of bools": from_3(lambda m: aten.permute.default(m, [1, 0]), MASK),
-    "slice of bools": from_3(lambda m: aten.slice.Tensor(m, 1, 1, 4), MASK),
+    "view of bools": from_3(aten.view, MASK, [5, 3]),
+    "view of bools with one more axis": from_3(aten.view, MASK, [3, 1, 5]),
+    "permute of bools": from_3(aten.permute, MASK, [1, 0]),
+    "slice of bools": from_3(aten.slice.Tensor, MASK, 1, 1, 4),
     "cat of bools": from_3(lambda m: aten.cat.default([m, OTHER], 0), MASK),
     "view of integers": integer_move(lambda i: aten.view.default(i, [4, 2])),
     "view of integers as a row": integer_move(lambda i: aten.view.default(i, [8])),
@@ -215,12 +171,10 @@ MOVES = {
     "cat of integers": integer_move(lambda i: aten.cat.default([i, HUGE, i], 1)),
     "every second integer": integer_move(lambda i: aten.slice.Tensor(i, 1, 0, 4, 2)),
     "clone of a bool image": from_3(
-        lambda m: aten.logical_not.default(aten.clone.default(m)),
-        X > 0,
-        orders={"m": FIRST},
+        lambda m: aten.logical_not.default(aten.clone.default(m)), X > 0, orders={"m": FIRST}
     ),
     "row of bools against an image": from_3(
-        lambda m, x: aten.where.ScalarOther(m, x, 0.5), MASK[0], image(2, 4, 7, 5)
+        aten.where.ScalarOther, MASK[0], image(2, 4, 7, 5), 0.5
     ),
     "bools of the other order": from_3(
         lambda m, x: aten.where.ScalarOther(m, x, 0.5), X > 0, X, orders={"m": FIRST}
@@ -235,34 +189,29 @@ CASTS = {
         if dtype != source.dtype
     },
     "large float32 to float16": from_3(
-        lambda x: aten._to_copy.default(x, dtype=torch.float16),
-        torch.tensor([2049.0, 2051.0, 65504.0, 1e-7, 3e-8]),
+        aten._to_copy, torch.tensor([2049.0, 2051.0, 65504.0, 1e-7, 3e-8]), dtype=torch.float16
     ),
-    "float32 to float64": Case(
-        lambda x: aten._to_copy.default(x, dtype=torch.float64),
-        (FRACTIONS,),
-        refused=all_levels("works on float64, which NNAPI does not have", 31),
+    "float32 to float64": case(
+        aten._to_copy,
+        FRACTIONS,
+        dtype=torch.float64,
+        never="works on float64, which NNAPI does not have",
     ),
-    "bools times floats": from_3(lambda m, x: aten.mul.Tensor(m, x), MASK, ROWS),
-    "bools plus a number": Case(
-        lambda m: aten.add.Tensor(m, 1),
-        (MASK,),
-        refused=all_levels("SELECT exists|ADD takes TENSOR_INT32 from level 4", 30),
+    "bools times floats": from_3(aten.mul.Tensor, MASK, ROWS),
+    "bools plus a number": case(
+        aten.add.Tensor, MASK, 1, below_4="SELECT exists|ADD takes TENSOR_INT32 from level 4"
     ),
     "integers times floats": from_3(
-        lambda i, x: aten.mul.Tensor(i, x), INTEGERS, image(4), operations={29: "CAST MUL"}
+        aten.mul.Tensor, INTEGERS, image(4), operations={29: "CAST MUL"}
     ),
-    "integers plus a fraction": from_3(lambda i: aten.add.Tensor(i, 0.5), INTEGERS),
+    "integers plus a fraction": from_3(aten.add.Tensor, INTEGERS, 0.5),
     "integers over integers": from_3(
-        lambda i, j: aten.div.Tensor(i, j),
-        INTEGERS,
-        INTEGERS.abs() + 1,
-        operations={29: "CAST CAST DIV"},
+        aten.div.Tensor, INTEGERS, INTEGERS.abs() + 1, operations={29: "CAST CAST DIV"}
     ),
-    "floats plus constant integers": Case(
-        lambda x: aten.add.Tensor(x, torch.arange(5)), (ROWS,), operations={27: "ADD"}
+    "floats plus constant integers": case(
+        lambda x: aten.add.Tensor(x, torch.arange(5)), ROWS, operations="ADD"
     ),
     "half precision plus single": from_3(
-        lambda x, y: aten.add.Tensor(x, y), ROWS.half(), ROWS, operations={29: "CAST ADD"}
+        aten.add.Tensor, ROWS.half(), ROWS, operations={29: "CAST ADD"}
     ),
 }

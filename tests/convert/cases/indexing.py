@@ -2,11 +2,12 @@
 
 import torch
 
-from tests.convert.cases.common import X, all_levels
-from tests.convert.harness import FIRST, LAST, Case, aten, image
+from tests.convert.cases.common import X, case
+from tests.convert.harness import FIRST, LAST, aten, image
 
-NO_GATHER = {27: r"elements \(by STRIDED_SLICE\) needs level 2"}
-FROM_3 = all_levels("GATHER exists from level 3", 29)
+NO_SLICE = r"elements \(by STRIDED_SLICE\) needs level 2"
+NO_RESHAPE = "RESHAPE takes TENSOR_INT32 from level 6"
+NO_GATHER = "GATHER exists from level 3"
 WORDS = image(7, 5)
 LARGE = torch.tensor([[2**31 - 1, -(2**31), 7], [5, 2**24 + 1, -1]])
 
@@ -17,205 +18,193 @@ def ids(*listed):
 
 def select(x, dim, listed, **known):
     index = torch.tensor(listed)
-    return Case(lambda y: aten.index_select.default(y, dim, index), (x,), **known)
+    return case(lambda y: aten.index_select.default(y, dim, index), x, **known)
 
 
-def select_computed(x, dim, index, **known):
-    known.setdefault("refused", FROM_3)
-    return Case(lambda y, i: aten.index_select.default(y, dim, i), (x, index), **known)
+def looked_up(index, **known):
+    return case(lambda i: aten.embedding.default(WORDS, i), index, **known)
 
 
 def indexed(x, *indices, **known):
-    return Case(lambda y: aten.index.Tensor(y, list(indices)), (x,), **known)
+    return case(lambda y: aten.index.Tensor(y, list(indices)), x, **known)
 
 
-def gathered(x, dim, index, **known):
-    return Case(lambda y, i: aten.gather.default(y, dim, i), (x, index), **known)
-
-
-NO_MUL = all_levels(r"(MUL|ADD) on indices \(CAST\) needs level 3", 29)
+NO_MUL = r"(MUL|ADD) on indices \(CAST\) needs level 3"
 
 INDEXING = {
-    "index_select, a run": select(
-        X, 1, [1, 2], refused=NO_GATHER, operations={28: "STRIDED_SLICE"}
-    ),
+    "index_select, a run": select(X, 1, [1, 2], below_2=NO_SLICE, operations={28: "STRIDED_SLICE"}),
     "index_select, every second": select(
-        X, 3, [1, 3, 5, 7], refused=NO_GATHER, operations={28: "STRIDED_SLICE"}
+        X, 3, [1, 3, 5, 7], below_2=NO_SLICE, operations={28: "STRIDED_SLICE"}
     ),
-    "index_select, nothing changed": select(X, 1, [0, 1, 2, 3], operations={27: "RESHAPE"}),
+    "index_select, nothing changed": select(X, 1, [0, 1, 2, 3], operations="RESHAPE"),
     "index_select, two runs": select(
         X,
         -1,
         [6, 7, 0, 1],
-        refused=NO_GATHER,
+        below_2=NO_SLICE,
         operations={28: "STRIDED_SLICE STRIDED_SLICE CONCATENATION"},
     ),
     "index_select, backwards": select(
-        X, 2, [6, 4, 2, 0], refused=NO_GATHER, operations={28: "STRIDED_SLICE", 29: "GATHER"}
+        X, 2, [6, 4, 2, 0], below_2=NO_SLICE, operations={28: "STRIDED_SLICE", 29: "GATHER"}
     ),
     "index_select, any order": select(
-        X, 1, [3, 0, 0, 1, 3, 2, 0], refused=NO_GATHER, operations={29: "GATHER"}
+        X, 1, [3, 0, 0, 1, 3, 2, 0], below_2=NO_SLICE, operations={29: "GATHER"}
     ),
-    "index_select, one": select(image(3, 4), 0, [2], refused=NO_GATHER),
+    "index_select, one": select(image(3, 4), 0, [2], below_2=NO_SLICE),
     "index_select of a contiguous image": select(
-        X, 1, [3, 0, 2, 2, 0, 3], refused=NO_GATHER, order=FIRST
+        X, 1, [3, 0, 2, 2, 0, 3], below_2=NO_SLICE, order=FIRST
     ),
     "index_select of integers": select(
         torch.arange(12).reshape(3, 4),
         1,
         [3, 0],
-        refused=all_levels("needs level 2|STRIDED_SLICE takes no", 29),
+        below_3="needs level 2|STRIDED_SLICE takes no",
         operations={29: "GATHER"},
     ),
-    "index_select, computed": select_computed(image(3, 4), 1, ids(3, 0, 2)),
-    "index_select of rows, computed": select_computed(
+    "index_select, computed": case(
+        aten.index_select, image(3, 4), 1, ids(3, 0, 2), below_3=NO_GATHER
+    ),
+    "index_select of rows, computed": case(
+        aten.index_select,
         image(3, 4),
         0,
         ids(2, 0, 2),
-        refused={},
         operations={27: "EMBEDDING_LOOKUP", 29: "GATHER"},
     ),
-    "index_select of an image, computed": select_computed(X, 2, ids(3, 0, 2), order=FIRST),
-    "embedding of a row": Case(
+    "embedding of a row": case(
         lambda i: aten.embedding.default(WORDS, i, 3),
-        (ids(3, 6, 0, 3),),
+        ids(3, 6, 0, 3),
         operations={27: "EMBEDDING_LOOKUP", 29: "GATHER"},
     ),
-    "embedding of a batch": Case(
-        lambda i: aten.embedding.default(WORDS, i),
-        (ids([3, 6, 0], [1, 1, 2]),),
-        refused=FROM_3,
-        operations={29: "GATHER"},
+    "embedding of a batch": looked_up(
+        ids([3, 6, 0], [1, 1, 2]), below_3=NO_GATHER, operations={29: "GATHER"}
     ),
-    "embedding of rank 3": Case(
-        lambda i: aten.embedding.default(WORDS, i),
-        (ids([[3, 6], [0, 5]]),),
-        order=FIRST,
-        refused=FROM_3,
-    ),
-    "embedding of 32-bit indices": Case(
-        lambda i: aten.embedding.default(WORDS, i),
-        (ids([3, 6, 0]).to(torch.int32),),
-        refused=FROM_3,
-    ),
-    "embedding of one": Case(
-        lambda i: aten.embedding.default(WORDS, i), (torch.tensor(4),), refused=FROM_3
-    ),
-    "embedding with computed words": Case(
+    "embedding of rank 3": looked_up(ids([[3, 6], [0, 5]]), order=FIRST, below_3=NO_GATHER),
+    "embedding of one": looked_up(torch.tensor(4), below_3=NO_GATHER),
+    "embedding with computed words": case(
         lambda w, i: aten.embedding.default(aten.relu.default(w), i),
-        (WORDS, ids(3, 6)),
+        WORDS,
+        ids(3, 6),
         operations={27: "RELU EMBEDDING_LOOKUP", 29: "RELU GATHER"},
     ),
-    "index by a constant": indexed(image(5, 4), ids(4, 0, -1, -5), refused=NO_GATHER),
+    "index by a constant": indexed(image(5, 4), ids(4, 0, -1, -5), below_2=NO_SLICE),
     "index by a constant matrix": indexed(
-        image(5, 4), None, ids([3, 0], [-1, 2]), refused=FROM_3, operations={29: "GATHER"}
+        image(5, 4), None, ids([3, 0], [-1, 2]), below_3=NO_GATHER, operations={29: "GATHER"}
     ),
     "index an image's pixels": indexed(
-        image(2, 3, 4, 5), None, None, ids([0], [3], [1]), ids(4, 0), order=FIRST, refused=FROM_3
+        image(2, 3, 4, 5), None, None, ids([0], [3], [1]), ids(4, 0), order=FIRST, below_3=NO_GATHER
     ),
-    "index pairs": indexed(image(4, 5, 3), ids(0, 3, 2), ids(-1, 0, 4), refused=NO_GATHER),
+    "index pairs": indexed(image(4, 5, 3), ids(0, 3, 2), ids(-1, 0, 4), below_2=NO_SLICE),
     "index a channels_last image": indexed(
         X,
         None,
         ids(3, 0, 2, 2),
         order=LAST,
-        refused={27: "TRANSPOSE exists"},
+        below_2="TRANSPOSE exists",
         orders={"index_tensor": FIRST},
     ),
-    "index, computed": Case(
+    "index, computed": case(
         lambda x, i: aten.index.Tensor(x, [None, i]),
-        (image(3, 5), ids(4, -1, 0, -5)),
-        refused=NO_MUL,
-        operations={
-            29: "CAST ADD CAST LESS SELECT GATHER",
-            30: "ADD LESS SELECT GATHER",
-        },
+        image(3, 5),
+        ids(4, -1, 0, -5),
+        below_3=NO_MUL,
+        operations={29: "CAST ADD CAST LESS SELECT GATHER", 30: "ADD LESS SELECT GATHER"},
     ),
-    "index by a matrix, computed": Case(
-        lambda x, i: aten.index.Tensor(x, [i]),
-        (image(5, 3), ids([4, -1], [0, -5])),
-        refused=NO_MUL,
+    "index by a matrix, computed": case(
+        lambda x, i: aten.index.Tensor(x, [i]), image(5, 3), ids([4, -1], [0, -5]), below_3=NO_MUL
     ),
-    "index pairs, computed": Case(
+    "index pairs, computed": case(
         lambda x, i, j: aten.index.Tensor(x, [i, j]),
-        (image(5, 3), ids(4, 0, -1), ids(1, -3, 2)),
-        refused=NO_MUL,
+        image(5, 3),
+        ids(4, 0, -1),
+        ids(1, -3, 2),
+        below_3=NO_MUL,
     ),
-    "index triples, computed and broadcast": Case(
+    "index triples, computed and broadcast": case(
         lambda x, i, j: aten.index.Tensor(x, [i, j, i]),
-        (image(5, 3, 4), ids(-1, 0, 3), ids([1], [-3])),
-        refused=NO_MUL,
+        image(5, 3, 4),
+        ids(-1, 0, 3),
+        ids([1], [-3]),
+        below_3=NO_MUL,
     ),
-    "index axes apart": Case(
+    "index axes apart": case(
         lambda x, i, j: aten.index.Tensor(x, [i, None, j]),
-        (image(5, 2, 3), ids(4, 0, -1), ids(1, -3, 2)),
-        refused={27: "TRANSPOSE exists", 28: NO_MUL[28]},
+        image(5, 2, 3),
+        ids(4, 0, -1),
+        ids(1, -3, 2),
+        below_2="TRANSPOSE exists",
+        below_3=NO_MUL,
     ),
-    "index of bools": Case(
+    "index of bools": case(
         lambda x: aten.index.Tensor(x, [ids([1], [0]), ids(2, 0, 1)]),
-        (torch.tensor([[True, False, True], [False, True, True]]),),
-        refused=all_levels("SELECT exists", 29),
+        torch.tensor([[True, False, True], [False, True, True]]),
+        below_3="SELECT exists",
     ),
-    "index of integers, computed": Case(
+    "index of integers, computed": case(
         lambda x, i, j: aten.index.Tensor(x, [i, j]),
-        (LARGE, ids([1], [0]), ids(2, 0, -2)),
-        refused=all_levels("RESHAPE takes TENSOR_INT32 from level 6", 30),
+        LARGE,
+        ids([1], [0]),
+        ids(2, 0, -2),
+        below_4=NO_RESHAPE,
     ),
-    "gather of integers, computed": Case(
-        lambda x, i: aten.gather.default(x, 1, i),
-        (LARGE, ids([2, 0], [1, 1])),
-        refused=all_levels("RESHAPE takes TENSOR_INT32 from level 6", 30),
+    "gather of integers, computed": case(
+        aten.gather, LARGE, 1, ids([2, 0], [1, 1]), below_4=NO_RESHAPE
     ),
-    "index by a mask": Case(
+    "index by a mask": case(
         lambda x, m: aten.index.Tensor(x, [m]),
-        (image(3, 2), torch.tensor([True, False, True])),
-        refused=all_levels("indexed by m, a computed bool, wanted int64", 31),
+        image(3, 2),
+        torch.tensor([True, False, True]),
+        never="indexed by m, a computed bool, wanted int64",
     ),
     "index by a constant mask": indexed(
-        image(3, 2), torch.tensor([True, False, True]), refused=NO_GATHER
+        image(3, 2), torch.tensor([True, False, True]), below_2=NO_SLICE
     ),
     "index by a constant mask of two axes": indexed(
-        image(2, 3, 4), None, torch.eye(3, 4) > 0, refused=NO_GATHER
+        image(2, 3, 4), None, torch.eye(3, 4) > 0, below_2=NO_SLICE
     ),
     "index distant axes": indexed(
-        image(3, 4, 5), ids(0, 1), None, ids(1, 2), refused={27: "TRANSPOSE exists"}
+        image(3, 4, 5), ids(0, 1), None, ids(1, 2), below_2="TRANSPOSE exists"
     ),
-    "gather along columns": gathered(
+    "gather along columns": case(
+        aten.gather,
         image(2, 4),
         1,
         ids([1, 0, 3], [2, 2, 1]),
-        refused=NO_MUL,
+        below_3=NO_MUL,
         operations={29: "RESHAPE CAST ADD CAST GATHER", 30: "RESHAPE ADD GATHER"},
     ),
-    "gather along rows": gathered(
+    "gather along rows": case(
+        aten.gather,
         image(4, 3),
         0,
         ids([1, 0, 3], [2, 2, 1]),
-        refused=NO_MUL,
+        below_3=NO_MUL,
         operations={29: "RESHAPE CAST MUL CAST CAST ADD CAST GATHER", 30: "RESHAPE MUL ADD GATHER"},
     ),
-    "gather fewer rows": gathered(image(4, 3), 1, ids([1, 0]), refused=FROM_3),
-    "gather in a row": gathered(
-        image(6),
-        0,
-        ids(5, 5, 0),
-        refused=all_levels("GATHER exists", 29),
-        operations={29: "GATHER"},
+    "gather fewer rows": case(aten.gather, image(4, 3), 1, ids([1, 0]), below_3=NO_GATHER),
+    "gather in a row": case(
+        aten.gather, image(6), 0, ids(5, 5, 0), below_3="GATHER exists", operations={29: "GATHER"}
     ),
-    "gather in an image": gathered(
-        image(2, 3, 4, 5), 2, torch.arange(24).reshape(2, 3, 2, 2) % 4, order=FIRST, refused=NO_MUL
+    "gather in an image": case(
+        aten.gather,
+        image(2, 3, 4, 5),
+        2,
+        torch.arange(24).reshape(2, 3, 2, 2) % 4,
+        order=FIRST,
+        below_3=NO_MUL,
     ),
-    "gather by a constant": Case(
+    "gather by a constant": case(
         lambda x: aten.gather.default(x, -2, ids([[1, 0], [0, 1]])),
-        (image(1, 3, 2),),
-        refused=FROM_3,
+        image(1, 3, 2),
+        below_3=NO_GATHER,
         operations={29: "RESHAPE GATHER"},
     ),
-    "gather of integers": gathered(
+    "gather of integers": case(
+        aten.gather,
         torch.arange(8).reshape(2, 4),
         1,
         ids([1, 0, 3], [2, 2, 1]),
-        refused=all_levels("RESHAPE takes TENSOR_INT32 from level 6", 30),
+        below_4=NO_RESHAPE,
         beyond=(1000006,),
     ),
 }

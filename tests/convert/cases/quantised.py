@@ -3,9 +3,8 @@
 import torch
 
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE
-from tests.convert.cases.common import NEEDS_3, all_levels
+from tests.convert.cases.common import NEEDS_3, case
 from tests.convert.cases.quantised_common import (
-    BELOW_3,
     I8,
     IMAGE,
     IN,
@@ -21,256 +20,189 @@ from tests.convert.cases.quantised_common import (
     relu6,
     weights,
 )
-from tests.convert.harness import FIRST, LEVELS, Case, aten
+from tests.convert.harness import FIRST, aten
+
+
+def added(then):
+    return lambda x, y: then(aten.add.Tensor(x, y))
+
+
+def joined(x, y):
+    return aten.cat.default([x, y], 1)
+
+
+AVERAGE = (aten.avg_pool2d, IMAGE, [3, 3], [2, 2], [1, 1], False, False)
+CHANNELS = integers(1, 4, 1, 1)
+SIGMOID = (1 / 256, 0)
+SIGNED = {"given": ((0.05, 3),), "out": (1 / 256, -128), "limits": I8}
+TWICE = "would round what was rounded before"
+FROM_29 = {"below_3": "."}
 
 QUANTISED = {
-    "quantize": Case(
-        lambda x: QUANTIZE(x, 0.05, 7, *U8),
-        (floats(1, 4, 3, 5),),
-        refused=all_levels(f"QUANTIZE needs {NEEDS_3}", 29),
+    "quantize": case(
+        QUANTIZE,
+        floats(1, 4, 3, 5),
+        *(0.05, 7, *U8),
+        below_3=f"QUANTIZE needs {NEEDS_3}",
         operations={29: "QUANTIZE"},
         atol=1,
         rtol=0,
     ),
-    "quantize to part of a type": Case(
-        lambda x: QUANTIZE(x, 0.05, 7, 0, 127, torch.uint8),
-        (floats(3, 5),),
-        refused=dict.fromkeys(LEVELS, "integers of torch.uint8 from 0 to 127"),
+    "quantize to part of a type": case(
+        QUANTIZE,
+        floats(3, 5),
+        *(0.05, 7, 0, 127, torch.uint8),
+        never="integers of torch.uint8 from 0 to 127",
     ),
-    "dequantize": Case(
-        lambda x: DEQUANTIZE(x, 0.05, 7, *U8), (IMAGE,), operations={27: "DEQUANTIZE"}
-    ),
-    "dequantize signed": Case(
-        lambda x: DEQUANTIZE(x, 0.05, -7, *I8),
-        (weights(3, 4),),
-        refused=all_levels("takes TENSOR_QUANT8_ASYMM_SIGNED from level 4", 30),
+    "dequantize": case(DEQUANTIZE, IMAGE, 0.05, 7, *U8, operations="DEQUANTIZE"),
+    "dequantize signed": case(
+        DEQUANTIZE,
+        weights(3, 4),
+        *(0.05, -7, *I8),
+        below_4="takes TENSOR_QUANT8_ASYMM_SIGNED from level 4",
         operations={30: "DEQUANTIZE"},
     ),
     "requantize": quantised(
         lambda x: x,
         ROWS,
-        refused=dict.fromkeys(BELOW_3, f"no requantising; .*QUANTIZE needs {NEEDS_3}"),
+        below_3=f"no requantising; .*QUANTIZE needs {NEEDS_3}",
         operations={29: "DEQUANTIZE QUANTIZE"},
     ),
-    "add": quantised(aten.add.Tensor, IMAGE, OTHER, operations={27: "ADD"}),
+    "add": quantised(aten.add.Tensor, IMAGE, OTHER, operations="ADD"),
     "add relu": quantised(
-        lambda x, y: aten.relu.default(aten.add.Tensor(x, y)),
-        IMAGE,
-        OTHER,
-        operations={27: "ADD RELU", 29: "ADD"},
+        added(aten.relu.default), IMAGE, OTHER, operations={27: "ADD RELU", 29: "ADD"}
     ),
-    "add relu6": quantised(
-        lambda x, y: relu6(aten.add.Tensor(x, y)),
-        IMAGE,
-        OTHER,
-        operations={27: "ADD RELU6", 29: "ADD"},
-    ),
-    "add relu, broadcast": quantised(
-        lambda x, y: aten.relu.default(aten.add.Tensor(x, y)),
-        IMAGE,
-        integers(1, 4, 1, 1),
-        operations={27: "ADD"},
-    ),
-    "add broadcast": quantised(
-        aten.add.Tensor, IMAGE, integers(1, 4, 1, 1), operations={27: "ADD"}
-    ),
-    "add number": quantised(lambda x: aten.add.Tensor(x, -1.5), IMAGE, operations={27: "ADD"}),
+    "add relu6": quantised(added(relu6), IMAGE, OTHER, operations={27: "ADD RELU6", 29: "ADD"}),
+    "add relu, broadcast": quantised(added(aten.relu.default), IMAGE, CHANNELS, operations="ADD"),
+    "add broadcast": quantised(aten.add.Tensor, IMAGE, CHANNELS, operations="ADD"),
+    "add number": quantised(aten.add.Tensor, IMAGE, -1.5, operations="ADD"),
     "add constant": quantised(
-        lambda x: aten.add.Tensor(x, per_tensor(weights(8), 0.03, 4)(x)),
-        ROWS,
-        operations={27: "ADD"},
+        lambda x: aten.add.Tensor(x, per_tensor(weights(8), 0.03, 4)(x)), ROWS, operations="ADD"
     ),
     "add float constant": quantised(
         lambda x: aten.add.Tensor(x, floats(8)),
         ROWS,
-        refused=dict.fromkeys(BELOW_3, "a float constant of several values"),
+        below_3="a float constant of several values",
         operations=in_floats("ADD"),
     ),
-    "mul": quantised(aten.mul.Tensor, IMAGE, OTHER, operations={27: "MUL"}),
-    "mul number": quantised(lambda x: aten.mul.Tensor(x, 2.5), IMAGE, operations={27: "MUL"}),
+    "mul": quantised(aten.mul.Tensor, IMAGE, OTHER, operations="MUL"),
+    "mul number": quantised(aten.mul.Tensor, IMAGE, 2.5, operations="MUL"),
     "mul small scale": quantised(
         aten.mul.Tensor,
-        IMAGE,
-        OTHER,
+        *(IMAGE, OTHER),
         out=(0.001, 3),
-        refused=dict.fromkeys(BELOW_3, "MUL wants a scale of its result above the product"),
+        below_3="MUL wants a scale of its result above the product",
         operations=in_floats("DEQUANTIZE MUL"),
     ),
-    "sub": quantised(
-        aten.sub.Tensor,
-        IMAGE,
-        OTHER,
-        refused=dict.fromkeys(BELOW_3, "."),
-        operations={29: "SUB"},
-    ),
+    "sub": quantised(aten.sub.Tensor, IMAGE, OTHER, **FROM_29, operations={29: "SUB"}),
     "div": quantised(
-        lambda x, y: aten.div.Tensor(x, y),
-        IMAGE,
-        integers(1, 4, 6, 8, low=150),
-        refused=dict.fromkeys(BELOW_3, "."),
+        aten.div.Tensor,
+        *(IMAGE, integers(1, 4, 6, 8, low=150)),
+        **FROM_29,
         operations=in_floats("DEQUANTIZE DIV"),
     ),
-    "maximum": quantised(
-        aten.maximum.default,
-        IMAGE,
-        OTHER,
-        refused=dict.fromkeys(BELOW_3, "."),
-        operations={29: "MAXIMUM"},
-    ),
+    "maximum": quantised(aten.maximum, IMAGE, OTHER, **FROM_29, operations={29: "MAXIMUM"}),
     "cat of one scale": quantised(
-        lambda x, y: aten.cat.default([x, y], 1),
-        IMAGE,
-        OTHER,
-        given=(OUT, OUT),
-        operations={27: "CONCATENATION"},
+        joined, IMAGE, OTHER, given=(OUT, OUT), operations="CONCATENATION"
     ),
     "cat": quantised(
-        lambda x, y: aten.cat.default([x, y], 1),
-        IMAGE,
-        OTHER,
-        refused=dict.fromkeys(BELOW_3, "CONCATENATION below .* wants one scale and zero point"),
+        joined,
+        *(IMAGE, OTHER),
+        below_3="CONCATENATION below .* wants one scale and zero point",
         operations={29: "CONCATENATION"},
     ),
-    "max_pool2d": quantised(
-        lambda x: aten.max_pool2d.default(x, [2, 2], [2, 2], [0, 0], [1, 1], False),
-        IMAGE,
-        out=IN,
-        operations={27: "MAX_POOL_2D"},
-    ),
-    "avg_pool2d": quantised(
-        lambda x: aten.avg_pool2d.default(x, [3, 3], [2, 2], [1, 1], False, False, None),
-        IMAGE,
-        out=IN,
-        operations={27: "AVERAGE_POOL_2D"},
-    ),
+    "max_pool2d": quantised(aten.max_pool2d, IMAGE, [2, 2], out=IN, operations="MAX_POOL_2D"),
+    "avg_pool2d": quantised(*AVERAGE, out=IN, operations="AVERAGE_POOL_2D"),
     "avg_pool2d to another scale": quantised(
-        lambda x: aten.avg_pool2d.default(x, [3, 3], [2, 2], [1, 1], False, False, None),
-        IMAGE,
-        refused=dict.fromkeys(BELOW_3, "NNAPI gives QUANT8_ASYMM of scale 0.05 and zero point 120"),
+        *AVERAGE,
+        below_3="NNAPI gives QUANT8_ASYMM of scale 0.05 and zero point 120",
         operations=in_floats("AVERAGE_POOL_2D"),
     ),
     "adaptive_avg_pool2d": quantised(
-        lambda x: aten.adaptive_avg_pool2d.default(x, [1, 1]),
-        IMAGE,
-        out=IN,
-        operations={27: "AVERAGE_POOL_2D"},
+        aten.adaptive_avg_pool2d, IMAGE, [1, 1], out=IN, operations="AVERAGE_POOL_2D"
     ),
     "mean of images": quantised(
-        lambda x: aten.mean.dim(x, [2, 3], False),
-        IMAGE,
-        out=IN,
-        operations={27: "AVERAGE_POOL_2D RESHAPE"},
+        aten.mean.dim, IMAGE, [2, 3], out=IN, operations="AVERAGE_POOL_2D RESHAPE"
     ),
-    "relu": quantised(aten.relu.default, IMAGE, out=IN, operations={27: "RELU"}),
-    "relu6": quantised(relu6, IMAGE, out=IN, operations={27: "RELU6"}),
-    "sigmoid": quantised(
-        aten.sigmoid.default, IMAGE, out=(1 / 256, 0), operations={27: "LOGISTIC"}
-    ),
+    "relu": quantised(aten.relu, IMAGE, out=IN, operations="RELU"),
+    "relu6": quantised(relu6, IMAGE, out=IN, operations="RELU6"),
+    "sigmoid": quantised(aten.sigmoid, IMAGE, out=SIGMOID, operations="LOGISTIC"),
     "sigmoid to another scale": quantised(
-        aten.sigmoid.default,
+        aten.sigmoid,
         IMAGE,
         out=(1 / 128, 0),
-        refused=dict.fromkeys(
-            BELOW_3, "scale 0.00390625 and zero point 0 here, the model wants .*0.0078125"
-        ),
+        below_3="scale 0.00390625 and zero point 0 here, the model wants .*0.0078125",
         operations=in_floats("LOGISTIC"),
     ),
     "sigmoid signed": quantised(
-        aten.sigmoid.default,
+        aten.sigmoid,
         weights(3, 4),
-        given=((0.05, 3),),
-        out=(1 / 256, -128),
-        limits=I8,
-        refused=all_levels("SIGNED from level 4", 30),
+        **SIGNED,
+        below_4="SIGNED from level 4",
         operations={30: "LOGISTIC"},
     ),
     "tanh": quantised(
-        aten.tanh.default,
+        aten.tanh,
         IMAGE,
         out=(1 / 128, 128),
-        refused=dict.fromkeys(BELOW_3, "TANH takes TENSOR_QUANT8_ASYMM from level 3"),
+        below_3="TANH takes TENSOR_QUANT8_ASYMM from level 3",
         operations={29: "TANH"},
     ),
-    "softmax": quantised(
-        lambda x: aten.softmax.int(x, -1), ROWS, out=(1 / 256, 0), operations={27: "SOFTMAX"}
-    ),
+    "softmax": quantised(aten.softmax.int, ROWS, -1, out=SIGMOID, operations="SOFTMAX"),
     "clamp": quantised(
-        lambda x: aten.clamp.default(x, -0.4, 0.7),
-        IMAGE,
-        out=IN,
-        refused=dict.fromkeys(BELOW_3, "would round what was rounded before"),
-        operations={29: "MAXIMUM MINIMUM"},
+        *(aten.clamp, IMAGE, -0.4, 0.7), out=IN, below_3=TWICE, operations={29: "MAXIMUM MINIMUM"}
     ),
     "clamp to a scale that has no number for its bounds": quantised(
-        lambda x: aten.clamp.default(x, -0.43, 0.71),
-        IMAGE,
-        refused=dict.fromkeys(BELOW_3, "would round what was rounded before"),
-        operations={29: "MAXIMUM MINIMUM"},
+        aten.clamp, IMAGE, -0.43, 0.71, below_3=TWICE, operations={29: "MAXIMUM MINIMUM"}
     ),
-    "hardswish": quantised(
-        aten.hardswish.default,
-        IMAGE,
-        operations={27: "ADD MUL MUL", 30: "HARD_SWISH"},
-    ),
-    "silu": quantised(aten.silu.default, IMAGE, operations={27: "LOGISTIC MUL"}),
-    "gelu": quantised(aten.gelu.default, IMAGE, operations={27: "MUL MUL ADD MUL LOGISTIC MUL"}),
+    "hardswish": quantised(aten.hardswish, IMAGE, operations={27: "ADD MUL MUL", 30: "HARD_SWISH"}),
+    "silu": quantised(aten.silu, IMAGE, operations="LOGISTIC MUL"),
+    "gelu": quantised(aten.gelu, IMAGE, operations="MUL MUL ADD MUL LOGISTIC MUL"),
     "gelu of finer steps than the way": quantised(
-        aten.gelu.default,
-        IMAGE,
-        out=(0.01, 100),
-        refused=dict.fromkeys(BELOW_3, "would move results by 2.6 steps, less than one is"),
+        aten.gelu, IMAGE, out=(0.01, 100), below_3="would move results by 2.6 steps, less than one"
     ),
-    "neg": quantised(aten.neg.default, IMAGE, operations={27: "MUL"}),
-    "div by a number": quantised(lambda x: aten.div.Tensor(x, 0.7), IMAGE, operations={27: "MUL"}),
-    "leaky_relu": quantised(
-        lambda x: aten.leaky_relu.default(x, 0.1),
-        IMAGE,
-        refused=dict.fromkeys(BELOW_3, "."),
-        operations={29: "PRELU"},
-    ),
+    "neg": quantised(aten.neg, IMAGE, operations="MUL"),
+    "div by a number": quantised(aten.div.Tensor, IMAGE, 0.7, operations="MUL"),
+    "leaky_relu": quantised(aten.leaky_relu, IMAGE, 0.1, **FROM_29, operations={29: "PRELU"}),
     "upsample_nearest2d": quantised(
-        lambda x: aten.upsample_nearest2d.vec(x, [12, 16], None),
-        IMAGE,
+        *(aten.upsample_nearest2d.vec, IMAGE, [12, 16], None),
         out=IN,
         operations={29: "RESIZE_NEAREST_NEIGHBOR"},
     ),
     "pad of zero point 0": quantised(
-        lambda x: aten.constant_pad_nd.default(x, [1, 2], 0.0),
-        ROWS,
+        *(aten.constant_pad_nd, ROWS, [1, 2], 0.0),
         given=((0.05, 0),),
         out=(0.05, 0),
         operations={27: "CONCATENATION", 28: "RESHAPE PAD RESHAPE", 29: "PAD"},
     ),
     "pad": quantised(
-        lambda x: aten.constant_pad_nd.default(x, [1, 2], 0.0),
-        ROWS,
+        *(aten.constant_pad_nd, ROWS, [1, 2], 0.0),
         out=IN,
         refused={28: "with a zero point not 0 needs level 3"},
         operations={27: "CONCATENATION", 29: "PAD"},
     ),
     "pad by a value": quantised(
-        lambda x: aten.constant_pad_nd.default(x, [1, 2], 1.0),
-        ROWS,
+        *(aten.constant_pad_nd, ROWS, [1, 2], 1.0),
         out=IN,
         operations={27: "CONCATENATION", 29: "PAD_V2"},
     ),
-    "view": Case(
+    "view": case(
         lambda x: DEQUANTIZE(aten.view.default(x, [4, 48]), 0.05, 7, *U8),
-        (IMAGE,),
+        IMAGE,
         order=FIRST,
-        operations={27: "RESHAPE DEQUANTIZE"},
+        operations="RESHAPE DEQUANTIZE",
     ),
-    "permute and slice": Case(
+    "permute and slice": case(
         lambda x: DEQUANTIZE(
             aten.slice.Tensor(aten.permute.default(x, [1, 0]), 0, 1, 6, 2), 0.05, 7, *U8
         ),
-        (ROWS,),
-        refused={27: "TRANSPOSE"},
+        ROWS,
+        below_2="TRANSPOSE",
         operations={28: "TRANSPOSE STRIDED_SLICE DEQUANTIZE"},
     ),
-    "integers of a quantised value": Case(
+    "integers of a quantised value": case(
         lambda x: aten.add.Tensor(aten.relu.default(x), DEQUANTIZE(x, 0.05, 7, *U8)),
-        (ROWS,),
-        refused=dict.fromkeys(LEVELS, "uint8"),
+        ROWS,
+        never="uint8",
     ),
 }

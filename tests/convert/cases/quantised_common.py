@@ -4,10 +4,10 @@ import torch
 from torch import fx
 
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
-from tests.convert.harness import Case, aten
+from tests.convert.cases.common import call, case
+from tests.convert.harness import aten, image
 
 U8, I8 = (0, 255, torch.uint8), (-128, 127, torch.int8)
-BELOW_3 = (27, 28)
 IN, OUT = (0.05, 120), (0.1, 100)
 
 
@@ -20,17 +20,18 @@ def weights(*shape):
     return integers(*shape, low=-127, high=128, dtype=torch.int8)
 
 
-def floats(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+floats = image
 
 
 IMAGE, OTHER = integers(1, 4, 6, 8), integers(1, 4, 6, 8, seed=5)
 ROWS = integers(3, 8)
 
 
-def quantised(function, *inputs, given=(IN, (0.04, 110)), out=OUT, limits=U8, **options):
-    """A case of ``function`` on the numbers of ``inputs``, quantized to the scale and zero point
-    ``out``. ``given`` has those of the inputs. One step is allowed."""
+def quantised(function, *arguments, given=(IN, (0.04, 110)), out=OUT, limits=U8, **options):
+    """A case of a function, or of a call, on the numbers of its tensors, quantized to the scale and
+    zero point ``out``. ``given`` has those of the tensors. One step is allowed."""
+    inputs = [value for value in arguments if isinstance(value, torch.Tensor)]
+    function = call(function, arguments, {})
 
     def one(x):
         return QUANTIZE(function(DEQUANTIZE(x, *given[0], *limits)), *out, *limits)
@@ -40,7 +41,7 @@ def quantised(function, *inputs, given=(IN, (0.04, 110)), out=OUT, limits=U8, **
         return QUANTIZE(numbers, *out, *limits)
 
     options = {"atol": 1, "rtol": 0, **options}
-    return Case(one if len(inputs) == 1 else two, inputs, **options)
+    return case(one if len(inputs) == 1 else two, *inputs, **options)
 
 
 def constant(beside, values):
@@ -65,9 +66,6 @@ def relu6(x):
     return aten.hardtanh.default(x, 0.0, 6.0)
 
 
-IN_FLOATS = "DEQUANTIZE {} QUANTIZE"
-
-
-def in_floats(*names):
+def in_floats(names):
     """The operations of a composition that is not quant8."""
-    return {29: IN_FLOATS.format(" ".join(names))}
+    return {29: f"DEQUANTIZE {names} QUANTIZE"}

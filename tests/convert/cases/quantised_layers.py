@@ -2,9 +2,8 @@
 
 import torch
 
-from tests.convert.cases.common import NEEDS_3, all_levels
+from tests.convert.cases.common import NEEDS_3
 from tests.convert.cases.quantised_common import (
-    BELOW_3,
     I8,
     IMAGE,
     ROWS,
@@ -19,159 +18,137 @@ from tests.convert.cases.quantised_common import (
 )
 from tests.convert.harness import aten
 
+PLAIN, CHANNELS = per_tensor(weights(6, 4, 3, 3)), per_channel(weights(6, 4, 3, 3))
+GROUPED, UP = weights(6, 2, 3, 3), weights(4, 6, 3, 3)
+LINES = per_tensor(weights(5, 8))
+SIX, FIVE = floats(6), floats(5)
+BY_CHANNELS = f"a filter with a scale for each channel needs {NEEDS_3}"
+SIGNED = {"x": weights(1, 4, 6, 8), "given": ((0.05, -3),), "out": (0.1, 5), "limits": I8}
 
-def conv(weight, bias, *, stride=1, padding=0, dilation=1, transposed=False, groups=1, then=None):
-    """A convolution by a quantised weight, and an activation."""
-    pairs = [[size] * 2 for size in (stride, padding, dilation)]
+
+def conv(weight, bias=SIX, x=IMAGE, then=None, transposed=False, groups=1, pad=None, **known):
+    """A convolution by a quantised weight, behind a pad and before an activation."""
+    sizes = [[known.pop(name, least)] * 2 for name, least in SIZES.items()]
 
     def function(x):
-        args = (x, weight(x), bias, *pairs, transposed, [0, 0], groups)
+        x = x if pad is None else aten.constant_pad_nd.default(x, pad, 0.0)
+        args = (x, weight(x), bias, *sizes, transposed, [0, 0], groups)
         result = aten.convolution.default(*args)
         return result if then is None else then(result)
 
-    return function
+    return quantised(function, x, **known)
 
 
-def linear(weight, bias):
-    return lambda x: aten.linear.default(x, weight(x), bias)
+SIZES = {"stride": 1, "padding": 0, "dilation": 1}
 
 
-PLAIN, CHANNELS = per_tensor(weights(6, 4, 3, 3)), per_channel(weights(6, 4, 3, 3))
-DEPTH = weights(4, 1, 3, 3)
-SIX = floats(6)
-BY_CHANNELS = f"a filter with a scale for each channel needs {NEEDS_3}"
+def linear(weight, bias=FIVE, x=ROWS, then=None, **known):
+    def function(x):
+        result = aten.linear.default(x, weight(x), bias)
+        return result if then is None else then(result)
+
+    return quantised(function, x, **known)
+
 
 QUANTISED_LAYERS = {
-    "conv": quantised(conv(PLAIN, SIX, padding=1), IMAGE, operations={27: "CONV_2D"}),
-    "conv relu": quantised(
-        conv(PLAIN, None, stride=2, then=aten.relu.default), IMAGE, operations={27: "CONV_2D"}
+    "conv": conv(PLAIN, padding=1, operations="CONV_2D"),
+    "conv relu": conv(PLAIN, None, stride=2, then=aten.relu.default, operations="CONV_2D"),
+    "conv relu6": conv(PLAIN, then=relu6, operations="CONV_2D"),
+    "conv weight with a zero point": conv(
+        per_tensor(weights(6, 4, 3, 3), 0.01, -20), operations="CONV_2D"
     ),
-    "conv relu6": quantised(conv(PLAIN, SIX, then=relu6), IMAGE, operations={27: "CONV_2D"}),
-    "conv weight with a zero point": quantised(
-        conv(per_tensor(weights(6, 4, 3, 3), 0.01, -20), SIX), IMAGE, operations={27: "CONV_2D"}
-    ),
-    "conv small scale": quantised(
-        conv(PLAIN, SIX),
-        IMAGE,
+    "conv small scale": conv(
+        PLAIN,
         out=(0.0004, 3),
-        refused=dict.fromkeys(BELOW_3, "above input x filter scale below .*, found 0.0004 and"),
+        below_3="above input x filter scale below .*, found 0.0004 and",
         operations={29: "CONV_2D"},
     ),
-    "conv channels": quantised(
-        conv(CHANNELS, SIX, padding=1),
-        IMAGE,
-        refused=dict.fromkeys(BELOW_3, BY_CHANNELS),
-        operations={29: "CONV_2D"},
-    ),
-    "conv channels with zero points": quantised(
-        conv(per_channel(weights(6, 4, 3, 3), zeros=torch.tensor([0, 1, 0, 0, 0, 0])), SIX),
-        IMAGE,
-        refused=dict.fromkeys(BELOW_3, BY_CHANNELS),
+    "conv channels": conv(CHANNELS, padding=1, below_3=BY_CHANNELS, operations={29: "CONV_2D"}),
+    "conv channels with zero points": conv(
+        per_channel(weights(6, 4, 3, 3), zeros=torch.tensor([0, 1, 0, 0, 0, 0])),
+        below_3=BY_CHANNELS,
         operations=in_floats("CONV_2D"),
     ),
-    "conv input channels": quantised(
-        conv(per_channel(weights(6, 4, 3, 3), axis=1), SIX),
-        IMAGE,
-        refused=dict.fromkeys(BELOW_3, BY_CHANNELS),
+    "conv input channels": conv(
+        per_channel(weights(6, 4, 3, 3), axis=1),
+        below_3=BY_CHANNELS,
         operations=in_floats("CONV_2D"),
     ),
-    "conv large bias": quantised(
-        conv(per_tensor(weights(6, 4, 3, 3), 1e-7), SIX * 100),
-        IMAGE,
+    "conv large bias": conv(
+        per_tensor(weights(6, 4, 3, 3), 1e-7),
+        SIX * 100,
         out=(4.0, 100),
-        refused=dict.fromkeys(BELOW_3, "the bias goes to .*INT32 is what NNAPI takes"),
+        below_3="the bias goes to .*INT32 is what NNAPI takes",
         operations=in_floats("CONV_2D"),
     ),
-    "conv float weights": quantised(
-        conv(lambda x: floats(6, 4, 3, 3), SIX),
-        IMAGE,
-        refused=dict.fromkeys(BELOW_3, "float32 weights, quantised ones are required"),
+    "conv float weights": conv(
+        lambda x: floats(6, 4, 3, 3),
+        below_3="float32 weights, quantised ones are required",
         operations=in_floats("CONV_2D"),
     ),
-    "conv depthwise": quantised(
-        conv(per_tensor(DEPTH), floats(4), padding=1, groups=4),
-        IMAGE,
-        operations={27: "DEPTHWISE_CONV_2D"},
+    "conv depthwise": conv(
+        per_tensor(weights(4, 1, 3, 3)),
+        floats(4),
+        padding=1,
+        groups=4,
+        operations="DEPTHWISE_CONV_2D",
     ),
-    "conv depthwise channels": quantised(
-        conv(per_channel(weights(8, 1, 3, 3)), floats(8), groups=4),
-        IMAGE,
-        refused=dict.fromkeys(BELOW_3, BY_CHANNELS),
+    "conv depthwise channels": conv(
+        per_channel(weights(8, 1, 3, 3)),
+        floats(8),
+        groups=4,
+        below_3=BY_CHANNELS,
         operations={29: "DEPTHWISE_CONV_2D"},
     ),
-    "conv grouped": quantised(
-        conv(per_tensor(weights(6, 2, 3, 3)), SIX, groups=2),
-        IMAGE,
-        refused={27: "groups=2"},
+    "conv grouped": conv(
+        per_tensor(GROUPED),
+        groups=2,
+        below_2="groups=2",
         operations={
             28: "STRIDED_SLICE STRIDED_SLICE CONV_2D CONV_2D CONCATENATION",
             29: "GROUPED_CONV_2D",
         },
     ),
-    "conv grouped channels": quantised(
-        conv(per_channel(weights(6, 2, 3, 3)), SIX, groups=2),
-        IMAGE,
-        refused={27: "groups=2", 28: BY_CHANNELS},
+    "conv grouped channels": conv(
+        per_channel(GROUPED),
+        groups=2,
+        below_2="groups=2",
+        below_3=BY_CHANNELS,
         operations={29: "GROUPED_CONV_2D"},
     ),
-    "conv dilated": quantised(
-        conv(PLAIN, SIX, padding=2, dilation=2),
-        IMAGE,
-        refused={27: "dilation", 28: "zero point not 0 needs"},
+    "conv dilated": conv(
+        PLAIN,
+        padding=2,
+        dilation=2,
+        below_2="dilation",
+        below_3="zero point not 0 needs",
         operations={29: "CONV_2D"},
     ),
-    "conv padded": quantised(
-        lambda x: conv(PLAIN, SIX)(aten.constant_pad_nd.default(x, [0, 1, 2, 1], 0.0)),
-        IMAGE,
-        operations={27: "CONV_2D"},
-    ),
-    "conv signed": quantised(
-        conv(CHANNELS, SIX),
-        weights(1, 4, 6, 8),
-        given=((0.05, -3),),
-        out=(0.1, 5),
-        limits=I8,
-        refused={**dict.fromkeys(BELOW_3, BY_CHANNELS), 29: "SIGNED from level 4"},
+    "conv padded": conv(PLAIN, pad=[0, 1, 2, 1], operations="CONV_2D"),
+    "conv signed": conv(
+        CHANNELS,
+        **SIGNED,
+        below_3=BY_CHANNELS,
+        refused={29: "SIGNED from level 4"},
         operations={30: "CONV_2D"},
     ),
-    "conv signed per tensor": quantised(
-        conv(PLAIN, SIX, then=relu6),
-        weights(1, 4, 6, 8),
-        given=((0.05, -3),),
-        out=(0.1, 5),
-        limits=I8,
-        refused=all_levels("SIGNED from level 4", 30),
-        operations={30: "CONV_2D"},
+    "conv signed per tensor": conv(
+        PLAIN, then=relu6, **SIGNED, below_4="SIGNED from level 4", operations={30: "CONV_2D"}
     ),
-    "conv transposed": quantised(
-        conv(per_tensor(weights(4, 6, 3, 3)), SIX, stride=2, transposed=True),
-        IMAGE,
-        refused=dict.fromkeys(BELOW_3, "."),
+    "conv transposed": conv(
+        per_tensor(UP), stride=2, transposed=True, below_3=".", operations={29: "TRANSPOSE_CONV_2D"}
+    ),
+    "conv transposed channels": conv(
+        per_channel(UP, axis=1),
+        stride=2,
+        transposed=True,
+        below_3=".",
         operations={29: "TRANSPOSE_CONV_2D"},
     ),
-    "conv transposed channels": quantised(
-        conv(per_channel(weights(4, 6, 3, 3), axis=1), SIX, stride=2, transposed=True),
-        IMAGE,
-        refused=dict.fromkeys(BELOW_3, "."),
-        operations={29: "TRANSPOSE_CONV_2D"},
-    ),
-    "linear": quantised(
-        linear(per_tensor(weights(5, 8)), floats(5)), ROWS, operations={27: "FULLY_CONNECTED"}
-    ),
-    "linear relu": quantised(
-        lambda x: aten.relu.default(linear(per_tensor(weights(5, 8)), None)(x)),
-        ROWS,
-        operations={27: "FULLY_CONNECTED"},
-    ),
-    "linear rank 3": quantised(
-        linear(per_tensor(weights(5, 8)), floats(5)),
-        integers(2, 3, 8),
-        operations={27: "FULLY_CONNECTED RESHAPE"},
-    ),
-    "linear channels": quantised(
-        linear(per_channel(weights(5, 8)), floats(5)),
-        ROWS,
-        refused=dict.fromkeys(BELOW_3, BY_CHANNELS),
-        operations={29: "RESHAPE CONV_2D RESHAPE"},
+    "linear": linear(LINES, operations="FULLY_CONNECTED"),
+    "linear relu": linear(LINES, None, then=aten.relu.default, operations="FULLY_CONNECTED"),
+    "linear rank 3": linear(LINES, x=integers(2, 3, 8), operations="FULLY_CONNECTED RESHAPE"),
+    "linear channels": linear(
+        per_channel(weights(5, 8)), below_3=BY_CHANNELS, operations={29: "RESHAPE CONV_2D RESHAPE"}
     ),
 }

@@ -2,12 +2,12 @@
 
 import torch
 
-from tests.convert.cases.common import all_levels
-from tests.convert.harness import Case, aten, image
+from tests.convert.cases.common import case
+from tests.convert.harness import aten, image
 
 T, B, N, H = 3, 2, 4, 5
 X = image(T, B, N)
-NEEDS_SLICE = {27: "(STRIDED_SLICE|TRANSPOSE) exists from level"}
+NO_SLICE = "(STRIDED_SLICE|TRANSPOSE) exists from level"
 GATES = {"lstm": 4, "gru": 3, "rnn_relu": 1, "rnn_tanh": 1}
 
 
@@ -35,8 +35,8 @@ def recurrent(
     projection=0,
     x=X,
     states=False,
-    refused=None,
-    operations=None,
+    below_2=NO_SLICE,
+    **known,
 ):
     """Value ``value`` of a recurrent layer; its first states are inputs of the model or zeros."""
     params = weights(kind, layers, directions, bias, projection)
@@ -54,13 +54,9 @@ def recurrent(
         return function(x, hx, params, bias, layers, 0.0, False, both, batch_first)[value]
 
     states_in = tuple(image(*shape, seed=5 + i) for i, shape in enumerate(shapes)) if states else ()
-    return Case(
-        # as many parameters as there are inputs, for the tracer
-        [lambda x: call(x), lambda x, h: call(x, h), lambda x, h, c: call(x, h, c)][len(states_in)],
-        (x, *states_in),
-        refused=NEEDS_SLICE if refused is None else refused,
-        operations=operations or {},
-    )
+    # as many parameters as there are inputs, for the tracer
+    of_inputs = [lambda x: call(x), lambda x, h: call(x, h), lambda x, h, c: call(x, h, c)]
+    return case(of_inputs[len(states_in)], x, *states_in, below_2=below_2, **known)
 
 
 SEQUENCE = "UNIDIRECTIONAL_SEQUENCE_LSTM"
@@ -118,16 +114,16 @@ RECURRENT |= {
     "rnn of both directions as one operation": recurrent(
         "rnn_relu", 0, directions=2, operations={29: "BIDIRECTIONAL_SEQUENCE_RNN"}
     ),
-    "lstm of one step": recurrent("lstm", 0, x=image(1, B, N), refused={}),
-    "gru of one step": recurrent("gru", 1, x=image(1, B, N), refused={}),
+    "lstm of one step": recurrent("lstm", 0, x=image(1, B, N), below_2=None),
+    "gru of one step": recurrent("gru", 1, x=image(1, B, N), below_2=None),
     "long lstm": recurrent(
-        "lstm", 0, x=image(300, 1, N) / 3, refused=all_levels("300 steps, up to 256 are", 29)
+        "lstm", 0, x=image(300, 1, N) / 3, below_2=None, below_3="300 steps, up to 256 are"
     ),
     "long lstm and its cells": recurrent(
-        "lstm", 2, x=image(300, 1, N) / 3, refused=all_levels("300 steps, up to 256 are", 30)
+        "lstm", 2, x=image(300, 1, N) / 3, below_2=None, below_4="300 steps, up to 256 are"
     ),
     "long gru": recurrent(
-        "gru", 0, x=image(129, 1, N), layers=2, refused=all_levels("258 steps, up to 256 are", 31)
+        "gru", 0, x=image(129, 1, N), layers=2, below_2=None, never="258 steps, up to 256 are"
     ),
 }
 
@@ -136,19 +132,23 @@ def cell(kind, bias=True):
     """One step of a GRU or an RNN."""
     packet = {"gru": aten.gru_cell, "rnn_tanh": aten.rnn_tanh_cell, "rnn_relu": aten.rnn_relu_cell}
     params = weights(kind, bias=bias)
-    return Case(lambda x, h: packet[kind].default(x, h, *params), (image(B, N), image(B, H)))
+    return case(lambda x, h: packet[kind].default(x, h, *params), image(B, N), image(B, H))
 
 
 RECURRENT |= {f"one {kind} cell": cell(kind) for kind in GATES if kind != "lstm"}
 RECURRENT |= {
     "one gru cell without a bias": cell("gru", bias=False),
-    "one lstm cell, state": Case(
+    "one lstm cell, state": case(
         lambda x, h, c: aten.lstm_cell.default(x, [h, c], *weights("lstm"))[0],
-        (image(B, N), image(B, H), image(B, H, seed=1)),
-        operations={27: "LSTM"},
+        image(B, N),
+        image(B, H),
+        image(B, H, seed=1),
+        operations="LSTM",
     ),
-    "one lstm cell, memory": Case(
+    "one lstm cell, memory": case(
         lambda x, h, c: aten.lstm_cell.default(x, [h, c], *weights("lstm", bias=False))[1],
-        (image(B, N), image(B, H), image(B, H, seed=1)),
+        image(B, N),
+        image(B, H),
+        image(B, H, seed=1),
     ),
 }

@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from tests.convert.cases.common import X, all_levels
-from tests.convert.harness import FIRST, LAST, Case, aten, image
+from tests.convert.cases.common import X, case
+from tests.convert.harness import FIRST, aten, image
 
 ROWS = image(3, 5)
 LAST_AXES = r"summing other than the last axes needs level 2 \(API 28\)"
@@ -13,43 +13,25 @@ MASK = image(2, 3, 4) > 0.3
 HALF_MASK = torch.tensor([[True, True, False], [True, True, True], [False, False, False]])
 TIES = torch.tensor([[1.0, 3.0, 3.0, 0.0], [2.0, 2.0, 2.0, 2.0], [-1.0, -3.0, -3.0, 0.0]])
 FAR = torch.tensor([[500.0, 499.0, -600.0], [-math.inf, -math.inf, -math.inf], [1.0, math.inf, 2]])
+LARGE = torch.tensor([[2**30, 2**29 + 3, -7], [-(2**31), 2**24 + 1, 2**22]])
+PIXEL = image(1, 8, 1, 1)
+NO_INTEGERS = "REDUCE_SUM (takes no TENSOR_INT32|exists from)"
+ROOT = r"a root \(SQRT\) needs level 3 \(API 29\)"
+NEWER = "exists from level"
+LATER = "from level|needs level"
 
 
-def mean(x, dim, keepdim=False, order=LAST, refused=None, operations=None):
-    return Case(
-        lambda y: aten.mean.dim(y, dim, keepdim),
-        (x,),
-        order,
-        refused=refused or {},
-        operations=operations or {},
-    )
+def mean(x, dim, *keepdim, **known):
+    return case(aten.mean.dim, x, dim, *keepdim, **known)
 
 
-def needs(name, level=29):
-    return all_levels(f"{name} exists from level", level)
+def total(x, dim, *keepdim, **known):
+    return case(aten.sum.dim_IntList, x, dim, *keepdim, **known)
 
 
-def statistics(name, refused):
-    """``var`` or ``std`` in their three spellings."""
-    f = getattr(aten, name)
-    overloads = {
-        "of all": (lambda x: f.default(x, False), ROWS, FIRST),
-        "of rows": (lambda x: f.dim(x, [1]), ROWS, FIRST),
-        "of channels": (lambda x: f.dim(x, [1], False), X, LAST),
-        "of pixels, kept": (lambda x: f.correction(x, [2, 3], correction=2, keepdim=True), X, LAST),
-        "of contiguous pixels": (lambda x: f.correction(x, [2, 3]), X, FIRST),
-        "of everything, no correction": (lambda x: f.correction(x, correction=0), ROWS, FIRST),
-    }
-    return {
-        f"{name} {how}": Case(
-            function,
-            (x,),
-            order,
-            # the rows of the graph that level 1 cannot sum
-            refused={**refused, **({27: LAST_AXES} if how == "of pixels, kept" else {})},
-        )
-        for how, (function, x, order) in overloads.items()
-    }
+def needing(name, function, *arguments, **known):
+    """A case of an operation that came with level 3."""
+    return case(function, *arguments, below_3=f"{name} exists from level", **known)
 
 
 MEANS = {
@@ -63,169 +45,134 @@ MEANS = {
     ),
     "mean over channels": mean(X, [1], operations={28: "MEAN"}),
     "mean over the batch": mean(
-        X, [0], refused={27: LAST_AXES}, operations={28: "MEAN TRANSPOSE RESHAPE"}
+        X, [0], below_2=LAST_AXES, operations={28: "MEAN TRANSPOSE RESHAPE"}
     ),
     "mean of rows": mean(ROWS, [1]),
-    "mean of columns": mean(ROWS, [0], refused={27: LAST_AXES}),
+    "mean of columns": mean(ROWS, [0], below_2=LAST_AXES),
     "mean over all, kept": mean(ROWS, None, True),
     "mean over all": mean(ROWS, None, operations={28: "MEAN RESHAPE", 29: "MEAN"}),
     "mean over all of a vector": mean(image(5), None),
     "mean over all of rank 3": mean(image(2, 3, 5), [0, 1, 2]),
     "mean over all of an image": mean(X, [0, 1, 2, 3]),
-    "mean over all, without a list": Case(lambda x: aten.mean.default(x), (X,)),
+    "mean over all, without a list": case(aten.mean, X),
     "mean of one element": mean(image(), None),
+    "mean of the batch of one pixel": mean(PIXEL, [0]),
 }
 
 SUMS = {
-    "sum over channels": Case(
-        lambda x: aten.sum.dim_IntList(x, [1]),
-        (X,),
-        operations={28: "MEAN MUL RESHAPE", 29: "REDUCE_SUM"},
+    "sum over channels": total(X, [1], operations={28: "MEAN MUL RESHAPE", 29: "REDUCE_SUM"}),
+    "sum over rows of a contiguous image": total(
+        X, [3], order=FIRST, operations={29: "REDUCE_SUM"}
     ),
-    "sum over rows of a contiguous image": Case(
-        lambda x: aten.sum.dim_IntList(x, [3]), (X,), FIRST, operations={29: "REDUCE_SUM"}
+    "sum over the batch": total(X, [0], below_2=LAST_AXES),
+    "sum of the batch of one pixel": total(PIXEL, [0]),
+    "sum kept of two of the batch of one pixel": total(PIXEL, [0, 2], True),
+    "sum over all": case(aten.sum, X),
+    "sum over all, kept": total(ROWS, [], True),
+    "sum of integers": case(aten.sum, torch.arange(5), below_4=NO_INTEGERS),
+    "sum of large integers over rows": total(LARGE, [1], True, below_4=NO_INTEGERS),
+    "sum of many integers": case(
+        aten.sum,
+        torch.ones(9000, dtype=torch.int64),
+        never="REDUCE_SUM (takes no|exists)|sums 9000 integers, up to 8192",
     ),
-    "sum over the batch": Case(
-        lambda x: aten.sum.dim_IntList(x, [0]), (X,), refused={27: LAST_AXES}
-    ),
-    "sum over all": Case(lambda x: aten.sum.default(x), (X,)),
-    "sum over all, kept": Case(lambda x: aten.sum.dim_IntList(x, [], True), (ROWS,)),
-    "sum of integers": Case(
-        lambda x: aten.sum.default(x),
-        (torch.arange(5),),
-        refused=all_levels("REDUCE_SUM (takes no TENSOR_INT32|exists from)", 30),
-    ),
-    "sum of large integers over rows": Case(
-        lambda x: aten.sum.dim_IntList(x, [1], True),
-        (torch.tensor([[2**30, 2**29 + 3, -7], [-(2**31), 2**24 + 1, 2**22]]),),
-        refused=all_levels("REDUCE_SUM (takes no TENSOR_INT32|exists from)", 30),
-    ),
-    "sum of many integers": Case(
-        lambda x: aten.sum.default(x),
-        (torch.ones(9000, dtype=torch.int64),),
-        refused=all_levels("REDUCE_SUM (takes no|exists)|sums 9000 integers, up to 8192", 31),
-    ),
-    "number of true elements": Case(
-        lambda x: aten.sum.default(x),
-        (MASK,),
-        refused=all_levels("reduces bool to int64, NNAPI reduces to the same type", 31),
+    "number of true elements": case(
+        aten.sum, MASK, never="reduces bool to int64, NNAPI reduces to the same type"
     ),
 }
 
 EXTREMES = {
-    "maximum over the batch, kept": Case(
-        lambda x: aten.amax.default(x, [0], True), (X,), refused=needs("REDUCE_MAX")
+    "maximum over the batch, kept": needing("REDUCE_MAX", aten.amax, X, [0], True),
+    "maximum of the batch of one pixel": needing("REDUCE_MAX", aten.amax, PIXEL, [0]),
+    "minimum over the batch": needing("REDUCE_MIN", aten.amin, X, [0]),
+    "maximum over all": needing("REDUCE_MAX", aten.max, X),
+    "minimum over all": needing("REDUCE_MIN", aten.min, X),
+    "minimum beside the maximum": needing(
+        "REDUCE_MIN", aten.aminmax, X, dim=1, part=0, order=FIRST
     ),
-    "minimum over the batch": Case(
-        lambda x: aten.amin.default(x, [0]), (X,), refused=needs("REDUCE_MIN")
+    "maximum beside the minimum, kept": needing(
+        "REDUCE_MIN", aten.aminmax, X, dim=1, keepdim=True, part=1
     ),
-    "maximum over all": Case(lambda x: aten.max.default(x), (X,), refused=needs("REDUCE_MAX")),
-    "minimum over all": Case(lambda x: aten.min.default(x), (X,), refused=needs("REDUCE_MIN")),
-    "minimum beside the maximum": Case(
-        lambda x: aten.aminmax.default(x, dim=1)[0], (X,), FIRST, refused=needs("REDUCE_MIN")
-    ),
-    "maximum beside the minimum, kept": Case(
-        lambda x: aten.aminmax.default(x, dim=1, keepdim=True)[1], (X,), refused=needs("REDUCE_MIN")
-    ),
-    "maximum beside the minimum of all": Case(
-        lambda x: aten.aminmax.default(x)[1], (X,), refused=needs("REDUCE_MIN")
-    ),
-    "product over an axis": Case(
-        lambda x: aten.prod.dim_int(x, 1), (X,), refused=needs("REDUCE_PROD")
-    ),
-    "product over an axis, kept": Case(
-        lambda x: aten.prod.dim_int(x, -1, True), (ROWS,), refused=needs("REDUCE_PROD")
-    ),
-    "product over all": Case(lambda x: aten.prod.default(x), (ROWS,), refused=needs("REDUCE_PROD")),
+    "maximum beside the minimum of all": needing("REDUCE_MIN", aten.aminmax, X, part=1),
+    "product over an axis": needing("REDUCE_PROD", aten.prod.dim_int, X, 1),
+    "product over an axis, kept": needing("REDUCE_PROD", aten.prod.dim_int, ROWS, -1, True),
+    "product over all": needing("REDUCE_PROD", aten.prod, ROWS),
 }
 
 
-def logical(packet, code):
+def logical(name, code):
     """``any`` or ``all`` in their spellings."""
-    f = getattr(aten, packet)
-    refused = all_levels(f"{code} exists from level|TENSOR_BOOL8|BOOL8", 29)
+    f, bools = getattr(aten, name), f"{code} exists from level|BOOL8"
     return {
-        f"{packet} of rows": Case(
-            lambda x: f.dim(x, 1), (HALF_MASK,), refused=refused, operations={29: code}
-        ),
-        f"{packet} of columns, kept": Case(lambda x: f.dim(x, -2, True), (MASK,), refused=refused),
-        f"{packet} of two axes": Case(lambda x: f.dims(x, [0, 2]), (MASK,), refused=refused),
-        f"{packet} of everything": Case(lambda x: f.default(x), (HALF_MASK,), refused=refused),
+        f"{name} of rows": case(f.dim, HALF_MASK, 1, below_3=bools, operations={29: code}),
+        f"{name} of columns, kept": case(f.dim, MASK, -2, True, below_3=bools),
+        f"{name} of two axes": case(f.dims, MASK, [0, 2], below_3=bools),
+        f"{name} of everything": case(f, HALF_MASK, below_3=bools),
     }
 
 
-ROOTS = {28: r"a root \(SQRT\) needs level 3 \(API 29\)"}
+def statistics(name, **known):
+    """``var`` or ``std`` in their three spellings."""
+    f = getattr(aten, name)
+    return {
+        f"{name} of all": case(f, ROWS, False, **known),
+        f"{name} of rows": case(f.dim, ROWS, [1], **known),
+        f"{name} of channels": case(f.dim, X, [1], False, **known),
+        f"{name} of pixels, kept": case(
+            f.correction, X, [2, 3], correction=2, keepdim=True, below_2=LAST_AXES, **known
+        ),
+        f"{name} of contiguous pixels": case(f.correction, X, [2, 3], order=FIRST, **known),
+        f"{name} of everything, no correction": case(f.correction, ROWS, correction=0, **known),
+    }
+
+
 STATISTICS = {
-    **statistics("var", {}),
-    **statistics("std", {27: ROOTS[28], **ROOTS}),
-    "variance, and the mean beside it": Case(
-        lambda x: aten.var_mean.correction(x, [1], correction=1, keepdim=True)[0], (ROWS,)
+    **statistics("var"),
+    **statistics("std", below_3=ROOT),
+    "variance, and the mean beside it": case(
+        aten.var_mean.correction, ROWS, [1], correction=1, keepdim=True, part=0
     ),
-    "mean, and the variance beside it": Case(lambda x: aten.var_mean.dim(x, [1])[1], (ROWS,)),
-    "mean beside the variance of all": Case(lambda x: aten.var_mean.default(x)[1], (ROWS,)),
-    "deviation, and the mean beside it": Case(
-        lambda x: aten.std_mean.correction(x, [1], correction=0)[0],
-        (ROWS,),
-        refused={27: ROOTS[28], **ROOTS},
+    "mean, and the variance beside it": case(aten.var_mean.dim, ROWS, [1], part=1),
+    "mean beside the variance of all": case(aten.var_mean, ROWS, part=1),
+    "deviation, and the mean beside it": case(
+        aten.std_mean.correction, ROWS, [1], correction=0, part=0, below_3=ROOT
     ),
-    "mean beside the deviation": Case(
-        lambda x: aten.std_mean.dim(x, [1])[1], (ROWS,), refused={27: ROOTS[28], **ROOTS}
+    "mean beside the deviation": case(aten.std_mean.dim, ROWS, [1], part=1, below_3=ROOT),
+    "deviation of all beside the mean": case(aten.std_mean, ROWS, part=0, below_3=ROOT),
+    "variance of one element": case(
+        aten.var.dim,
+        image(3, 1),
+        [1],
+        never="correction 1 with 1 elements: there is no such variance",
     ),
-    "deviation of all beside the mean": Case(
-        lambda x: aten.std_mean.default(x)[0], (ROWS,), refused={27: ROOTS[28], **ROOTS}
-    ),
-    "variance of one element": Case(
-        lambda x: aten.var.dim(x, [1]),
-        (image(3, 1),),
-        refused=all_levels("correction 1 with 1 elements: there is no such variance", 31),
-    ),
-    "logsumexp of rows": Case(
-        lambda x: aten.logsumexp.default(x, [1]), (ROWS * 9,), refused=needs("REDUCE_MAX")
-    ),
-    "logsumexp over channels, kept": Case(
-        lambda x: aten.logsumexp.default(x, [1], True), (X,), refused=needs("REDUCE_MAX")
-    ),
-    "logsumexp of large numbers and infinities": Case(
-        lambda x: aten.logsumexp.default(x, [1]), (FAR,), refused=needs("REDUCE_MAX")
-    ),
+    "logsumexp of rows": needing("REDUCE_MAX", aten.logsumexp, ROWS * 9, [1]),
+    "logsumexp over channels, kept": needing("REDUCE_MAX", aten.logsumexp, X, [1], True),
+    "logsumexp of large numbers and infinities": needing("REDUCE_MAX", aten.logsumexp, FAR, [1]),
 }
 
 
-def norm(order, axes, x=ROWS, keepdim=False, refused=None):
-    return Case(
-        lambda y: aten.linalg_vector_norm.default(y, order, axes, keepdim),
-        (x,),
-        refused=all_levels("ABS exists", 29) if refused is None else refused,
-    )
+def norm(order, axes, x=ROWS, keepdim=False, below_3="ABS exists", **known):
+    function = aten.linalg_vector_norm
+    return case(function, x, order, axes, keepdim, below_3=below_3, **known)
 
 
 VECTOR_NORMS = {
-    "norm of rows": norm(2, [1], refused={27: ROOTS[28], **ROOTS}),
-    "norm of an image's pixels": norm(2, [2, 3], X, refused={27: LAST_AXES, **ROOTS}),
-    "norm over channels, kept": norm(2, [1], X, True, refused={27: ROOTS[28], **ROOTS}),
-    "norm of everything": norm(2, None, X, refused={27: ROOTS[28], **ROOTS}),
+    "norm of rows": norm(2, [1], below_3=ROOT),
+    "norm of an image's pixels": norm(2, [2, 3], X, below_2=LAST_AXES, below_3=ROOT),
+    "norm over channels, kept": norm(2, [1], X, True, below_3=ROOT),
+    "norm of everything": norm(2, None, X, below_3=ROOT),
     "norm of order 1": norm(1, [1]),
     "norm of order 3": norm(3.0, [0]),
     "norm of order 0.5": norm(0.5, [1]),
     "norm of order infinity": norm(math.inf, [1]),
     "norm of order minus infinity": norm(-math.inf, [0]),
-    "norm of order 0": norm(0, [1], refused=all_levels("the norm of order 0 counts elements", 31)),
-    "norm of the old kind": Case(
-        lambda x: aten.norm.ScalarOpt_dim(x, 2, [1]), (ROWS,), refused={27: ROOTS[28], **ROOTS}
-    ),
-    "norm of the old kind, of order 1": Case(
-        lambda x: aten.norm.Scalar(x, 1), (ROWS,), refused=all_levels("ABS exists", 29)
-    ),
+    "norm of order 0": norm(0, [1], below_3=None, never="the norm of order 0 counts elements"),
+    "norm of the old kind": case(aten.norm.ScalarOpt_dim, ROWS, 2, [1], below_3=ROOT),
+    "norm of the old kind, of order 1": case(aten.norm.Scalar, ROWS, 1, below_3="ABS exists"),
 }
 
-
-def argument(name, x, *args, order=FIRST):
-    f = getattr(aten, name).default
-    return Case(lambda y: f(y, *args), (x,), order, refused=needs(name.upper()))
-
-
 POSITIONS = {
-    f"{name} {how}": argument(name, x, *args)
+    f"{name} {how}": needing(name.upper(), getattr(aten, name), x, *args, order=FIRST)
     for name in ("argmax", "argmin")
     for how, x, args in (
         ("of rows", ROWS, (1,)),
@@ -238,84 +185,46 @@ POSITIONS = {
         ("of a vector", image(7), (0,)),
         ("of a vector, kept", image(7), (0, True)),
     )
-}
-POSITIONS["argmax over an image's channels"] = Case(
-    lambda x: aten.argmax.default(x, 1), (X,), refused=needs("ARGMAX|TRANSPOSE")
-)
-
-
-def pair(function, x, index, refused, order=FIRST):
-    return Case(lambda y: function(y)[index], (x,), order, refused=refused)
-
-
-def extreme(f, *args):
-    return lambda y: f(y, *args)
-
+} | {"argmax over an image's channels": needing("(ARGMAX|TRANSPOSE)", aten.argmax, X, 1)}
 
 SELECTIONS = {
-    f"{what} {how}, {part}": pair(extreme(f, *args), x, index, all_levels("exists from level", 29))
-    for what, f in (("maximum", aten.max.dim), ("minimum", aten.min.dim))
-    for how, x, args in (
-        ("of rows", TIES, (1,)),
-        ("of columns, kept", ROWS, (0, True)),
-        ("over channels", X, (1,)),
+    f"{how}, {part}": case(f, x, *args, part=index, order=FIRST, below_3=words)
+    for words, how, f, x, *args in (
+        (NEWER, "maximum of rows", aten.max.dim, TIES, 1),
+        (NEWER, "maximum of columns, kept", aten.max.dim, ROWS, 0, True),
+        (NEWER, "maximum over channels", aten.max.dim, X, 1),
+        (NEWER, "minimum of rows", aten.min.dim, TIES, 1),
+        (NEWER, "minimum of columns, kept", aten.min.dim, ROWS, 0, True),
+        (NEWER, "minimum over channels", aten.min.dim, X, 1),
+        (LATER, "topk of rows", aten.topk, ROWS, 3),
+        (LATER, "topk of all of a row", aten.topk, ROWS, 5),
+        (LATER, "topk of columns", aten.topk, ROWS, 2, 0),
+        (LATER, "topk over channels", aten.topk, X, 2, 1),
+        (LATER, "the smallest of rows", aten.topk, ROWS, 2, -1, False),
+        (LATER, "topk of a vector", aten.topk, image(7), 2),
+        (LATER, "a sorted row", aten.sort, ROWS),
+        (LATER, "columns from the largest", aten.sort, ROWS, 0, True),
     )
     for index, part in enumerate(("values", "positions"))
-}
-SELECTIONS |= {
-    f"{how}, {part}": pair(f, x, index, all_levels("from level|needs level", 29))
-    for how, f, x in (
-        ("topk of rows", lambda y: aten.topk.default(y, 3), ROWS),
-        ("topk of all of a row", lambda y: aten.topk.default(y, 5), ROWS),
-        ("topk of columns", lambda y: aten.topk.default(y, 2, 0), ROWS),
-        ("topk over channels", lambda y: aten.topk.default(y, 2, 1), X),
-        ("the smallest of rows", lambda y: aten.topk.default(y, 2, -1, False), ROWS),
-        ("topk of a vector", lambda y: aten.topk.default(y, 2), image(7)),
-        ("a sorted row", lambda y: aten.sort.default(y), ROWS),
-        ("columns from the largest", lambda y: aten.sort.default(y, 0, True), ROWS),
-    )
-    for index, part in enumerate(("values", "positions"))
-}
-SELECTIONS["order of rows"] = Case(
-    lambda y: aten.argsort.default(y), (ROWS,), refused=all_levels("from level|needs level", 29)
-)
-SELECTIONS["order of columns from the largest"] = Case(
-    lambda y: aten.argsort.default(y, 0, True),
-    (ROWS,),
-    refused=all_levels("from level|needs level", 29),
-)
-SELECTIONS |= {
-    f"equal elements {how}": Case(
-        f, (TIES,), FIRST, refused=all_levels("from level|needs level", 29)
-    )
-    for how, f in (
-        ("sorted, positions", lambda y: aten.sort.default(y, 1)[1]),
-        ("sorted from the largest, positions", lambda y: aten.sort.default(y, 1, True)[1]),
-        ("sorted along columns", lambda y: aten.sort.stable(y, stable=True, dim=0)[1]),
-        ("in order", lambda y: aten.argsort.default(y, 1)),
-        ("in stable order", lambda y: aten.argsort.stable(y, stable=True, dim=0, descending=True)),
-    )
-}
-SELECTIONS["topk of equal elements, values"] = pair(
-    lambda y: aten.topk.default(y, 3), TIES, 0, needs("TOPK_V2")
-)
-SELECTIONS["topk of an image over channels, values"] = Case(
-    lambda y: aten.topk.default(y, 2, 1)[0], (X,), refused=all_levels("exists from level", 29)
-)
-
-PIXEL = image(1, 8, 1, 1)
-ONE_PIXEL = {
-    f"{name} of the batch of one pixel": Case(f, (PIXEL,), LAST, refused=refused)
-    for name, f, refused in (
-        ("sum", lambda x: aten.sum.dim_IntList(x, [0]), {}),
-        ("mean", lambda x: aten.mean.dim(x, [0]), {}),
-        ("maximum", lambda x: aten.amax.default(x, [0]), all_levels("from level", 29)),
-        ("sum kept of two", lambda x: aten.sum.dim_IntList(x, [0, 2], True), {}),
-    )
+} | {
+    "order of rows": case(aten.argsort, ROWS, below_3=LATER),
+    "order of columns from the largest": case(aten.argsort, ROWS, 0, True, below_3=LATER),
+    "equal elements sorted, positions": case(aten.sort, TIES, 1, part=1, below_3=LATER),
+    "equal elements sorted from the largest, positions": case(
+        aten.sort, TIES, 1, True, part=1, below_3=LATER
+    ),
+    "equal elements sorted along columns": case(
+        aten.sort.stable, TIES, stable=True, dim=0, part=1, below_3=LATER
+    ),
+    "equal elements in order": case(aten.argsort, TIES, 1, below_3=LATER),
+    "equal elements in stable order": case(
+        aten.argsort.stable, TIES, stable=True, dim=0, descending=True, below_3=LATER
+    ),
+    "topk of equal elements, values": needing("TOPK_V2", aten.topk, TIES, 3, part=0),
+    "topk of an image over channels, values": case(aten.topk, X, 2, 1, part=0, below_3=NEWER),
 }
 
 REDUCTIONS = {
-    **ONE_PIXEL,
     **MEANS,
     **SUMS,
     **EXTREMES,

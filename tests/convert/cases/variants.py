@@ -3,8 +3,8 @@ vectors that broadcast, and at the edges of its domain."""
 
 import torch
 
-from tests.convert.cases.common import all_levels
-from tests.convert.harness import FIRST, LAST, Case, aten, image
+from tests.convert.cases.common import all_levels, case
+from tests.convert.harness import FIRST, LAST, aten, image
 
 LATER = "exists from level|needs level|FLOAT16 from level"
 
@@ -63,15 +63,13 @@ def variants(name, function, first, least):
     refused = all_levels(LATER, 26 + first)
     half = _within(image(3, 5), least).half()
     return {
-        f"{name}, half precision": Case(
-            function, (half,), refused=all_levels(LATER, 29), rtol=5e-3, atol=5e-3
-        ),
-        f"{name}, rank 0": Case(function, (_within(image(1)[0], least),), refused=refused),
-        f"{name}, rank 1": Case(function, (_within(image(7), least),), refused=refused),
-        f"{name}, rank 3": Case(function, (_within(image(2, 3, 4), least),), refused=refused),
-        f"{name}, image": Case(function, (_within(image(2, 3, 4, 5), least),), refused=refused),
-        f"{name}, contiguous image": Case(
-            function, (_within(image(2, 3, 4, 5), least),), FIRST, refused=refused
+        f"{name}, half precision": case(function, half, below_3=LATER, rtol=5e-3, atol=5e-3),
+        f"{name}, rank 0": case(function, _within(image(1)[0], least), refused=refused),
+        f"{name}, rank 1": case(function, _within(image(7), least), refused=refused),
+        f"{name}, rank 3": case(function, _within(image(2, 3, 4), least), refused=refused),
+        f"{name}, image": case(function, _within(image(2, 3, 4, 5), least), refused=refused),
+        f"{name}, contiguous image": case(
+            function, _within(image(2, 3, 4, 5), least), order=FIRST, refused=refused
         ),
     }
 
@@ -115,7 +113,7 @@ def broadcasts(name, function, first):
                 (f"{name} of {where} and {what}", (x, small)),
                 (f"{name} of {what} and {where}", (small, x)),
             ):
-                cases[title] = Case(lambda a, b: function(a, b), inputs, order, refused=refused)
+                cases[title] = case(function, *inputs, order=order, refused=refused)
     return cases
 
 

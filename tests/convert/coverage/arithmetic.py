@@ -18,8 +18,7 @@ ROWS = {
     "add with constant tensor": row(lambda x: x + ROW, X),
     "rsub": row(lambda x: 2 - x, X),
     "floor_divide / div rounding": row(
-        lambda x: torch.floor_divide(x * 7, 2.0) + torch.div(x * 7, 2.0, rounding_mode="trunc"),
-        X,
+        lambda x: torch.floor_divide(x * 7, 2.0) + torch.div(x * 7, 2.0, rounding_mode="trunc"), X
     ),
     "remainder / atan2": row(lambda x: torch.remainder(x * 7, 2.5), X),
     "pow": row(lambda x: x**2 + (x.abs() + 1) ** 0.5 + (x.abs() + 1) ** x, X),

@@ -1,47 +1,33 @@
 """Networks whose sizes can, or cannot, be left open."""
 
-import importlib.util
+import runpy
 import warnings
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from tests.convert.architectures.classifiers import MBConv, conv_bn
+
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "models.py"
 
 
-class Mobile(nn.Module):
+def mobile():
     """Depthwise blocks with strides, a residual, squeeze and excitation, global pooling, linear."""
-
-    def __init__(self):
-        super().__init__()
-        self.enter = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.Hardswish())
-        self.depthwise = nn.Conv2d(8, 8, 5, 2, 2, groups=8)
-        self.point = nn.Conv2d(8, 8, 1)
-        self.squeeze = nn.Conv2d(8, 4, 1)
-        self.excite = nn.Conv2d(4, 8, 1)
-        self.head = nn.Linear(8, 5)
-
-    def forward(self, x):
-        y = torch.relu(self.depthwise(self.enter(x)))
-        y = y + self.point(y)
-        gate = torch.relu(self.squeeze(nn.functional.adaptive_avg_pool2d(y, 1)))
-        y = y * torch.sigmoid(self.excite(gate))
-        return self.head(nn.functional.adaptive_avg_pool2d(y, 1).flatten(1))
+    blocks = conv_bn(3, 8, 3, 2, act=nn.Hardswish), MBConv(8, 2, nn.ReLU), MBConv(8, 1)
+    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
 
 
-class CeilingPools(nn.Module):
+def ceiling_pools():
     """Pools that round up: windows hang over the edge at some sizes."""
+    pools = (nn.MaxPool2d(size, 2, ceil_mode=True) for size in (3, 2))
+    return nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), *pools)
 
-    def __init__(self):
-        super().__init__()
-        self.enter = nn.Conv2d(3, 4, 3, 2)
-        self.pools = nn.Sequential(
-            nn.MaxPool2d(3, 2, ceil_mode=True), nn.MaxPool2d(2, 2, ceil_mode=True)
-        )
 
-    def forward(self, x):
-        return self.pools(torch.relu(self.enter(x)))
+def flattened():
+    """A linear layer over all pixels."""
+    features = nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU()
+    return nn.Sequential(*features, nn.Flatten(), nn.Linear(4 * 8 * 8, 3))
 
 
 class Heads(nn.Module):
@@ -73,18 +59,6 @@ class Crossed(nn.Module):
         return self.anchors * 2, y, (self.first(x).mean((2, 3)), self.second(y))
 
 
-class Flattened(nn.Module):
-    """A linear layer over all pixels."""
-
-    def __init__(self):
-        super().__init__()
-        self.features = nn.Conv2d(3, 4, 3, 2, 1)
-        self.head = nn.Linear(4 * 8 * 8, 3)
-
-    def forward(self, x):
-        return self.head(torch.relu(self.features(x)).flatten(1))
-
-
 class Averages(nn.Module):
     """Divides by the number of pixels: a float in the model that depends on sizes."""
 
@@ -98,10 +72,7 @@ class Averages(nn.Module):
 
 
 def unet():
-    spec = importlib.util.spec_from_file_location("example_models", EXAMPLES)
-    models = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(models)
-    return models.unet()
+    return runpy.run_path(str(EXAMPLES), run_name="example_models")["unet"]()
 
 
 def saved(model, path, *inputs):

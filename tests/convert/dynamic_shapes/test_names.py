@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 from nnapi_prof.convert.dynamic_shapes import FlexibleModel, flexible_region
-from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend.inputs import InputSpec, parse_input_spec, parse_input_specs
 from tests.convert.dynamic_shapes import networks
 from tests.convert.dynamic_shapes.test_stock import agrees, converted
+from tests.convert.harness import whole
 
 
 class Squares(nn.Module):
@@ -76,9 +76,7 @@ def test_equal_sizes_are_one(tmp_path):
     (ranges,) = template.opens
     assert (ranges.input, ranges.dim, ranges.equal) == (0, 2, ((0, 3),))
     for size in (8, 33, 60):
-        program = model.program([size])
-        expected = convert_region(program, range(len(program.units.units)), 30)
-        assert template.fill([size]) == expected
+        assert template.fill([size]) == whole(model.program([size]))
 
 
 def test_unnamed_they_do_not_run(tmp_path):

@@ -43,16 +43,16 @@ def agrees(module, original, *shapes):
 
 
 RUNS = {
-    "mobile": (networks.Mobile, "?x3x?=64x?=64", True, [(1, 3, 64, 64), (3, 3, 33, 50)]),
+    "mobile": (networks.mobile, "?x3x?=64x?=64", True, [(1, 3, 64, 64), (3, 3, 33, 50)]),
     "unet": (networks.unet, "1x3x?=32x?=48", True, [(1, 3, 40, 24), (1, 3, 32, 48), (1, 3, 4, 8)]),
     "ceiling pools": (
-        networks.CeilingPools,
+        networks.ceiling_pools,
         "1x3x?=64x?=64",
         True,
         [(1, 3, size, 90 - size) for size in range(40, 48)],
     ),
     "heads": (networks.Heads, "?x3x?=64x?=96", False, [(2, 3, 31, 44), (1, 3, 64, 96)]),
-    "batch": (networks.Flattened, "?=4x3x16x16", True, [(4, 3, 16, 16), (1, 3, 16, 16)]),
+    "batch": (networks.flattened, "?=4x3x16x16", True, [(4, 3, 16, 16), (1, 3, 16, 16)]),
 }
 
 

@@ -15,14 +15,15 @@ from nnapi_prof.errors import InputSpecError, UnsupportedOp
 from nnapi_prof.frontend.inputs import parse_input_spec
 from tests.convert.cases import CASES
 from tests.convert.dynamic_shapes import networks
+from tests.convert.harness import whole
 from tests.parts import again_but
 
 MODELS = {
-    "mobile": (networks.Mobile, "?x3x?x?=64", True),
+    "mobile": (networks.mobile, "?x3x?x?=64", True),
     "unet": (networks.unet, "1x3x?=48x?=64", True),
-    "ceiling pools": (networks.CeilingPools, "1x3x?x?", True),
+    "ceiling pools": (networks.ceiling_pools, "1x3x?x?", True),
     "heads": (networks.Heads, "?x3x?=64x?=96", False),
-    "batch": (networks.Flattened, "?=4x3x16x16", True),
+    "batch": (networks.flattened, "?=4x3x16x16", True),
 }
 
 
@@ -31,10 +32,6 @@ def flexible(folder, make, spec, traced):
     specs = [parse_input_spec(word) for word in spec.split()]
     inputs = [torch.randn(reference.shape) for reference in specs] if traced else []
     return FlexibleModel(networks.saved(make(), folder / "model.pt", *inputs), specs)
-
-
-def whole(program, level=30):
-    return convert_region(program, range(len(program.units.units)), level)
 
 
 QUICK = ("ceiling pools", "batch", "unet")
@@ -92,7 +89,7 @@ def refusal(model):
 
 
 def test_a_linear_layer_over_all_pixels_is_refused(tmp_path):
-    message = refusal(flexible(tmp_path, networks.Flattened, "1x3x?=16x?=16", True))
+    message = refusal(flexible(tmp_path, networks.flattened, "1x3x?=16x?=16", True))
     assert message.startswith(
         "model.pt: inputs='1x3x?=16x?=16': these sizes cannot be left open: with 1x3x976x16 it "
         "does not run: "
@@ -114,7 +111,7 @@ def test_what_does_not_convert_is_refused_as_ever(tmp_path):
 
 def exported(folder, dynamic, spec):
     program = torch.export.export(
-        networks.Mobile().eval(), (torch.randn(1, 3, 64, 64),), dynamic_shapes=({**dynamic},)
+        networks.mobile().eval(), (torch.randn(1, 3, 64, 64),), dynamic_shapes=({**dynamic},)
     )
     torch.export.save(program, folder / "model.pt2")
     return FlexibleModel(folder / "model.pt2", [parse_input_spec(spec)])
