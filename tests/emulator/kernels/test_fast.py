@@ -16,23 +16,14 @@ import torch
 import torch.nn.functional as F
 
 from nnapi_prof.device import xnnpack
-from nnapi_prof.nnapi.codes import OperationCode
-from tests.emulator.kernels import one_operation as one
-from tests.emulator.nnapi import (
-    OK,
-    TENSOR_FLOAT32,
-    Model,
-    operand_type,
-    prepared,
-    set_input,
-    set_output,
-)
+from tests.emulator.kernels.one_operation import F32, I32, QUANT8, Kind, execute, quant8
+from tests.emulator.nnapi import Model, Op, T, compute, operand_type
 
 BENCH = Path(__file__).resolve().parents[3] / "benchmarks" / "bench_backends.py"
 SAME, NONE, RELU6 = 1, 0, 3
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def fast(nn):
     """The device, in a build that has it."""
     device = nn.devices().get("nnapi-fast")
@@ -54,17 +45,17 @@ def network(nn, weights, nchw):
         tensors = [before, model.constant(weights[key]), model.constant(weights[key + "_bias"])]
         after = model.tensor(*shape(height, n))
         scalars = [numbers(v) for v in (SAME, stride, stride, *more, fuse)]
-        model.operation(OperationCode[name], [*tensors, *scalars, numbers(nchw)], [after])
+        model.operation(Op[name], [*tensors, *scalars, numbers(nchw)], [after])
         return after
 
     first = convolve("CONV_2D", source, "first", 7, 2, RELU6)
     second = convolve("DEPTHWISE_CONV_2D", first, "second", 7, 1, NONE, (1,))
     normal = model.tensor(*shape(7, n))
     axis = 1 if nchw else 3
-    model.operation(OperationCode["L2_NORMALIZATION"], [second, numbers(axis)], [normal])
+    model.operation(Op["L2_NORMALIZATION"], [second, numbers(axis)], [normal])
     third = convolve("CONV_2D", normal, "third", 7, 1, NONE)
     result = model.tensor(*shape(7, n))
-    model.operation(OperationCode["ADD"], [third, first, numbers(NONE)], [result])
+    model.operation(Op["ADD"], [third, first, numbers(NONE)], [result])
     return model.finish([source], [result])
 
 
@@ -95,81 +86,66 @@ def test_a_network_of_both_back_ends_gives_torchs_results(nn, fast, nchw):
     for _ in range(3):
         image = rng.standard_normal((1, 3, 13, 13)).astype(np.float32)
         expected = by_torch(torch.from_numpy(image), weights).numpy()
-        pixels = image if nchw else np.ascontiguousarray(image.transpose(0, 2, 3, 1))
-        actual = np.empty((1, 6, 7, 7) if nchw else (1, 7, 7, 6), np.float32)
-        execution = prepared(nn, compilation, [pixels], [actual])
-        assert nn.Execution_compute(execution) == OK
-        nn.Execution_free(execution)
-        actual = actual if nchw else actual.transpose(0, 3, 1, 2)
+        if nchw:
+            actual = compute(nn, compilation, image, dims=(1, 6, 7, 7))
+        else:
+            pixels = np.ascontiguousarray(image.transpose(0, 2, 3, 1))
+            actual = compute(nn, compilation, pixels, dims=(1, 7, 7, 6)).transpose(0, 3, 1, 2)
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
-    nn.Compilation_free(compilation)
-    model.free()
 
 
-def test_logarithms_of_infinity_and_zero(nn, fast):
-    values = np.array([[1.0, np.inf, 0.0, 1e-30], [2.0, 7.5, 1e30, 0.3]], np.float32)
-    kind = one.Kind("TENSOR_FLOAT32")
-    logarithms = one.execute(
-        nn, "LOG", [one.Tensor(kind, values)], kind, values.shape, "nnapi-fast"
-    )
+@pytest.mark.parametrize(
+    ("name", "first", "function"),
+    [
+        ("LOG", np.inf, np.log),
+        ("SQRT", 0.01, np.sqrt),
+        ("RSQRT", 0.01, lambda values: 1 / np.sqrt(values)),
+    ],
+    ids=["LOG", "SQRT", "RSQRT"],
+)
+def test_zero_and_infinity(nn, fast, name, first, function):
+    values = np.array([[1.0, first, 0.0, 1e-30], [2.0, 7.5, 1e30, 0.3]], np.float32)
+    actual = execute(nn, name, [values], (F32, values.shape), device="nnapi-fast")
     with np.errstate(divide="ignore"):
-        np.testing.assert_allclose(logarithms, np.log(values), rtol=1e-6)
-
-
-def test_roots_of_zero(nn, fast):
-    values = np.array([[0.0, 0.01, 4.0, 0.3], [1e-30, 7.5, 1e30, 2.0]], np.float32)
-    kind = one.Kind("TENSOR_FLOAT32")
-    with np.errstate(divide="ignore"):
-        roots = {"SQRT": np.sqrt(values), "RSQRT": 1 / np.sqrt(values)}
-    for name, expected in roots.items():
-        actual = one.execute(nn, name, [one.Tensor(kind, values)], kind, values.shape, "nnapi-fast")
-        np.testing.assert_allclose(actual, expected, rtol=1e-6)
+        np.testing.assert_allclose(actual, function(values), rtol=1e-6)
 
 
 def test_shapes_known_at_run_time_only(nn, fast):
     """Nothing can be compiled for XNNPACK then: the reference computes, as the device says."""
     model = Model(nn)
-    source, result = model.operand(TENSOR_FLOAT32, (0, 4)), model.operand(TENSOR_FLOAT32, (0, 4))
-    model.operation(OperationCode["TANH"], [source], [result])
+    source, result = model.tensors(2, 0, 4)
+    model.operation(Op.TANH, [source], [result])
     compilation = model.finish([source], [result]).compile([fast])
     for rows in (3, 1, 5):
         values = np.linspace(-2, 2, rows * 4, dtype=np.float32).reshape(rows, 4)
-        outcome = np.empty_like(values)
-        execution = nn.new("Execution_create", compilation)
-        assert set_input(nn, execution, 0, values, operand_type(TENSOR_FLOAT32, (rows, 4))) == OK
-        assert set_output(nn, execution, 0, outcome) == OK
-        assert nn.Execution_compute(execution) == OK
-        nn.Execution_free(execution)
-        np.testing.assert_allclose(outcome, np.tanh(values), rtol=1e-6, atol=1e-6)
-    nn.Compilation_free(compilation)
-    model.free()
+        shape = operand_type(T.TENSOR_FLOAT32, (rows, 4))
+        actual = compute(nn, compilation, values, dims=(rows, 4), shapes=[shape])
+        np.testing.assert_allclose(actual, np.tanh(values), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["TENSOR_QUANT8_ASYMM", "TENSOR_QUANT8_ASYMM_SIGNED"])
+@pytest.mark.parametrize("code", QUANT8, ids=lambda code: code.name)
 @pytest.mark.parametrize("depthwise", [False, True])
-def test_scales_for_each_channel(nn, fast, name, depthwise):
+def test_scales_for_each_channel(nn, fast, code, depthwise):
     """Both kinds of data, though XNNPACK's kernels know signed ones only."""
     rng = np.random.default_rng(7)
-    source, target = one.quant8(name, 0.02, 131), one.quant8(name, 0.05, 122)
-    data = one.tensor(rng, source, (2, 7, 6, 8))
+    source, target = quant8(code, 0.02, 131), quant8(code, 0.05, 122)
+    data = source.random(rng, (2, 7, 6, 8))
     scales = tuple(float(s) for s in rng.uniform(0.002, 0.008, 8).astype(np.float32))
-    shape = (1, 3, 3, 8) if depthwise else (8, 3, 3, 8)
-    numbers = rng.integers(-127, 128, shape).astype(np.int8)
-    dim = 3 if depthwise else 0
-    weights = one.Tensor(one.Kind("TENSOR_QUANT8_SYMM_PER_CHANNEL"), numbers, True, scales, dim)
-    bias = one.Tensor(one.Kind("TENSOR_INT32"), rng.integers(-999, 999, 8).astype(np.int32), True)
-    more = [1] if depthwise else []
-    arguments = [data, weights, bias, SAME, 1, 1, *more, NONE]
-    operation = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
-    result = one.execute(nn, operation, arguments, target, (2, 7, 6, 8), "nnapi-fast")
-    images = torch.from_numpy(source.real(data.array)).permute(0, 3, 1, 2).double()
+    numbers = rng.integers(-127, 128, (1, 3, 3, 8) if depthwise else (8, 3, 3, 8))
+    weights = Kind(T.TENSOR_QUANT8_SYMM_PER_CHANNEL).of(
+        numbers, constant=True, channel_scales=scales, channel_dim=3 if depthwise else 0
+    )
+    bias = I32.of(rng.integers(-999, 999, 8), constant=True)
+    arguments = [data, weights, bias, SAME, 1, 1, *([1] if depthwise else []), NONE]
+    name = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
+    result = execute(nn, name, arguments, (target, (2, 7, 6, 8)), device="nnapi-fast")
     order = (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)
     channels = torch.tensor(scales, dtype=torch.float64)
-    kernel = torch.from_numpy(numbers).permute(order).double() * channels[:, None, None, None]
-    added = torch.from_numpy(bias.array).double() * channels * source.scale
-    real = F.conv2d(images, kernel, added, padding=1, groups=8 if depthwise else 1)
-    steps = np.rint(real.permute(0, 2, 3, 1).numpy() / target.scale) + target.zero
-    assert np.abs(result.astype(int) - np.clip(steps, *target.limits)).max() <= 1
+    kernel = torch.from_numpy(numbers).permute(order) * channels[:, None, None, None]
+    added = torch.from_numpy(bias.array) * channels * source.scale
+    images, groups = torch.from_numpy(data.real).permute(0, 3, 1, 2), 8 if depthwise else 1
+    real = F.conv2d(images, kernel, added, padding=1, groups=groups).permute(0, 2, 3, 1)
+    assert np.abs(result.astype(int) - target.nearest(real)).max() <= 1
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm, of binutils")
