@@ -71,17 +71,6 @@ def begun(nn, loop, start, end):
 # ---- results -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("device", ["nnapi-fast", "nnapi-reference"])
-def test_if_takes_a_branch(nn, device):
-    if device not in nn.devices():
-        pytest.skip("a build without XNNPACK")
-    model = choice(nn, unary(nn, Op.MUL, 2), unary(nn, Op.ADD, 10))
-    compilation = model.compile([nn.devices()[device]])
-    for taken, expected in ((1, DATA * 2), (0, DATA + 10), (255, DATA * 2)):
-        result = compute(nn, compilation, np.uint8([taken]), DATA, dims=(1, 4))
-        np.testing.assert_array_equal(result, expected)
-
-
 @pytest.mark.parametrize(("start", "end"), [(0, 5), (3, 4), (4, 4), (9, 2)])
 def test_while_loops(nn, start, end):
     execution, (last, result) = begun(nn, counting_loop(nn), start, end)
@@ -113,7 +102,6 @@ def test_endless_loops_time_out(nn, nanoseconds):
     before = nn.emulator_now()
     assert nn.Execution_compute(execution) == R.MISSED_DEADLINE_TRANSIENT
     assert nanoseconds <= nn.emulator_now() - before < 10**9
-    assert nn.Execution_setLoopTimeout(None, 1) == R.UNEXPECTED_NULL
 
 
 def test_a_model_may_be_named_twice_and_nest(nn):
@@ -130,6 +118,7 @@ def test_a_model_may_be_named_twice_and_nest(nn):
     compilation = model.finish([outer, yes, x], [y]).compile()
     for first, second, expected in (
         (1, 1, DATA * 2),
+        (1, 255, DATA * 2),
         (1, 0, DATA + 10),
         (0, 1, np.maximum(DATA, 0)),
     ):
@@ -157,7 +146,6 @@ def test_values_from_models(nn):
     inner, model, broken = unary(nn, Op.MUL, 2), Model(nn), Model(nn)
     index, tensor = model.operand(T.MODEL), model.tensor(1, 4)
     call = nn.Model_setOperandValueFromModel
-    assert call(None, index, inner.handle) == R.UNEXPECTED_NULL
     assert call(model.handle, index, None) == R.UNEXPECTED_NULL
     assert call(model.handle, index, model.handle) == R.BAD_STATE  # itself: not finished
     assert call(model.handle, 9, inner.handle) == R.BAD_DATA

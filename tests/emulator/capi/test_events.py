@@ -3,7 +3,6 @@
 import ctypes as C
 import os
 import select
-import threading
 import time
 
 import numpy as np
@@ -67,14 +66,6 @@ def test_many_executions_at_once(nn, compiled):
     np.testing.assert_array_equal(results, [POSITIVE * i for i in range(16)])
 
 
-def test_freeing_a_running_execution_waits(nn, ready):
-    execution, result = ready()
-    event = nn.new("Execution_startCompute", execution)
-    nn.Execution_free(execution)
-    np.testing.assert_array_equal(result, POSITIVE)
-    assert nn.Event_wait(event) == OK
-
-
 def test_start_compute_refusals(nn, compiled):
     execution, event = nn.new("Execution_create", compiled), C.byref(C.c_void_p())
     assert nn.Execution_startCompute(execution, None) == R.UNEXPECTED_NULL
@@ -83,28 +74,6 @@ def test_start_compute_refusals(nn, compiled):
     assert begin(execution, None, 1, 0, event) == R.UNEXPECTED_NULL
     assert begin(execution, handles([None]), 1, 0, event) == R.UNEXPECTED_NULL
     assert begin(execution, None, 0, 5, event) == R.BAD_DATA  # no device was named
-    assert nn.Event_wait(None) == R.UNEXPECTED_NULL
-    nn.Event_free(None)
-
-
-def test_dependencies_are_awaited(nn, ready, gate):
-    fence, end = gate
-    (one, first), (two, second) = ready(), ready()
-    event_one = start(nn, one, fence)
-    event_two = start(nn, two, event_one, fence)
-    waited = []
-    thread = threading.Thread(target=lambda: waited.append(nn.Event_wait(event_two)))
-    thread.start()
-    time.sleep(0.05)
-    assert not waited and not first.any() and not second.any()
-    end.write(b"!")
-    thread.join(10)
-    assert waited == [OK] and nn.Event_wait(event_one) == OK
-    np.testing.assert_array_equal(second, POSITIVE)
-    with os.fdopen(fence_of(nn, fence), "rb", buffering=0) as duplicate:
-        assert duplicate.read(1) == b"!"
-    with os.fdopen(fence_of(nn, event_one)) as own:
-        assert select.select([own], [], [], 0)[0]  # it has signalled
 
 
 def test_a_failed_dependency_fails_the_execution(nn, ready, gate):
@@ -124,20 +93,24 @@ def test_what_is_no_fence(nn):
     for descriptor in (-1, 1000, 0):  # 0: as on Android
         create = nn.Event_createFromSyncFenceFd
         assert create(descriptor, C.byref(C.c_void_p())) == R.BAD_DATA
-    assert nn.Event_createFromSyncFenceFd(0, None) == R.UNEXPECTED_NULL
 
 
 def test_fences_chain_executions(nn, ready, gate):
     """The fence of one execution, as a descriptor, is the dependency of another."""
     fence, end = gate
     (one, first), (two, second) = ready(), ready()
-    descriptor = fence_of(nn, start(nn, one, fence))
-    assert not select.select([descriptor], [], [], 0.02)[0]  # not yet
-    event = start(nn, two, nn.new("Event_createFromSyncFenceFd", descriptor))
+    event_one = start(nn, one, fence)
+    descriptor, duplicate = fence_of(nn, event_one), fence_of(nn, fence)
+    event_two = start(nn, two, nn.new("Event_createFromSyncFenceFd", descriptor), event_one, fence)
+    time.sleep(0.02)
+    assert not select.select([descriptor, duplicate], [], [], 0)[0]  # not yet
+    assert not first.any() and not second.any()
     end.write(b"!")
-    assert nn.Event_wait(event) == OK
+    assert nn.Event_wait(event_two) == OK and nn.Event_wait(event_one) == OK
+    assert len(select.select([descriptor, duplicate], [], [], 0)[0]) == 2
     np.testing.assert_array_equal([first, second], [POSITIVE] * 2)
     os.close(descriptor)
+    os.close(duplicate)
 
 
 def test_plain_events_have_no_fence(nn, ready):
@@ -145,9 +118,6 @@ def test_plain_events_have_no_fence(nn, ready):
     assert nn.Event_getSyncFenceFd(event, C.byref(descriptor)) == R.BAD_DATA
     assert descriptor.value == -1
     assert nn.Event_getSyncFenceFd(event, None) == R.UNEXPECTED_NULL
-    descriptor.value = 5
-    assert nn.Event_getSyncFenceFd(None, C.byref(descriptor)) == R.UNEXPECTED_NULL
-    assert descriptor.value == -1
 
 
 def test_fenced_durations_leave_waiting_out(nn, gate):

@@ -73,7 +73,6 @@ def test_inputs_outputs_and_constants_from_a_file(nn, shared):
 def test_bad_files(nn, shared):
     fd, _ = shared
     make, out = nn.Memory_createFromFd, C.byref(C.c_void_p())
-    assert make(PAGE, READ, fd, 0, None) == R.UNEXPECTED_NULL
     assert make(0, READ, fd, 0, out) == R.BAD_DATA
     assert make(PAGE, READ, -1, 0, out) == R.BAD_DATA
     assert make(PAGE, 0, fd, 0, out) == R.BAD_DATA
@@ -91,8 +90,6 @@ def test_bad_files(nn, shared):
     for one in (*ends, locked):
         os.close(one)
     assert nn.Memory_createFromAHardwareBuffer(C.c_void_p(1), out) == R.UNMAPPABLE
-    assert nn.Memory_createFromAHardwareBuffer(None, out) == R.UNEXPECTED_NULL
-    nn.Memory_free(None)
 
 
 def test_protection_is_kept(nn, compiled, shared):
@@ -106,7 +103,6 @@ def test_roles_of_a_memory(nn, compiled):
     desc, add_in = nn.new("MemoryDesc_create"), nn.MemoryDesc_addInputRole
     assert nn.MemoryDesc_finish(desc) == R.BAD_DATA  # no role
     assert nn.Memory_createFromDesc(desc, C.byref(C.c_void_p())) == R.BAD_STATE
-    assert add_in(None, compiled, 0, 1.0) == R.UNEXPECTED_NULL
     assert add_in(desc, compiled, 1, 1.0) == R.BAD_DATA
     assert add_in(desc, compiled, 0, 0.0) == R.BAD_DATA
     assert add_in(desc, compiled, 0, 1.5) == R.BAD_DATA
@@ -218,13 +214,8 @@ def test_scalar_roles(nn):
     desc = nn.new("MemoryDesc_create")
     assert nn.MemoryDesc_setDimensions(desc, 1, u32([1])) == OK
     assert add(desc, compilation, 2, 1.0) == R.BAD_DATA
-    nn.MemoryDesc_free(None)
-    assert nn.MemoryDesc_create(None) == R.UNEXPECTED_NULL
-    assert nn.MemoryDesc_finish(None) == R.UNEXPECTED_NULL
-    assert nn.MemoryDesc_setDimensions(None, 1, u32([1])) == R.UNEXPECTED_NULL
     unfinished, desc = nn.new("Compilation_create", model.handle), nn.new("MemoryDesc_create")
     assert add(desc, unfinished, 0, 1.0) == R.BAD_DATA
-    assert nn.Memory_createFromDesc(None, C.byref(C.c_void_p())) == R.UNEXPECTED_NULL
     assert nn.Memory_createFromDesc(desc, None) == R.UNEXPECTED_NULL
 
 
@@ -251,4 +242,3 @@ def test_bursts(nn, compiled):
     assert nn.Execution_burstCompute(stranger, burst) == R.BAD_DATA
     assert nn.Execution_burstCompute(stranger, None) == R.UNEXPECTED_NULL
     assert nn.Execution_compute(stranger) == OK  # the refused attempts did not start it
-    nn.Burst_free(None)
