@@ -12,11 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as F
 
 from nnapi_prof.device import xnnpack
-from tests.emulator.kernels.one_operation import F32, I32, QUANT8, Kind, execute, quant8
+from tests.emulator.kernels.one_operation import F32, execute
 from tests.emulator.nnapi import Model, Op, T, compute, operand_type
 
 BENCH = Path(__file__).resolve().parents[3] / "benchmarks" / "bench_backends.py"
@@ -35,62 +33,28 @@ def fast(nn):
     return device
 
 
-def network(nn, weights, nchw):
-    """conv 3x3/2 RELU6 -> depthwise 3x3 -> L2 normalisation (not XNNPACK's) -> conv 1x1 -> add."""
-    model, n = Model(nn), 6
-    shape = (lambda h, c: (1, c, h, h)) if nchw else (lambda h, c: (1, h, h, c))
-    source, numbers = model.tensor(*shape(13, 3)), model.scalar
-
-    def convolve(name, before, key, height, stride, fuse, more=()):
-        tensors = [before, model.constant(weights[key]), model.constant(weights[key + "_bias"])]
-        after = model.tensor(*shape(height, n))
-        scalars = [numbers(v) for v in (SAME, stride, stride, *more, fuse)]
-        model.operation(Op[name], [*tensors, *scalars, numbers(nchw)], [after])
-        return after
-
-    first = convolve("CONV_2D", source, "first", 7, 2, RELU6)
-    second = convolve("DEPTHWISE_CONV_2D", first, "second", 7, 1, NONE, (1,))
-    normal = model.tensor(*shape(7, n))
-    axis = 1 if nchw else 3
-    model.operation(Op["L2_NORMALIZATION"], [second, numbers(axis)], [normal])
-    third = convolve("CONV_2D", normal, "third", 7, 1, NONE)
-    result = model.tensor(*shape(7, n))
-    model.operation(Op["ADD"], [third, first, numbers(NONE)], [result])
-    return model.finish([source], [result])
-
-
-def random_weights(rng):
-    shapes = {"first": (6, 3, 3, 3), "second": (1, 3, 3, 6), "third": (6, 1, 1, 6)}
-    result = {key: rng.standard_normal(shape) for key, shape in shapes.items()}
-    result.update({f"{key}_bias": rng.standard_normal(6) for key in shapes})
-    return {key: value.astype(np.float32) for key, value in result.items()}
-
-
-def by_torch(image, weights):
-    """The network of an image [1, C, H, W]."""
-    w = {key: torch.from_numpy(value) for key, value in weights.items()}
-    first = F.conv2d(image, w["first"].permute(0, 3, 1, 2), w["first_bias"], stride=2, padding=1)
-    first = first.clamp(0, 6)
-    depthwise = w["second"].permute(3, 0, 1, 2)
-    second = F.conv2d(first, depthwise, w["second_bias"], padding=1, groups=6)
-    third = F.conv2d(F.normalize(second, dim=1), w["third"].permute(0, 3, 1, 2), w["third_bias"])
-    return third + first
-
-
 @pytest.mark.parametrize("nchw", [False, True], ids=["nhwc", "nchw"])
-def test_a_network_of_both_back_ends_gives_torchs_results(nn, fast, nchw):
-    rng = np.random.default_rng(5)
-    weights = random_weights(rng)
-    model = network(nn, weights, nchw)
-    compilation = model.compile([fast])
+def test_a_network_of_both_back_ends_gives_the_references_results(nn, fast, nchw):
+    """conv 3x3 RELU6 -> L2 normalisation (not XNNPACK's) -> conv 1x1 -> add to the first."""
+    rng, model = np.random.default_rng(5), Model(nn)
+    dims = (1, 6, 7, 7) if nchw else (1, 7, 7, 6)
+    source, first, normal, last, result = model.tensors(5, *dims)
+
+    def convolve(before, after, size, fuse):
+        weights, bias = rng.standard_normal((6, size, size, 6)), rng.standard_normal(6)
+        inputs = [before, *(model.constant(one.astype(np.float32)) for one in (weights, bias))]
+        inputs += [model.scalar(value) for value in (SAME, 1, 1, fuse, nchw)]
+        model.operation(Op.CONV_2D, inputs, [after])
+
+    convolve(source, first, 3, RELU6)
+    model.operation(Op.L2_NORMALIZATION, [first, model.scalar(1 if nchw else 3)], [normal])
+    convolve(normal, last, 1, NONE)
+    model.operation(Op.ADD, [last, first, model.scalar(NONE)], [result])
+    model.finish([source], [result])
+    both = [model.compile([device]) for device in (fast, nn.devices()["nnapi-reference"])]
     for _ in range(3):
-        image = rng.standard_normal((1, 3, 13, 13)).astype(np.float32)
-        expected = by_torch(torch.from_numpy(image), weights).numpy()
-        if nchw:
-            actual = compute(nn, compilation, image, dims=(1, 6, 7, 7))
-        else:
-            pixels = np.ascontiguousarray(image.transpose(0, 2, 3, 1))
-            actual = compute(nn, compilation, pixels, dims=(1, 7, 7, 6)).transpose(0, 3, 1, 2)
+        image = rng.standard_normal(dims).astype(np.float32)
+        actual, expected = (compute(nn, compilation, image, dims=dims) for compilation in both)
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -121,31 +85,6 @@ def test_shapes_known_at_run_time_only(nn, fast):
         shape = operand_type(T.TENSOR_FLOAT32, (rows, 4))
         actual = compute(nn, compilation, values, dims=(rows, 4), shapes=[shape])
         np.testing.assert_allclose(actual, np.tanh(values), rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("code", QUANT8, ids=lambda code: code.name)
-@pytest.mark.parametrize("depthwise", [False, True])
-def test_scales_for_each_channel(nn, fast, code, depthwise):
-    """Both kinds of data, though XNNPACK's kernels know signed ones only."""
-    rng = np.random.default_rng(7)
-    source, target = quant8(code, 0.02, 131), quant8(code, 0.05, 122)
-    data = source.random(rng, (2, 7, 6, 8))
-    scales = tuple(float(s) for s in rng.uniform(0.002, 0.008, 8).astype(np.float32))
-    numbers = rng.integers(-127, 128, (1, 3, 3, 8) if depthwise else (8, 3, 3, 8))
-    weights = Kind(T.TENSOR_QUANT8_SYMM_PER_CHANNEL).of(
-        numbers, constant=True, channel_scales=scales, channel_dim=3 if depthwise else 0
-    )
-    bias = I32.of(rng.integers(-999, 999, 8), constant=True)
-    arguments = [data, weights, bias, SAME, 1, 1, *([1] if depthwise else []), NONE]
-    name = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
-    result = execute(nn, name, arguments, (target, (2, 7, 6, 8)), device="nnapi-fast")
-    order = (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)
-    channels = torch.tensor(scales, dtype=torch.float64)
-    kernel = torch.from_numpy(numbers).permute(order) * channels[:, None, None, None]
-    added = torch.from_numpy(bias.array) * channels * source.scale
-    images, groups = torch.from_numpy(data.real).permute(0, 3, 1, 2), 8 if depthwise else 1
-    real = F.conv2d(images, kernel, added, padding=1, groups=groups).permute(0, 2, 3, 1)
-    assert np.abs(result.astype(int) - target.nearest(real)).max() <= 1
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm, of binutils")

@@ -1,10 +1,10 @@
-"""LSTM and its sequences on floats: the states that level 4 has as outputs, and refusals."""
+"""LSTM and its sequences on floats: refusals. AOSP's examples, and PyTorch's layers in
+tests/convert, check what they compute."""
 
 import numpy as np
 import pytest
-import torch
 
-from tests.emulator.kernels.one_operation import exact, execute, of_floats, refused, uniform
+from tests.emulator.kernels.one_operation import execute, of_floats, refused, uniform
 
 RELU1, TANH = 2, 4
 SCALARS, NO_NORM = [TANH, 0.0, 0.0], [None] * 4
@@ -73,52 +73,10 @@ def test_unidirectional_sequence_lstm_has_one_output_or_three(nn):
     assert refused(nn, name, inputs, outputs[:1])
 
 
-def torch_weights(module, suffix=""):
-    """The weights of one direction of torch.nn.LSTM, whose gates are i, f, g, o."""
-    named = {name: value.detach().numpy() for name, value in module.named_parameters()}
-    w, r, b, b2 = (
-        np.split(named[name + suffix], 4)
-        for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-    )
-    return weights(w, r, np.add(b, b2), named.get("weight_hr_l0" + suffix))
-
-
-@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
-@pytest.mark.parametrize("proj_size", [0, 3])
-def test_unidirectional_sequence_lstm_is_torchs(nn, proj_size):
-    module = torch.nn.LSTM(9, 16, batch_first=True, proj_size=proj_size)
-    x = torch.randn(2, 7, 9)
-    h, c = torch.randn(1, 2, proj_size or 16), torch.randn(1, 2, 16)
-    with torch.no_grad():
-        out, states = module(x, (h, c))
-    expected = [out, *(state[0] for state in states)]
-    inputs = [x.numpy(), *torch_weights(module), h[0].numpy(), c[0].numpy()]
-    inputs += [*SCALARS, False, *NO_NORM]
-    outputs = of_floats(*(one.shape for one in expected))
-    result = execute(nn, "UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, *outputs, constants=True)
-    for actual, one in zip(result, expected, strict=True):
-        exact(actual, one)
-
-
 def bidirectional(x, cells, states, *, merge, aux=None, aux_weights=NO_NORM * 2):
     """Inputs of the operation, time first."""
     inputs = [x, *cells[0], *cells[1], *states, aux, *aux_weights]
     return [*inputs, *SCALARS, merge, True, *NO_NORM, *NO_NORM]
-
-
-@pytest.mark.parametrize("merge", [True, False])
-def test_bidirectional_sequence_lstm_is_torchs(nn, merge):
-    module = torch.nn.LSTM(5, 8, bidirectional=True)
-    x, h, c = torch.randn(6, 3, 5), torch.randn(2, 3, 8), torch.randn(2, 3, 8)
-    with torch.no_grad():
-        expected, (last_h, last_c) = module(x, (h, c))
-    cells = [torch_weights(module, suffix) for suffix in ("", "_reverse")]
-    states = [v.numpy() for v in (h[0], c[0], h[1], c[1])]
-    inputs = bidirectional(x.numpy(), cells, states, merge=merge)
-    outputs = of_floats(*([(6, 3, 16)] if merge else [(6, 3, 8)] * 2), *[(3, 8)] * 4)
-    result = execute(nn, "BIDIRECTIONAL_SEQUENCE_LSTM", inputs, *outputs, constants=True)
-    exact(np.concatenate(result[:-4], 2), expected)
-    exact(result[-4:], [last_h[0], last_c[0], last_h[1], last_c[1]])
 
 
 BIDIRECTIONAL_REFUSALS = {

@@ -1,17 +1,13 @@
-"""Injected faults: what they do to a caller, and that each costs the agent one result only."""
+"""Injected faults: what they do to a caller."""
 
-import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.emulator.nnapi import Op
-from tests.emulator.phones.descriptions import PHONES, RELU_3, Jobs, at, auto, npu, on, phone
+from tests.emulator.phones.descriptions import RELU_3, Jobs, at, auto, npu, on, phone
 
-PACKER = Path(__file__).parents[2] / "agent" / "packer.py"
 FAULT = {"kind": "fail", "stage": "execute", "operation": "RELU", "nth": 3, "origin": "a test"}
 
 jobs = Jobs()
@@ -159,83 +155,3 @@ def test_faults_without_a_phone_are_no_secret(emulator_library):
     command = [sys.executable, "-c", WITHOUT_A_PHONE, str(emulator_library)]
     told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "needs a simulated phone" in told.stdout
-
-
-# ---- through the agent ---------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def packer():
-    """The packer of the agent's tests, which are no package."""
-    spec = importlib.util.spec_from_file_location("phone_faults_packer", PACKER)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up
-    spec.loader.exec_module(module)
-    return module
-
-
-def run_agent(packer, library, folder, faults, timeout_ms=20000):
-    """Result lines of one, two and three RELUs and a TANH, each an action of its own."""
-    folder.mkdir()
-    agent = packer.Agent(library.parent / "agent", library, folder)
-    agent.simulate(PHONES / "npu-phone.json")
-    agent.env["NNAPI_EMULATOR_FAULTS"] = faults
-    request = packer.Request()
-    for codes in ([Op.RELU], [Op.RELU] * 2, [Op.RELU] * 3, [Op.TANH]):
-        model = packer.Model()
-        first = at = model.tensor(4)
-        for code in codes:
-            at = model.add(code, [at], 4)
-        segment = request.segment(
-            packer.NNAPI, request.model(model.pack([first], [at])), [0], [1], "sim-gpu"
-        )
-        tensors = [packer.tensor(packer.RANDOM, 4), packer.tensor(packer.SEGMENT, 4, keep=True)]
-        request.action(tensors, [segment], timeout_ms=timeout_ms)
-    answer = agent.run(request)
-    assert answer.exit_code == 0
-    return answer.results
-
-
-@pytest.fixture(scope="module")
-def undisturbed(packer, emulator_library, tmp_path_factory):
-    return run_agent(packer, emulator_library, tmp_path_factory.mktemp("agent") / "well", "")
-
-
-FATES = {
-    "refuse:compile": ("refused", "compile"),
-    "refuse:execute": ("failed", "execute"),
-    "fail:compile": ("failed", "compile"),
-    "fail:execute": ("failed", "execute"),
-    "hang:compile": ("timeout", "compile"),
-    "hang:execute": ("timeout", "execute"),
-    "abort:compile": ("crashed", "compile"),
-    "abort:execute": ("crashed", "execute"),
-}
-
-
-def untimed(result):
-    """A result line without what this host decides."""
-    return {k: v for k, v in result.items() if k not in ("rss_peak_kb", "outputs")} | {
-        "outputs": [outputs["sha256"] for outputs in result["outputs"]]
-    }
-
-
-@pytest.mark.parametrize("fault", FATES)
-def test_a_fault_costs_one_result_line(packer, emulator_library, tmp_path, undisturbed, fault):
-    """The third RELU: three actions of four have none, and tell what they tell without a fault."""
-    timeout_ms = 700 if fault.startswith("hang") else 20000
-    results = run_agent(packer, emulator_library, tmp_path / "agent", f"{fault}:RELU:3", timeout_ms)
-    assert [result["status"] for result in undisturbed] == ["ok"] * 4
-    lost = results[2]
-    assert (lost["status"], lost["stage"]) == FATES[fault], lost
-    assert lost["signal"] == ("SIGABRT" if fault.startswith("abort") else None)
-    assert lost["outputs"] == []
-    for index in (0, 1, 3):
-        assert untimed(results[index]) == untimed(undisturbed[index])
-
-
-def test_samples_before_a_fault_come_home(packer, emulator_library, tmp_path, undisturbed):
-    """From the fifth run on: one to warm up, one that begins the round, and two recorded ones."""
-    results = run_agent(packer, emulator_library, tmp_path / "agent", "abort:execute:RELU:3:5")
-    assert results[2]["status"] == "crashed"
-    assert results[2]["total_ns"] == undisturbed[2]["total_ns"][:2]
