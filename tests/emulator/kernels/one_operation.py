@@ -155,11 +155,3 @@ def execute(nn, name, arguments, *outputs, device="nnapi-reference", constants=F
 def refused(nn, name, arguments, outputs, *, constants=True):
     """Whether any call refuses an operation."""
     return attempt(nn, name, arguments, outputs, constants=constants, taken=False)[0] != OK
-
-
-def exact(actual, expected):
-    np.testing.assert_allclose(actual, expected, rtol=5 * 2.0**-23, atol=1e-5)
-
-
-def uniform(rng, *shape):
-    return rng.uniform(-0.8, 0.8, shape).astype(np.float32)
