@@ -41,7 +41,7 @@ def assert_near(actual, expected, kind):
 def test_binary_integers(nn, name, shapes):
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-50, 50, shape).astype(np.int32) for shape in shapes)
-    b[b == 0] = 7
+    b.flat[0], b[b == 0] = -1, 7
     expected = INTEGERS[name](a, b)
     actual = execute(nn, name, [I32.of(a), I32.of(b), 0], (I32, expected.shape))
     np.testing.assert_array_equal(actual, expected)

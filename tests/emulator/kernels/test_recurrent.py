@@ -1,5 +1,5 @@
 """RNN, LSTM, their sequences and SVDF on floats: the states that level 4 has as outputs, and
-refusals. AOSP's examples, and PyTorch's layers in tests/convert, check what LSTMs compute."""
+refusals."""
 
 import numpy as np
 import pytest
@@ -72,16 +72,62 @@ def test_activations(nn, act):
     exact(out, ACTIVATIONS[act](torch.from_numpy(sums)))
 
 
+SCALARS, NO_NORM = [TANH, 0.0, 0.0], [None] * 4
+
+
+def lstm_weights(w, r, b, projection=None):
+    """Inputs from input_to_input_weights to projection_bias."""
+    return [*w, *r, None, None, None, *b, projection, None]
+
+
+def lstm_of_torch(module, suffix=""):
+    """The weights of one direction of torch.nn.LSTM, whose gates are i, f, g, o."""
+    named = {name: value.detach().numpy() for name, value in module.named_parameters()}
+    w, r, b, b2 = (
+        np.split(named[f"{name}_l0{suffix}"], 4)
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    return lstm_weights(w, r, np.add(b, b2), named.get("weight_hr_l0" + suffix))
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize("proj_size", [0, 3])
+def test_unidirectional_sequence_lstm_is_torchs(nn, proj_size):
+    module = torch.nn.LSTM(9, 16, batch_first=True, proj_size=proj_size)
+    x, h, c = torch.randn(2, 7, 9), torch.randn(1, 2, proj_size or 16), torch.randn(1, 2, 16)
+    with torch.no_grad():
+        out, states = module(x, (h, c))
+    expected = [out, *(state[0] for state in states)]
+    inputs = [x.numpy(), *lstm_of_torch(module), h[0].numpy(), c[0].numpy()]
+    inputs += [*SCALARS, False, *NO_NORM]
+    outputs = of_floats(*(one.shape for one in expected))
+    result = execute(nn, "UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, *outputs, constants=True)
+    for actual, one in zip(result, expected, strict=True):
+        exact(actual, one)
+
+
+@pytest.mark.parametrize("merge", [True, False])
+def test_bidirectional_sequence_lstm_is_torchs(nn, merge):
+    module = torch.nn.LSTM(5, 8, bidirectional=True)
+    x, h, c = torch.randn(6, 3, 5), torch.randn(2, 3, 8), torch.randn(2, 3, 8)
+    with torch.no_grad():
+        expected, (last_h, last_c) = module(x, (h, c))
+    cells = [*lstm_of_torch(module), *lstm_of_torch(module, "_reverse")]
+    states = [v.numpy() for v in (h[0], c[0], h[1], c[1])]
+    inputs = [x.numpy(), *cells, *states, *[None] * 9, *SCALARS, merge, True, *NO_NORM, *NO_NORM]
+    outputs = of_floats(*([(6, 3, 16)] if merge else [(6, 3, 8)] * 2), *[(3, 8)] * 4)
+    result = execute(nn, "BIDIRECTIONAL_SEQUENCE_LSTM", inputs, *outputs, constants=True)
+    exact(np.concatenate(result[:-4], 2), expected)
+    exact(result[-4:], [last_h[0], last_c[0], last_h[1], last_c[1]])
+
+
 # ---- refusals ------------------------------------------------------------------------------------
 
 
 def lstm(inputs, units):
-    """Inputs from input_to_input_weights to projection_bias."""
-    gates = [*uniform(4, units, inputs), *uniform(4, units, units)]
-    return [*gates, None, None, None, *uniform(4, units), None, None]
+    return lstm_weights(uniform(4, units, inputs), uniform(4, units, units), uniform(4, units))
 
 
-SCALARS, NO_NORM = [TANH, 0.0, 0.0], [None] * 4
 STATES = [uniform(2, 6)] * 4
 GOOD = {  # inputs, and dimensions of outputs
     "RNN": (
