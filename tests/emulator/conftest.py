@@ -1,4 +1,4 @@
-"""The emulator's library for the tests of the emulator."""
+"""The emulator's library for the tests of the emulator, and models that they share."""
 
 import ctypes
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulator.nnapi import Nnapi
+from tests.emulator.nnapi import Nnapi, relu_chain
 
 
 @pytest.fixture(scope="session")
@@ -18,10 +18,29 @@ def emulator_library(request):
 
 
 @pytest.fixture(scope="session")
-def nn(emulator_library):
+def api(emulator_library):
     """The API in this process: the emulator in real time, since no phone is named."""
     assert "NNAPI_EMULATOR_PHONE" not in os.environ
     return Nnapi(emulator_library)
+
+
+@pytest.fixture
+def nn(api):
+    """The API, which frees what a test leaves."""
+    yield api
+    api.free_all()
+
+
+@pytest.fixture
+def compiled(nn):
+    """Two RELUs over [1, 8], for whatever device NNAPI chooses."""
+    return relu_chain(nn, 2).compile()
+
+
+@pytest.fixture
+def named(nn):
+    """The same for the one device by name."""
+    return relu_chain(nn, 2).compile([nn.devices()["nnapi-reference"]])
 
 
 @pytest.fixture

@@ -8,9 +8,12 @@ tested. :class:`Model` builds a model in fewer words and does check.
 import ctypes as C
 import enum
 import itertools
+import re
 from pathlib import Path
 
 import numpy as np
+
+from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
 
 class Result(enum.IntEnum):
@@ -33,18 +36,27 @@ class Result(enum.IntEnum):
     DEAD_OBJECT = 14
 
 
-OK = Result.NO_ERROR
+R, T, Op, OK = Result, OperandCode, OperationCode, Result.NO_ERROR
 UNAVAILABLE = 2**64 - 1  # what getDuration gives where it cannot tell
-
-FLOAT32, INT32, UINT32, TENSOR_FLOAT32, TENSOR_INT32 = 0, 1, 2, 3, 4
-TENSOR_QUANT8_ASYMM, BOOL = 5, 6
-TENSOR_QUANT16_SYMM, TENSOR_FLOAT16, TENSOR_BOOL8, FLOAT16 = 7, 8, 9, 10
-TENSOR_QUANT8_SYMM_PER_CHANNEL, MODEL = 11, 15
-TENSOR_QUANT16_ASYMM, TENSOR_QUANT8_SYMM, TENSOR_QUANT8_ASYMM_SIGNED = 12, 13, 14
-ADD, CONV_2D, FULLY_CONNECTED, LOGISTIC, LSTM, MUL, RELU, RESHAPE = 0, 3, 9, 14, 16, 18, 19, 22
-BOX_WITH_NMS_LIMIT = 44
-SOFTMAX, TANH, CAST, LESS, IF, WHILE = 25, 28, 45, 58, 96, 97
-LOW_POWER, FAST, SUSTAINED = 0, 1, 2
+MISSED = (R.MISSED_DEADLINE_PERSISTENT, R.MISSED_DEADLINE_TRANSIENT)
+DTYPES = {
+    T.FLOAT32: np.float32,
+    T.INT32: np.int32,
+    T.TENSOR_FLOAT32: np.float32,
+    T.TENSOR_INT32: np.int32,
+    T.TENSOR_QUANT8_ASYMM: np.uint8,
+    T.BOOL: np.uint8,
+    T.TENSOR_QUANT16_SYMM: np.int16,
+    T.TENSOR_FLOAT16: np.float16,
+    T.TENSOR_BOOL8: np.uint8,
+    T.FLOAT16: np.float16,
+    T.TENSOR_QUANT8_SYMM_PER_CHANNEL: np.int8,
+    T.TENSOR_QUANT16_ASYMM: np.uint16,
+    T.TENSOR_QUANT8_SYMM: np.int8,
+    T.TENSOR_QUANT8_ASYMM_SIGNED: np.int8,
+}
+DATA = np.array([[-1, 2, -3, 4, -5, 6, -7, 8]], np.float32)
+POSITIVE = np.maximum(DATA, 0)
 
 
 class OperandType(C.Structure):
@@ -77,79 +89,45 @@ class Work(C.Structure):
     ]
 
 
-_P, _I, _U, _Z, _Q = C.c_void_p, C.c_int32, C.c_uint32, C.c_size_t, C.c_uint64
-_PP, _PU = C.POINTER(C.c_void_p), C.POINTER(C.c_uint32)
-_TYPE = C.POINTER(OperandType)
-_SIGNATURES = {
-    "_getDeviceCount": [_PU],
-    "_getDevice": [_U, _PP],
-    "_getDefaultLoopTimeout": [],
-    "_getMaximumLoopTimeout": [],
-    "Device_getName": [_P, C.POINTER(C.c_char_p)],
-    "Device_getVersion": [_P, C.POINTER(C.c_char_p)],
-    "Device_getType": [_P, C.POINTER(C.c_int32)],
-    "Device_getFeatureLevel": [_P, C.POINTER(C.c_int64)],
-    "Device_wait": [_P],
-    "Model_create": [_PP],
-    "Model_free": [_P],
-    "Model_addOperand": [_P, _TYPE],
-    "Model_setOperandValue": [_P, _I, _P, _Z],
-    "Model_setOperandValueFromMemory": [_P, _I, _P, _Z, _Z],
-    "Model_setOperandValueFromModel": [_P, _I, _P],
-    "Model_setOperandSymmPerChannelQuantParams": [_P, _I, C.POINTER(ChannelQuant)],
-    "Model_addOperation": [_P, _I, _U, _PU, _U, _PU],
-    "Model_identifyInputsAndOutputs": [_P, _U, _PU, _U, _PU],
-    "Model_relaxComputationFloat32toFloat16": [_P, C.c_bool],
-    "Model_finish": [_P],
-    "Model_getSupportedOperationsForDevices": [_P, _PP, _U, C.POINTER(C.c_bool)],
-    "Compilation_create": [_P, _PP],
-    "Compilation_createForDevices": [_P, _PP, _U, _PP],
-    "Compilation_free": [_P],
-    "Compilation_setPreference": [_P, _I],
-    "Compilation_setCaching": [_P, C.c_char_p, _P],
-    "Compilation_setPriority": [_P, C.c_int],
-    "Compilation_setTimeout": [_P, _Q],
-    "Compilation_finish": [_P],
-    "Execution_create": [_P, _PP],
-    "Execution_free": [_P],
-    "Execution_setInput": [_P, _I, _TYPE, _P, _Z],
-    "Execution_setOutput": [_P, _I, _TYPE, _P, _Z],
-    "Execution_setInputFromMemory": [_P, _I, _TYPE, _P, _Z, _Z],
-    "Execution_setOutputFromMemory": [_P, _I, _TYPE, _P, _Z, _Z],
-    "Execution_compute": [_P],
-    "Execution_startCompute": [_P, _PP],
-    "Execution_startComputeWithDependencies": [_P, _PP, _U, _Q, _PP],
-    "Execution_burstCompute": [_P, _P],
-    "Execution_setMeasureTiming": [_P, C.c_bool],
-    "Execution_getDuration": [_P, _I, C.POINTER(_Q)],
-    "Execution_getOutputOperandRank": [_P, _I, _PU],
-    "Execution_getOutputOperandDimensions": [_P, _I, _PU],
-    "Execution_setTimeout": [_P, _Q],
-    "Execution_setLoopTimeout": [_P, _Q],
-    "Burst_create": [_P, _PP],
-    "Burst_free": [_P],
-    "Event_wait": [_P],
-    "Event_free": [_P],
-    "Event_createFromSyncFenceFd": [C.c_int, _PP],
-    "Event_getSyncFenceFd": [_P, C.POINTER(C.c_int)],
-    "Memory_createFromFd": [_Z, C.c_int, C.c_int, _Z, _PP],
-    "Memory_createFromAHardwareBuffer": [_P, _PP],
-    "Memory_createFromDesc": [_P, _PP],
-    "Memory_copy": [_P, _P],
-    "Memory_free": [_P],
-    "MemoryDesc_create": [_PP],
-    "MemoryDesc_free": [_P],
-    "MemoryDesc_addInputRole": [_P, _P, _U, C.c_float],
-    "MemoryDesc_addOutputRole": [_P, _P, _U, C.c_float],
-    "MemoryDesc_setDimensions": [_P, _U, _PU],
-    "MemoryDesc_finish": [_P],
+HEADER = Path(__file__).parents[2] / "device_agent" / "include" / "np_nnapi.h"
+FUNCTIONS = re.findall(
+    r"X\((\w+), ANeuralNetworks(\w+), \((.*)\), (\d+)\)", HEADER.read_text(encoding="utf-8")
+)
+"""Result, name, parameters and API level of each."""
+C_TYPES = {
+    "void": None,
+    "bool": C.c_bool,
+    "float": C.c_float,
+    "int": C.c_int,
+    "int32_t": C.c_int32,
+    "int64_t": C.c_int64,
+    "uint32_t": C.c_uint32,
+    "uint64_t": C.c_uint64,
+    "size_t": C.c_size_t,
+    "ANeuralNetworksOperationType": C.c_int32,
 }
-_VOID = {name for name in _SIGNATURES if name.endswith("_free")}
+EMULATOR_FUNCTIONS = {
+    "phone": (C.c_char_p, []),
+    "error": (C.c_char_p, []),
+    "identity": (C.c_char_p, []),
+    "property": (C.c_char_p, [C.c_char_p]),
+    "now": (C.c_uint64, []),
+    "cpu_run": (None, [C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32]),
+    "idle": (None, [C.c_uint64]),
+    "temperature": (C.c_int64, []),
+    "cpu_khz": (C.c_int64, []),
+    "lanes": (C.c_int32, [C.c_uint32]),
+    "enter": (None, [C.c_uint32]),
+    "leave": (None, []),
+    "driver_ns": (C.c_uint64, []),
+}
 
 
-def function_names():
-    """Names of all functions that :class:`Nnapi` binds, as the library exports them."""
-    return ["ANeuralNetworks" + name for name in _SIGNATURES]
+def argument_types(parameters):
+    """ctypes' types of a list of C parameters."""
+    each = parameters.replace("(void)", "").split(", ")
+    types = [C.c_void_p if "*" in one else C_TYPES[one.split()[0]] for one in each]
+    return [] if types == [None] else types
 
 
 class Nnapi:
@@ -157,42 +135,52 @@ class Nnapi:
 
     def __init__(self, path: Path):
         self.library = C.CDLL(str(path))
-        for name, types in _SIGNATURES.items():
-            function = getattr(self.library, "ANeuralNetworks" + name)
-            function.argtypes = types
-            timeout = name.endswith("LoopTimeout") and name.startswith("_get")
-            function.restype = None if name in _VOID else _Q if timeout else Result
-            setattr(self, name, function)
-        for name, result, types in (
-            ("phone", C.c_char_p, []),
-            ("error", C.c_char_p, []),
-            ("identity", C.c_char_p, []),
-            ("property", C.c_char_p, [C.c_char_p]),
-            ("now", _Q, []),
-            ("cpu_run", None, [C.POINTER(C.c_int32), C.POINTER(Work), _U, _U]),
-            ("idle", None, [_Q]),
-            ("temperature", C.c_int64, []),
-            ("cpu_khz", C.c_int64, []),
-            ("lanes", C.c_int32, [_U]),
-            ("enter", None, [_U]),
-            ("leave", None, []),
-            ("driver_ns", _Q, []),
-        ):
+        self._open = {}
+        self._kept = []
+        for result, name, parameters, _ in FUNCTIONS:
+            function = getattr(self.library, "ANeuralNetworks" + name, None)
+            if function is None:
+                continue
+            function.argtypes = argument_types(parameters)
+            function.restype = Result if result == "int" else C_TYPES[result]
+            setattr(self, name, self._forgetting(function) if name.endswith("_free") else function)
+        for name, (result, types) in EMULATOR_FUNCTIONS.items():
             function = getattr(self.library, "np_emulator_" + name)
             function.restype, function.argtypes = result, types
             setattr(self, "emulator_" + name, function)
 
+    def _forgetting(self, free):
+        def freed(handle):
+            self._open.pop(getattr(handle, "value", handle), None)
+            free(handle)
+
+        return freed
+
     def new(self, name, *arguments):
         """Calls a function whose last argument receives a handle, which must succeed."""
-        handle = _P()
+        handle = C.c_void_p()
         result = getattr(self, name)(*arguments, C.byref(handle))
         assert result == OK, f"{name}: {result!r}"
         assert handle.value
+        kind = "Event" if "startCompute" in name else name.partition("_")[0]
+        if kind:  # a device is nobody's to free
+            self._open[handle.value] = getattr(self, kind + "_free")
         return handle
+
+    def keep(self, value):
+        """Keeps what the library may still read, until :meth:`free_all`."""
+        self._kept.append(value)
+        return value
+
+    def free_all(self):
+        """Frees what :meth:`new` made and nobody freed, the last first."""
+        for handle, free in reversed(list(self._open.items())):
+            free(handle)
+        self._kept.clear()
 
     def devices(self):
         """Handles of all devices by name."""
-        count = _U()
+        count = C.c_uint32()
         assert self._getDeviceCount(C.byref(count)) == OK
         items = {}
         for i in range(count.value):
@@ -222,40 +210,47 @@ class Model:
     """A model under construction; every call must succeed."""
 
     def __init__(self, nn):
-        self.nn, self.handle, self._n, self._keep = nn, nn.new("Model_create"), 0, []
+        self.nn, self.handle, self._n = nn, nn.new("Model_create"), 0
 
-    def operand(self, code, dims=(), scale=0.0, zero_point=0):
-        result = self.nn.Model_addOperand(
-            self.handle, C.byref(operand_type(code, dims, scale, zero_point))
-        )
+    def operand(self, code, dims=(), scale=0.0, zero_point=0, channels=(), channel_dim=0):
+        kind = operand_type(code, dims, scale, zero_point)
+        result = self.nn.Model_addOperand(self.handle, C.byref(kind))
         assert result == OK, repr(result)
         self._n += 1
+        if channels:
+            scales = (C.c_float * len(channels))(*channels)
+            quant = ChannelQuant(channel_dim, len(scales), scales)
+            setter = self.nn.Model_setOperandSymmPerChannelQuantParams
+            assert setter(self.handle, self._n - 1, C.byref(quant)) == OK
         return self._n - 1
 
     def tensor(self, *dims):
-        return self.operand(TENSOR_FLOAT32, dims)
+        return self.operand(T.TENSOR_FLOAT32, dims)
 
-    def constant(self, array):
-        """A constant tensor; float32 or int32 by the array's type."""
-        array = np.ascontiguousarray(array)
-        code = {"f": TENSOR_FLOAT32, "i": TENSOR_INT32}[array.dtype.kind]
-        self._keep.append(array)
-        index = self.operand(code, array.shape)
-        pointer = array.ctypes.data_as(_P)
+    def tensors(self, count, *dims):
+        return [self.tensor(*dims) for _ in range(count)]
+
+    def value(self, index, array):
+        """Gives an operand its value."""
+        array = self.nn.keep(np.ascontiguousarray(array))
+        pointer = array.ctypes.data if array.nbytes else None  # none: left out
         assert self.nn.Model_setOperandValue(self.handle, index, pointer, array.nbytes) == OK
         return index
 
-    def keep(self, array):
-        """Keeps an array alive as long as the model may read it."""
-        self._keep.append(array)
+    def constant(self, array):
+        """A constant tensor; float32 or int32 by the array's type."""
+        code = {"f": T.TENSOR_FLOAT32, "i": T.TENSOR_INT32}[array.dtype.kind]
+        return self.value(self.operand(code, array.shape), array)
 
     def scalar(self, value):
         """An INT32, FLOAT32 or BOOL scalar by the value's Python type."""
-        types = {int: (INT32, C.c_int32), float: (FLOAT32, C.c_float), bool: (BOOL, C.c_uint8)}
-        code, ctype = types[type(value)]
-        index, value = self.operand(code), ctype(value)
-        size = C.sizeof(value)
-        assert self.nn.Model_setOperandValue(self.handle, index, C.byref(value), size) == OK
+        code = {int: T.INT32, float: T.FLOAT32, bool: T.BOOL}[type(value)]
+        return self.value(self.operand(code), np.array(value, DTYPES[code]))
+
+    def model(self, value):
+        """An operand whose value is another model."""
+        index = self.operand(T.MODEL)
+        assert self.nn.Model_setOperandValueFromModel(self.handle, index, value.handle) == OK
         return index
 
     def operation(self, code, inputs, outputs):
@@ -266,6 +261,9 @@ class Model:
         return self.nn.Model_addOperation(
             self.handle, code, len(inputs), u32(inputs), len(outputs), u32(outputs)
         )
+
+    def relax(self, allow=True):
+        assert self.nn.Model_relaxComputationFloat32toFloat16(self.handle, allow) == OK
 
     def identify(self, inputs, outputs):
         return self.nn.Model_identifyInputsAndOutputs(
@@ -278,13 +276,20 @@ class Model:
         assert result == OK, repr(result)
         return self
 
-    def compile(self, devices=None, preference=None):
+    def supported(self, devices, count=1):
+        """Whether devices take each of the first operations."""
+        flags = (C.c_bool * count)()
+        ask = self.nn.Model_getSupportedOperationsForDevices
+        assert ask(self.handle, handles(devices), len(devices), flags) == OK
+        return list(flags)
+
+    def compile(self, devices=None, **settings):
         """A finished compilation, for all devices where none are given."""
-        compilation, result = self.try_compile(devices, preference)
+        compilation, result = self.try_compile(devices, **settings)
         assert result == OK, repr(result)
         return compilation
 
-    def try_compile(self, devices=None, preference=None):
+    def try_compile(self, devices=None, preference=None, cache=None, token=bytes(range(32))):
         """A compilation and what its finish returned."""
         if devices is None:
             compilation = self.nn.new("Compilation_create", self.handle)
@@ -294,6 +299,8 @@ class Model:
             )
         if preference is not None:
             assert self.nn.Compilation_setPreference(compilation, preference) == OK
+        if cache is not None:
+            assert self.nn.Compilation_setCaching(compilation, str(cache).encode(), token) == OK
         return compilation, self.nn.Compilation_finish(compilation)
 
     def free(self):
@@ -302,46 +309,81 @@ class Model:
 
 def set_input(nn, execution, index, array, operand=None):
     operand = C.byref(operand) if operand is not None else None
-    pointer = array.ctypes.data_as(_P)
-    return nn.Execution_setInput(execution, index, operand, pointer, array.nbytes)
+    return nn.Execution_setInput(
+        execution, index, operand, nn.keep(array).ctypes.data, array.nbytes
+    )
 
 
 def set_output(nn, execution, index, array, operand=None):
     operand = C.byref(operand) if operand is not None else None
-    pointer = array.ctypes.data_as(_P)
-    return nn.Execution_setOutput(execution, index, operand, pointer, array.nbytes)
+    return nn.Execution_setOutput(execution, index, operand, array.ctypes.data, array.nbytes)
 
 
-def prepared(nn, compilation, inputs, outputs):
-    """An execution with its arguments set."""
+def prepared(nn, compilation, inputs, outputs, shapes=()):
+    """An execution with its arguments set: arrays without elements are left out, and operand types
+    state the shapes of the first inputs."""
     execution = nn.new("Execution_create", compilation)
-    for i, array in enumerate(inputs):
-        assert set_input(nn, execution, i, array) == OK
+    for i, (array, shape) in enumerate(itertools.zip_longest(inputs, shapes)):
+        if array.size:
+            assert set_input(nn, execution, i, array, shape) == OK
+        else:
+            assert nn.Execution_setInput(execution, i, None, None, 0) == OK
     for i, array in enumerate(outputs):
         assert set_output(nn, execution, i, array) == OK
     return execution
 
 
-def relu_chain(nn, length, dims=(1, 8), code=RELU):
-    """A finished model of `length` element-wise operations in a row."""
+def compute(nn, compilation, *inputs, dims=(1, 8), shapes=()):
+    """The float output of an execution, which must succeed."""
+    result = np.zeros(dims, np.float32)
+    execution = prepared(nn, compilation, inputs, [result], shapes)
+    assert nn.Execution_compute(execution) == OK
+    nn.Execution_free(execution)
+    return result
+
+
+def shape_of(nn, execution, index):
+    """Result code and dimensions of an output."""
+    rank, dims = C.c_uint32(), (C.c_uint32 * 8)()
+    code = nn.Execution_getOutputOperandRank(execution, index, C.byref(rank))
+    if rank.value:
+        assert nn.Execution_getOutputOperandDimensions(execution, index, dims) == code
+    return code, list(dims)[: rank.value]
+
+
+def duration(nn, execution, code):
+    """Result code and time in ns."""
+    ns = C.c_uint64()
+    return nn.Execution_getDuration(execution, code, C.byref(ns)), ns.value
+
+
+def execute(nn, compilation, execution, mode):
+    """The result of an execution that runs "sync", "async" or as a "burst"."""
+    if mode == "burst":
+        burst = nn.new("Burst_create", compilation)
+        result = nn.Execution_burstCompute(execution, burst)
+        nn.Burst_free(burst)
+        return result
+    if mode == "async":
+        event = nn.new("Execution_startCompute", execution)
+        result = nn.Event_wait(event)
+        nn.Event_free(event)
+        return result
+    return nn.Execution_compute(execution)
+
+
+def relu_chain(nn, length):
+    """A finished model of RELUs in a row over [1, 8]."""
     model = Model(nn)
-    tensors = [model.tensor(*dims) for _ in range(length + 1)]
+    tensors = model.tensors(length + 1, 1, 8)
     for before, after in itertools.pairwise(tensors):
-        model.operation(code, [before], [after])
+        model.operation(Op.RELU, [before], [after])
     return model.finish(tensors[:1], tensors[-1:])
 
 
-def convolution(nn, size=8, depth_in=3, depth_out=4, weights=None, bias=None):
-    """A finished model of one 3x3 convolution, same padding, fused RELU:
-    [1, size, size, depth_in] -> [1, size, size, depth_out]."""
-    rng = np.random.default_rng(1)
-    weights = rng.standard_normal((depth_out, 3, 3, depth_in)) if weights is None else weights
-    bias = rng.standard_normal(depth_out) if bias is None else bias
+def relu(nn, before, after, code=T.TENSOR_FLOAT32, scale=0.0, zero_point=0):
+    """A finished model of one RELU, from some dimensions to others."""
     model = Model(nn)
-    source = model.tensor(1, size, size, depth_in)
-    weight = model.constant(weights.astype(np.float32))
-    offset = model.constant(bias.astype(np.float32))
-    numbers = [model.scalar(v) for v in (1, 1, 1, 1)]  # SAME, strides, fused RELU
-    target = model.tensor(1, size, size, depth_out)
-    model.operation(CONV_2D, [source, weight, offset, *numbers], [target])
-    return model.finish([source], [target])
+    a, b = (model.operand(code, dims, scale, zero_point) for dims in (before, after))
+    model.operation(Op.RELU, [a], [b])
+    return model.finish([a], [b])

@@ -57,6 +57,12 @@ def converted(name, level):
     return regions, values
 
 
+def steps_apart(nnapi, region, values):
+    """How far a region's result is from the value that it should give, as :func:`apart` has it."""
+    (actual,) = nnapi.compile(region).run([values[value] for value in region.inputs])
+    return apart(actual, values[region.outputs[0]])
+
+
 def apart(actual, expected):
     """The largest difference, in steps, and how many of the values differ."""
     difference = (actual.int() - expected.int()).abs()
@@ -67,9 +73,7 @@ def apart(actual, expected):
 def test_units_agree_within_a_step(nnapi, name, level):
     regions, values = converted(name, level)
     for label, region in regions.items():
-        inputs = [values[value] for value in region.inputs]
-        (actual,) = nnapi.compile(region).run(inputs)
-        steps, share = apart(actual, values[region.outputs[0]])
+        steps, share = steps_apart(nnapi, region, values)
         assert steps <= 1, label
         assert share <= (0.9 if "mean" in label else 0.3), label  # MEAN cuts the fraction off
 
@@ -165,7 +169,6 @@ def test_ranges_of_nothing_and_of_all(level, observer, nnapi):
     values = all_values(result.program, (x[0],))
     for index in result.unit_of.values():
         region = convert_region(result.program, (index,), level)
-        (actual,) = nnapi.compile(region).run([values[value] for value in region.inputs])
-        assert apart(actual, values[region.outputs[0]])[0] <= 1
+        assert steps_apart(nnapi, region, values)[0] <= 1
     for actual, expected in zip(result.program.module(x[0]), floats.module(x[0]), strict=True):
         assert torch.allclose(actual, expected, atol=0.05 * float(expected.abs().max()))

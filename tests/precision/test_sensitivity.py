@@ -4,13 +4,14 @@ import math
 import random
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.graph.plan import Precision
-from nnapi_prof.precision.metrics import BuiltInMetric, MetricKind
+from nnapi_prof.precision.metrics import BuiltInMetric, Metric, MetricKind
 from nnapi_prof.precision.sensitivity import (
     AccuracyEvaluator,
     Data,
@@ -33,11 +34,15 @@ def judge() -> AccuracyEvaluator:
     return AccuracyEvaluator(digits.simulation(), digits.data("calibration", 60), held_out)
 
 
+def measured(**options: Any) -> UnitNoise:
+    judged = judge()
+    samples = options.pop("samples", judged.calibration.samples)
+    return unit_noise(digits.simulation(), samples, judged.reference, **options)
+
+
 @cache
 def noise() -> UnitNoise:
-    return unit_noise(
-        digits.simulation(), judge().calibration.samples, judge().reference, narrow=True
-    )
+    return measured(narrow=True)
 
 
 def n_units() -> int:
@@ -75,21 +80,20 @@ def test_a_cpu_that_adds_up_in_float16_is_noisier_where_products_are_added() -> 
 
 
 def test_errors_of_random_halves_are_the_root_of_the_sum_of_powers() -> None:
-    choice, ratios = random.Random(1), []
-    whole = AccuracyEvaluator(judge().simulation, judge().calibration)
+    choice, ratios, whole = random.Random(1), [], evaluated(None)
     for _ in range(12):
         plan = {unit: INT8 for unit in range(n_units()) if choice.random() < 0.5}
-        measured = whole.error(plan).calibrated.error
-        ratios.append(measured / math.sqrt(noise().predicted(plan)[0]))
+        error = whole.error(plan).calibrated.error
+        ratios.append(error / math.sqrt(noise().predicted(plan)[0]))
     assert 0.75 < np.median(ratios) < 1.25
     assert min(ratios) > 0.5 and max(ratios) < 1.8
 
 
 def test_a_whole_run_corrects_what_adds_up() -> None:
     plan = dict.fromkeys(range(n_units() // 2), INT8) | {n_units() - 1: RELAXED}
-    measured = judge().error(plan).relative
-    better = corrected(noise(), plan, measured)
-    np.testing.assert_allclose(np.sqrt(better.predicted(plan)), measured)
+    relative = judge().error(plan).relative
+    better = corrected(noise(), plan, relative)
+    np.testing.assert_allclose(np.sqrt(better.predicted(plan)), relative)
     last = n_units() - 2
     assert better.of(last, INT8) == noise().of(last, INT8)  # not in use
     assert corrected(noise(), {}, [0.0]).power.tolist() == noise().power.tolist()
@@ -107,21 +111,14 @@ def test_what_cannot_be_is_infinite_and_says_why() -> None:
 
 def test_a_limit_of_time_leaves_two_samples_and_progress_reaches_its_end() -> None:
     steps: list[tuple[int, int]] = []
-    samples = judge().calibration.samples
-    short = unit_noise(
-        digits.simulation(),
-        samples,
-        judge().reference,
-        limit_s=0,
-        progress=lambda done, total: steps.append((done, total)),
-    )
+    short = measured(limit_s=0, progress=lambda done, total: steps.append((done, total)))
     assert short.n_samples == 2
     assert steps[0][0] == 0 and steps[-1][0] == steps[-1][1] == 32 * n_units() * 2
     # Two samples say the size of it already.
     ratio = short.power[:, 1] / noise().power[:, 1]
     assert 0.3 < np.median(ratio) < 2
     with pytest.raises(InputSpecError, match="no samples to measure errors with"):
-        unit_noise(digits.simulation(), [], judge().reference)
+        measured(samples=[])
 
 
 def test_who_interrupts_is_heard() -> None:
@@ -129,15 +126,14 @@ def test_who_interrupts_is_heard() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        unit_noise(
-            digits.simulation(),
-            judge().calibration.samples,
-            judge().reference,
-            progress=interrupt,
-        )
+        measured(progress=interrupt)
 
 
 # Whole plans
+
+
+def evaluated(held_out: Data | None, *metric: Metric) -> AccuracyEvaluator:
+    return AccuracyEvaluator(judge().simulation, judge().calibration, held_out, *metric)
 
 
 def test_8_bits_cost_a_trained_net_next_to_nothing() -> None:
@@ -147,12 +143,8 @@ def test_8_bits_cost_a_trained_net_next_to_nothing() -> None:
     assert 0.003 < error.calibrated.error < 0.04
     assert error.relative == error.calibrated.by_output
     assert error.held_out.n_samples == N_HELD_OUT
-    wrong = AccuracyEvaluator(
-        judge().simulation,
-        judge().calibration,
-        judge().held_out,
-        UserMetric("digits:wrong", digits.script().wrong),
-    ).error(plan)
+    metric = UserMetric("digits:wrong", digits.script().wrong)
+    wrong = evaluated(judge().held_out, metric).error(plan)
     assert wrong.held_out is not None and abs(wrong.held_out.error) <= 0.01
     assert wrong.relative == error.relative
 
@@ -162,24 +154,15 @@ def test_the_error_on_other_images_lies_in_the_interval() -> None:
     plan = dict.fromkeys(range(n_units()), INT8)
     inside = 0
     for seed in range(5):
-        parts = digits.data("held_out", 2 * N_HELD_OUT, seed)
-        first, other = Data(parts.samples[:N_HELD_OUT]), Data(parts.samples[N_HELD_OUT:])
-        result = (
-            AccuracyEvaluator(judge().simulation, judge().calibration, first).error(plan).held_out
-        )
-        theirs = (
-            AccuracyEvaluator(judge().simulation, judge().calibration, other).error(plan).held_out
-        )
-        assert result is not None and theirs is not None
+        samples = digits.data("held_out", 2 * N_HELD_OUT, seed).samples
+        first, other = Data(samples[:N_HELD_OUT]), Data(samples[N_HELD_OUT:])
+        result, theirs = (evaluated(data).error(plan).honest for data in (first, other))
         inside += result.low <= theirs.error <= result.high
     assert inside >= 4
 
 
 def test_without_held_out_data_the_calibration_data_decides() -> None:
-    whole = AccuracyEvaluator(
-        judge().simulation, judge().calibration, None, BuiltInMetric(MetricKind.TOP1)
-    )
-    error = whole.error({0: INT8})
+    error = evaluated(None, BuiltInMetric(MetricKind.TOP1)).error({0: INT8})
     assert error.held_out is None and error.honest is error.calibrated
     with pytest.raises(InputSpecError, match="give one at least"):
         AccuracyEvaluator(judge().simulation, Data([]))

@@ -1,44 +1,25 @@
-"""Models of one operation through the C API, for tests of kernels against numpy and torch."""
+"""Models of one operation through the C API, on values of any type."""
 
-import ctypes as C
 from dataclasses import dataclass
 
 import numpy as np
 
-from nnapi_prof.nnapi.codes import OperandCode, OperationCode
-from tests.emulator.nnapi import OK, ChannelQuant, Model, set_input, set_output
+from tests.emulator.nnapi import DTYPES, OK, Model, Op, T, prepared, shape_of
 
-DTYPES = {
-    "TENSOR_FLOAT32": np.float32,
-    "TENSOR_FLOAT16": np.float16,
-    "TENSOR_INT32": np.int32,
-    "TENSOR_BOOL8": np.uint8,
-    "TENSOR_QUANT8_ASYMM": np.uint8,
-    "TENSOR_QUANT8_ASYMM_SIGNED": np.int8,
-    "TENSOR_QUANT8_SYMM": np.int8,
-    "TENSOR_QUANT8_SYMM_PER_CHANNEL": np.int8,
-    "TENSOR_QUANT16_ASYMM": np.uint16,
-    "TENSOR_QUANT16_SYMM": np.int16,
-    "INT32": np.int32,
-}
-QUANT8 = ("TENSOR_QUANT8_ASYMM", "TENSOR_QUANT8_ASYMM_SIGNED")
-FLOATS = ("TENSOR_FLOAT32", "TENSOR_FLOAT16")
-RTOL = {"TENSOR_FLOAT32": 2e-6, "TENSOR_FLOAT16": 2**-10}
-ATOL = {"TENSOR_FLOAT32": 2e-6, "TENSOR_FLOAT16": 1e-6}
-SEEDS = range(12)
+QUANT8 = (T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED)
 
 
 @dataclass(frozen=True)
 class Kind:
     """A type with its quantisation."""
 
-    name: str
+    code: T
     scale: float = 0.0
     zero: int = 0
 
     @property
     def dtype(self):
-        return np.dtype(DTYPES[self.name])
+        return np.dtype(DTYPES[self.code])
 
     @property
     def limits(self):
@@ -46,17 +27,31 @@ class Kind:
 
     def real(self, array):
         """The numbers that values stand for."""
-        if not self.scale:
-            return array.astype(np.float64)
-        return (array.astype(np.float64) - self.zero) * np.float64(np.float32(self.scale))
+        return (array.astype(np.float64) - self.zero) * np.float64(np.float32(self.scale or 1.0))
 
     def nearest(self, real):
         """The values of this type that are nearest to numbers, ties away from zero."""
+        real = np.asarray(real, np.float64)
         if not self.scale:
             return real.astype(self.dtype)
-        steps = np.asarray(real) / np.float64(np.float32(self.scale))
+        steps = real / np.float64(np.float32(self.scale))
         steps = np.sign(steps) * np.floor(np.abs(steps) + 0.5) + self.zero
         return np.clip(steps, *self.limits).astype(self.dtype)
+
+    def make(self, real):
+        """The tensor nearest to numbers."""
+        return Tensor(self, self.nearest(real))
+
+    def of(self, values, **others):
+        """The tensor that has these values."""
+        return Tensor(self, np.asarray(values).astype(self.dtype), **others)
+
+    def random(self, rng, shape, low=-3.0, high=3.0):
+        """Numbers between limits; of small integers all that the type has."""
+        if self.dtype.kind == "f":
+            return self.of(rng.uniform(low, high, shape))
+        limits = {T.TENSOR_BOOL8: (0, 1), T.TENSOR_INT32: (-50, 49)}.get(self.code, self.limits)
+        return self.of(rng.integers(*limits, shape, endpoint=True))
 
 
 @dataclass(frozen=True)
@@ -72,114 +67,91 @@ class Tensor:
         return self.kind.real(self.array)
 
 
+@dataclass(frozen=True)
+class Omitted:
+    """An optional tensor without a value."""
+
+    kind: Kind
+
+
 class Half(float):
     """A FLOAT16 scalar."""
 
 
-F32, F16, I32, BOOL = (Kind(f"TENSOR_{n}") for n in ("FLOAT32", "FLOAT16", "INT32", "BOOL8"))
+F32, F16, I32 = Kind(T.TENSOR_FLOAT32), Kind(T.TENSOR_FLOAT16), Kind(T.TENSOR_INT32)
 
 
-def quant8(name, scale, zero):
+def quant8(code, scale, zero):
     """A type of 8 bits; the zero point is given as of unsigned values."""
-    return Kind(name, scale, zero if name == "TENSOR_QUANT8_ASYMM" else zero - 128)
+    return Kind(code, scale, zero if code == T.TENSOR_QUANT8_ASYMM else zero - 128)
 
 
-def scalar(value, halves):
-    return Half(value) if halves else float(value)
+def of_floats(*shapes):
+    """Outputs of floats."""
+    return [(F32, shape) for shape in shapes]
 
 
-def tensor(rng, kind, shape, low=-3.0, high=3.0):
-    """Random values; of integers all that the type has (small ones of INT32)."""
-    if kind.name in FLOATS:
-        return Tensor(kind, rng.uniform(low, high, shape).astype(kind.dtype))
-    if kind.name == "TENSOR_BOOL8":
-        return Tensor(kind, rng.integers(0, 2, shape).astype(np.uint8))
-    if kind.name == "TENSOR_INT32":
-        return Tensor(kind, rng.integers(-50, 50, shape).astype(np.int32))
-    return Tensor(kind, rng.integers(*kind.limits, shape, endpoint=True).astype(kind.dtype))
-
-
-def random_quant8(rng, name):
-    return quant8(name, float(np.float32(10 ** rng.uniform(-3, 0))), int(rng.integers(0, 256)))
-
-
-def random_shape(rng, low=1):
-    return tuple(rng.integers(1, 6, rng.integers(low, 5)))
-
-
-def broadcast_shapes(rng):
-    """Two shapes that broadcast."""
-    whole = random_shape(rng)
-    pair = [whole, tuple(int(d) if rng.random() < 0.6 else 1 for d in whole)]
-    pair[1] = pair[1][rng.integers(0, len(whole)) :]
-    rng.shuffle(pair)
-    return pair
-
-
-def add_operand(model, value):
-    """The operand of one argument: a number, or a tensor, which the run gives unless constant."""
+def add_operand(model, value, constant=False):
+    """The operand of an argument, and its array if the run gives it: that of a tensor that is no
+    constant. None is an optional tensor of floats, an array one of floats."""
+    if value is None:
+        value = Omitted(F32)
+    if isinstance(value, Omitted):
+        symmetric = value.kind.code in (T.TENSOR_QUANT8_SYMM, T.TENSOR_QUANT16_SYMM)
+        index = model.operand(value.kind.code, (0,), 1.0 if symmetric else 0.0)
+        return model.value(index, np.zeros(0)), None
     if isinstance(value, Half):
-        index, bits = model.operand(OperandCode.FLOAT16), np.array(value, np.float16)
-    elif not isinstance(value, Tensor):
-        return model.scalar(value)
-    else:
-        kind, bits = value.kind, np.ascontiguousarray(value.array)
-        code = OperandCode[kind.name]
-        index = model.operand(code, bits.shape, kind.scale, kind.zero)
-        if value.channel_scales:
-            scales = (C.c_float * len(value.channel_scales))(*value.channel_scales)
-            quant = ChannelQuant(value.channel_dim, len(scales), scales)
-            setter = model.nn.Model_setOperandSymmPerChannelQuantParams
-            assert setter(model.handle, index, C.byref(quant)) == OK
-        if not value.constant:
-            return index
-    model._keep.append(bits)
-    pointer = bits.ctypes.data_as(C.c_void_p)
-    assert model.nn.Model_setOperandValue(model.handle, index, pointer, bits.nbytes) == OK
-    return index
-
-
-def attempt(nn, name, arguments, kind, shape, device="nnapi-reference"):
-    """Runs one operation on a device. Gives result code and output, None where anything failed."""
-    model = Model(nn)
-    indices = [add_operand(model, a) for a in arguments]
-    is_scalar = not kind.name.startswith("TENSOR")
-    out = model.operand(OperandCode[kind.name], () if is_scalar else shape, kind.scale, kind.zero)
-    model.operation(OperationCode[name], indices, [out])
-    inputs = [
-        (i, a.array)
-        for i, a in zip(indices, arguments, strict=True)
-        if isinstance(a, Tensor) and not a.constant
-    ]
-    model.finish([i for i, _ in inputs], [out])
-    compilation, result = model.try_compile([nn.devices()[device]])
-    outcome = np.full(shape, 77, kind.dtype)
-    if result == OK:
-        execution = nn.new("Execution_create", compilation)
-        for i, (_, array) in enumerate(inputs):
-            assert set_input(nn, execution, i, np.ascontiguousarray(array)) == OK
-        assert set_output(nn, execution, 0, outcome) == OK
-        result = nn.Execution_compute(execution)
-        nn.Execution_free(execution)
-    nn.Compilation_free(compilation)
-    model.free()
-    return result, outcome if result == OK else None
-
-
-def execute(nn, name, arguments, kind, shape, device="nnapi-reference"):
-    result, outcome = attempt(nn, name, arguments, kind, shape, device)
-    assert result == OK, repr(result)
-    return outcome
-
-
-def assert_near(found, wanted, kind):
-    np.testing.assert_allclose(
-        found.astype(np.float64), wanted, rtol=RTOL[kind.name], atol=ATOL[kind.name]
+        return model.value(model.operand(T.FLOAT16), np.array(value, np.float16)), None
+    if isinstance(value, np.ndarray):
+        value = F32.of(value)
+    if not isinstance(value, Tensor):
+        return model.scalar(value), None
+    kind, array = value.kind, np.ascontiguousarray(value.array)
+    index = model.operand(
+        *(kind.code, value.array.shape, kind.scale, kind.zero),
+        *(value.channel_scales, value.channel_dim),
     )
+    if constant or value.constant:
+        return model.value(index, array), None
+    return index, array
 
 
-def assert_rounded(found, real, kind, exact=0.98):
-    """Quantised results are the nearest ones: but for a few, which are next to them."""
-    off = np.abs(found.astype(np.int64) - kind.nearest(real).astype(np.int64))
-    assert off.max(initial=0) <= 1
-    assert np.mean(off == 0) >= exact or off.sum() <= 1
+def attempt(nn, name, arguments, outputs, device="nnapi-reference", *, constants=False, taken=True):
+    """Runs one operation. `outputs` are kinds and dimensions, 0 for unknown ones; with `constants`
+    the tensors behind the first argument are some. Gives the result code of the first call that
+    refuses, or OK and arrays; the model must take the operation, unless that is no matter."""
+    model = Model(nn)
+    operands = [add_operand(model, one, constants and i > 0) for i, one in enumerate(arguments)]
+    inputs = [(index, array) for index, array in operands if array is not None]
+    targets = [model.operand(kind.code, dims, kind.scale, kind.zero) for kind, dims in outputs]
+    indices = [index for index, _ in inputs]
+    result = model.add_operation(Op[name], [index for index, _ in operands], targets)
+    result = result or model.identify(indices, targets) or nn.Model_finish(model.handle)
+    assert result == OK or not taken, repr(result)
+    if result != OK:
+        return result, None
+    compilation, result = model.try_compile([nn.devices()[device]])
+    if result != OK:
+        return result, None
+    arrays = [np.full(4096 if 0 in dims else dims, 77, kind.dtype) for kind, dims in outputs]
+    execution = prepared(nn, compilation, [array for _, array in inputs], arrays)
+    result = nn.Execution_compute(execution)
+    if result != OK:
+        return result, None
+    for i, (_, dims) in enumerate(outputs):
+        if 0 in dims:
+            shape = shape_of(nn, execution, i)[1]
+            arrays[i] = arrays[i][: int(np.prod(shape))].reshape(shape)
+    return OK, arrays
+
+
+def execute(nn, name, arguments, *outputs, device="nnapi-reference", constants=False):
+    """The output or outputs of one operation, which must succeed."""
+    result, arrays = attempt(nn, name, arguments, outputs, device, constants=constants)
+    assert result == OK, repr(result)
+    return arrays[0] if len(outputs) == 1 else arrays
+
+
+def refused(nn, name, arguments, outputs, *, constants=True):
+    """Whether any call refuses an operation."""
+    return attempt(nn, name, arguments, outputs, constants=constants, taken=False)[0] != OK

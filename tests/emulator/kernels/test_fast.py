@@ -12,27 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as F
 
 from nnapi_prof.device import xnnpack
-from nnapi_prof.nnapi.codes import OperationCode
-from tests.emulator.kernels import one_operation as one
-from tests.emulator.nnapi import (
-    OK,
-    TENSOR_FLOAT32,
-    Model,
-    operand_type,
-    prepared,
-    set_input,
-    set_output,
-)
+from tests.emulator.kernels.one_operation import F32, execute
+from tests.emulator.nnapi import Model, Op, T, compute, operand_type
 
 BENCH = Path(__file__).resolve().parents[3] / "benchmarks" / "bench_backends.py"
 SAME, NONE, RELU6 = 1, 0, 3
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def fast(nn):
     """The device, in a build that has it."""
     device = nn.devices().get("nnapi-fast")
@@ -44,132 +33,58 @@ def fast(nn):
     return device
 
 
-def network(nn, weights, nchw):
-    """conv 3x3/2 RELU6 -> depthwise 3x3 -> L2 normalisation (not XNNPACK's) -> conv 1x1 -> add."""
-    model, n = Model(nn), 6
-    shape = (lambda h, c: (1, c, h, h)) if nchw else (lambda h, c: (1, h, h, c))
-    source, numbers = model.tensor(*shape(13, 3)), model.scalar
-
-    def convolve(name, before, key, height, stride, fuse, more=()):
-        tensors = [before, model.constant(weights[key]), model.constant(weights[key + "_bias"])]
-        after = model.tensor(*shape(height, n))
-        scalars = [numbers(v) for v in (SAME, stride, stride, *more, fuse)]
-        model.operation(OperationCode[name], [*tensors, *scalars, numbers(nchw)], [after])
-        return after
-
-    first = convolve("CONV_2D", source, "first", 7, 2, RELU6)
-    second = convolve("DEPTHWISE_CONV_2D", first, "second", 7, 1, NONE, (1,))
-    normal = model.tensor(*shape(7, n))
-    axis = 1 if nchw else 3
-    model.operation(OperationCode["L2_NORMALIZATION"], [second, numbers(axis)], [normal])
-    third = convolve("CONV_2D", normal, "third", 7, 1, NONE)
-    result = model.tensor(*shape(7, n))
-    model.operation(OperationCode["ADD"], [third, first, numbers(NONE)], [result])
-    return model.finish([source], [result])
-
-
-def random_weights(rng):
-    shapes = {"first": (6, 3, 3, 3), "second": (1, 3, 3, 6), "third": (6, 1, 1, 6)}
-    result = {key: rng.standard_normal(shape) for key, shape in shapes.items()}
-    result.update({f"{key}_bias": rng.standard_normal(6) for key in shapes})
-    return {key: value.astype(np.float32) for key, value in result.items()}
-
-
-def by_torch(image, weights):
-    """The network of an image [1, C, H, W]."""
-    w = {key: torch.from_numpy(value) for key, value in weights.items()}
-    first = F.conv2d(image, w["first"].permute(0, 3, 1, 2), w["first_bias"], stride=2, padding=1)
-    first = first.clamp(0, 6)
-    depthwise = w["second"].permute(3, 0, 1, 2)
-    second = F.conv2d(first, depthwise, w["second_bias"], padding=1, groups=6)
-    third = F.conv2d(F.normalize(second, dim=1), w["third"].permute(0, 3, 1, 2), w["third_bias"])
-    return third + first
-
-
 @pytest.mark.parametrize("nchw", [False, True], ids=["nhwc", "nchw"])
-def test_a_network_of_both_back_ends_gives_torchs_results(nn, fast, nchw):
-    rng = np.random.default_rng(5)
-    weights = random_weights(rng)
-    model = network(nn, weights, nchw)
-    compilation = model.compile([fast])
+def test_a_network_of_both_back_ends_gives_the_references_results(nn, fast, nchw):
+    """conv 3x3 RELU6 -> L2 normalisation (not XNNPACK's) -> conv 1x1 -> add to the first."""
+    rng, model = np.random.default_rng(5), Model(nn)
+    dims = (1, 6, 7, 7) if nchw else (1, 7, 7, 6)
+    source, first, normal, last, result = model.tensors(5, *dims)
+
+    def convolve(before, after, size, fuse):
+        weights, bias = rng.standard_normal((6, size, size, 6)), rng.standard_normal(6)
+        inputs = [before, *(model.constant(one.astype(np.float32)) for one in (weights, bias))]
+        inputs += [model.scalar(value) for value in (SAME, 1, 1, fuse, nchw)]
+        model.operation(Op.CONV_2D, inputs, [after])
+
+    convolve(source, first, 3, RELU6)
+    model.operation(Op.L2_NORMALIZATION, [first, model.scalar(1 if nchw else 3)], [normal])
+    convolve(normal, last, 1, NONE)
+    model.operation(Op.ADD, [last, first, model.scalar(NONE)], [result])
+    model.finish([source], [result])
+    both = [model.compile([device]) for device in (fast, nn.devices()["nnapi-reference"])]
     for _ in range(3):
-        image = rng.standard_normal((1, 3, 13, 13)).astype(np.float32)
-        expected = by_torch(torch.from_numpy(image), weights).numpy()
-        pixels = image if nchw else np.ascontiguousarray(image.transpose(0, 2, 3, 1))
-        actual = np.empty((1, 6, 7, 7) if nchw else (1, 7, 7, 6), np.float32)
-        execution = prepared(nn, compilation, [pixels], [actual])
-        assert nn.Execution_compute(execution) == OK
-        nn.Execution_free(execution)
-        actual = actual if nchw else actual.transpose(0, 3, 1, 2)
+        image = rng.standard_normal(dims).astype(np.float32)
+        actual, expected = (compute(nn, compilation, image, dims=dims) for compilation in both)
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
-    nn.Compilation_free(compilation)
-    model.free()
 
 
-def test_logarithms_of_infinity_and_zero(nn, fast):
-    values = np.array([[1.0, np.inf, 0.0, 1e-30], [2.0, 7.5, 1e30, 0.3]], np.float32)
-    kind = one.Kind("TENSOR_FLOAT32")
-    logarithms = one.execute(
-        nn, "LOG", [one.Tensor(kind, values)], kind, values.shape, "nnapi-fast"
-    )
+@pytest.mark.parametrize(
+    ("name", "first", "function"),
+    [
+        ("LOG", np.inf, np.log),
+        ("SQRT", 0.01, np.sqrt),
+        ("RSQRT", 0.01, lambda values: 1 / np.sqrt(values)),
+    ],
+    ids=["LOG", "SQRT", "RSQRT"],
+)
+def test_zero_and_infinity(nn, fast, name, first, function):
+    values = np.array([[1.0, first, 0.0, 1e-30], [2.0, 7.5, 1e30, 0.3]], np.float32)
+    actual = execute(nn, name, [values], (F32, values.shape), device="nnapi-fast")
     with np.errstate(divide="ignore"):
-        np.testing.assert_allclose(logarithms, np.log(values), rtol=1e-6)
-
-
-def test_roots_of_zero(nn, fast):
-    values = np.array([[0.0, 0.01, 4.0, 0.3], [1e-30, 7.5, 1e30, 2.0]], np.float32)
-    kind = one.Kind("TENSOR_FLOAT32")
-    with np.errstate(divide="ignore"):
-        roots = {"SQRT": np.sqrt(values), "RSQRT": 1 / np.sqrt(values)}
-    for name, expected in roots.items():
-        actual = one.execute(nn, name, [one.Tensor(kind, values)], kind, values.shape, "nnapi-fast")
-        np.testing.assert_allclose(actual, expected, rtol=1e-6)
+        np.testing.assert_allclose(actual, function(values), rtol=1e-6)
 
 
 def test_shapes_known_at_run_time_only(nn, fast):
     """Nothing can be compiled for XNNPACK then: the reference computes, as the device says."""
     model = Model(nn)
-    source, result = model.operand(TENSOR_FLOAT32, (0, 4)), model.operand(TENSOR_FLOAT32, (0, 4))
-    model.operation(OperationCode["TANH"], [source], [result])
+    source, result = model.tensors(2, 0, 4)
+    model.operation(Op.TANH, [source], [result])
     compilation = model.finish([source], [result]).compile([fast])
     for rows in (3, 1, 5):
         values = np.linspace(-2, 2, rows * 4, dtype=np.float32).reshape(rows, 4)
-        outcome = np.empty_like(values)
-        execution = nn.new("Execution_create", compilation)
-        assert set_input(nn, execution, 0, values, operand_type(TENSOR_FLOAT32, (rows, 4))) == OK
-        assert set_output(nn, execution, 0, outcome) == OK
-        assert nn.Execution_compute(execution) == OK
-        nn.Execution_free(execution)
-        np.testing.assert_allclose(outcome, np.tanh(values), rtol=1e-6, atol=1e-6)
-    nn.Compilation_free(compilation)
-    model.free()
-
-
-@pytest.mark.parametrize("name", ["TENSOR_QUANT8_ASYMM", "TENSOR_QUANT8_ASYMM_SIGNED"])
-@pytest.mark.parametrize("depthwise", [False, True])
-def test_scales_for_each_channel(nn, fast, name, depthwise):
-    """Both kinds of data, though XNNPACK's kernels know signed ones only."""
-    rng = np.random.default_rng(7)
-    source, target = one.quant8(name, 0.02, 131), one.quant8(name, 0.05, 122)
-    data = one.tensor(rng, source, (2, 7, 6, 8))
-    scales = tuple(float(s) for s in rng.uniform(0.002, 0.008, 8).astype(np.float32))
-    shape = (1, 3, 3, 8) if depthwise else (8, 3, 3, 8)
-    numbers = rng.integers(-127, 128, shape).astype(np.int8)
-    dim = 3 if depthwise else 0
-    weights = one.Tensor(one.Kind("TENSOR_QUANT8_SYMM_PER_CHANNEL"), numbers, True, scales, dim)
-    bias = one.Tensor(one.Kind("TENSOR_INT32"), rng.integers(-999, 999, 8).astype(np.int32), True)
-    more = [1] if depthwise else []
-    arguments = [data, weights, bias, SAME, 1, 1, *more, NONE]
-    operation = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
-    result = one.execute(nn, operation, arguments, target, (2, 7, 6, 8), "nnapi-fast")
-    images = torch.from_numpy(source.real(data.array)).permute(0, 3, 1, 2).double()
-    order = (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)
-    channels = torch.tensor(scales, dtype=torch.float64)
-    kernel = torch.from_numpy(numbers).permute(order).double() * channels[:, None, None, None]
-    added = torch.from_numpy(bias.array).double() * channels * source.scale
-    real = F.conv2d(images, kernel, added, padding=1, groups=8 if depthwise else 1)
-    steps = np.rint(real.permute(0, 2, 3, 1).numpy() / target.scale) + target.zero
-    assert np.abs(result.astype(int) - np.clip(steps, *target.limits)).max() <= 1
+        shape = operand_type(T.TENSOR_FLOAT32, (rows, 4))
+        actual = compute(nn, compilation, values, dims=(rows, 4), shapes=[shape])
+        np.testing.assert_allclose(actual, np.tanh(values), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm, of binutils")

@@ -1,19 +1,32 @@
-"""Descriptions of phones for tests: the flagship, quiet and cool, with single members changed."""
+"""Descriptions of phones for tests: the flagship, quiet and cool, with single members changed; what
+runs on them; and how long that takes by PHONES.md."""
 
 import json
+from pathlib import Path
 
-from tests.emulator.nnapi import RELU, TENSOR_FLOAT32, TENSOR_QUANT8_ASYMM
+from nnapi_prof.nnapi.codes import OperationCode
+from tests.emulator.nnapi import Op, T
 from tests.emulator.phones.process import run_jobs
-from tests.emulator.phones.test_clock import constant, load
 
-SIGNED = 14  # TENSOR_QUANT8_ASYMM_SIGNED
+PHONES = Path(__file__).parents[3] / "device_agent" / "emulator" / "phones"
+QUANT8 = (T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED)
 N = 4096
+
+
+def load(name):
+    return json.loads((PHONES / f"{name}.json").read_text())
+
+
+def quiet(name):
+    """A shipped phone without noise."""
+    made = load(name)
+    made["noise"]["spread"]["value"] = 0
+    return made
 
 
 def phone(*edits, accelerators=1):
     """The flagship without noise and heat, and with its first accelerators; `edits` change it."""
-    description = load("npu-phone")
-    description["noise"]["spread"]["value"] = 0
+    description = quiet("npu-phone")
     del description["thermal"], description["cpu"]["heat"]
     description["accelerators"] = description["accelerators"][:accelerators]
     for edit in edits:
@@ -21,25 +34,36 @@ def phone(*edits, accelerators=1):
     return description
 
 
-def npu(**members):
-    """An edit of the first accelerator; None removes a member."""
+def at(path, **members):
+    """An edit of the object at a path such as "accelerators.0"; None removes a member."""
 
-    def edit(made):
+    def edit(description):
+        place = description
+        for key in path.split(".") if path else ():
+            place = place[int(key) if isinstance(place, list) else key]
         for name, value in members.items():
             if value is None:
-                made["accelerators"][0].pop(name, None)
+                place.pop(name, None)
             else:
-                made["accelerators"][0][name] = value
+                place[name] = value
 
     return edit
 
 
+def npu(**members):
+    return at("accelerators.0", **members)
+
+
 def root(**members):
-    return lambda made: made.update(members)
+    return at("", **members)
 
 
 def cpu(**members):
-    return lambda made: made["cpu"].update(members)
+    return at("cpu", **members)
+
+
+def constant(value, unit, origin="assumed: a test"):
+    return {"value": value, "unit": unit, "origin": origin}
 
 
 def us(value):
@@ -52,37 +76,6 @@ def ratio(value):
 
 def operations(**members):
     return npu(operations={"except": [], "origin": "a test", **members})
-
-
-def unary(code, dims, kind=TENSOR_FLOAT32, output=None):
-    """One operation of one input."""
-    scale = 0.1 if kind in (TENSOR_QUANT8_ASYMM, SIGNED) else 0.0
-    tensors = [[k, dims, scale, 0, None] for k in (kind, output or kind)]
-    return {"tensors": tensors, "steps": [[code, [0], [1]]], "inputs": [0], "outputs": [1]}
-
-
-RELU_3 = {"operations": [RELU] * 3, "width": N}
-
-
-class Jobs(dict):
-    """The processes of a test module by name: {"description": phone, "runs": [...], ...}."""
-
-    def __call__(self, name, made, *runs, **more):
-        self[name] = {"description": made, "runs": list(runs), **more}
-
-    def answers(self, library, folder):
-        """What all of them answered, by name; one helper process runs them."""
-        jobs = []
-        for index, more in enumerate(self.values()):
-            path = folder / f"{index}.json"
-            path.write_text(json.dumps(more["description"]))
-            rest = {key: value for key, value in more.items() if key != "description"}
-            jobs.append({**rest, "phone": str(path)})
-        return dict(zip(self, run_jobs(library, jobs), strict=True))
-
-
-def on(model, *devices, **more):
-    return {"model": model, "devices": list(devices) or ["sim-npu"], **more}
 
 
 def rules(*patterns):
@@ -100,3 +93,125 @@ def thermal(*steps):
         "time_constant": constant(SECONDS, "s"),
         "throttle": throttle,
     }
+
+
+# ---- what runs -----------------------------------------------------------------------------------
+
+
+def row(*codes, dims=(1, N), kind=T.TENSOR_FLOAT32):
+    """A model of operations of one input in a row."""
+    tensors = [[kind, dims, 0.1 if kind in QUANT8 else 0.0, 0, None]] * (len(codes) + 1)
+    steps = [[code, [i], [i + 1]] for i, code in enumerate(codes)]
+    return {"tensors": tensors, "steps": steps, "inputs": [0], "outputs": [len(codes)]}
+
+
+RELU_3 = row(*[Op.RELU] * 3)
+MACS = 16 * 16 * 16 * 72  # of the convolution below
+IN, OUT, WEIGHTS = 16 * 16 * 8, 16 * 16 * 16, 16 * 72 + 16
+
+
+def convolution(before=None, after=(), read_twice=False, output_too=False):
+    """[PAD +] CONV_2D [+ ADD or RELU...] over 16 x 16 x 8."""
+    tensors, steps = [[T.TENSOR_FLOAT32, [1, 16, 16, 8], 0.0, 0, None]], []
+
+    def new(code, dims, value=None):
+        tensors.append([code, dims, 0.0, 0, value])
+        return len(tensors) - 1
+
+    def floats(*dims, value=None):
+        return new(T.TENSOR_FLOAT32, dims, value)
+
+    end, padding = 0, 1
+    if before == Op.PAD:
+        pads = new(T.TENSOR_INT32, [4, 2], [[0, 0], [1, 1], [1, 1], [0, 0]])
+        end, padding = floats(1, 18, 18, 8), 2
+        steps.append([Op.PAD, [0, pads], [end]])
+    inputs = [end, floats(16, 3, 3, 8, value=0), floats(16, value=0)]
+    inputs += [new(T.INT32, [], value) for value in (padding, 1, 1, 0)]
+    end = convolved = floats(1, 16, 16, 16)
+    steps.append([Op.CONV_2D, inputs, [end]])
+    for code in after:
+        inputs = [end]
+        if code == Op.ADD:
+            inputs += [end if read_twice else floats(16, value=0), new(T.INT32, [], 0)]
+        end = floats(1, 16, 16, 16)
+        steps.append([code, inputs, [end]])
+    outputs = [end, convolved] if output_too else [end]
+    return {"tensors": tensors, "steps": steps, "inputs": [0], "outputs": outputs}
+
+
+def on(model, *devices, **more):
+    return {"model": model, "devices": list(devices) or ["sim-npu"], **more}
+
+
+def auto(model, **more):
+    """A run on what NNAPI chooses."""
+    return {"model": model, "devices": None, **more}
+
+
+def work(macs=0, input_bytes=0, output_bytes=0, kind=T.TENSOR_FLOAT32, threads=1, **more):
+    """A run of one convolution on the CPU engine."""
+    works = [[macs, input_bytes, output_bytes, 0, kind]]
+    return {"codes": [Op.CONV_2D], "works": works, "threads": threads, **more}
+
+
+class Jobs(dict):
+    """The processes of a test module by name: {"description": phone, "runs": [...], ...}."""
+
+    def __call__(self, name, description, *runs, **more):
+        """Adds one; a description is that of a phone, a text, or the path of a file."""
+        self[name] = {"description": description, "runs": list(runs), **more}
+
+    def answers(self, library, folder):
+        """What all of them answered, by name; one helper process runs them."""
+        jobs = []
+        for index, job in enumerate(self.values()):
+            path = description = job["description"]
+            if not isinstance(description, Path):
+                path = folder / f"{index}.json"
+                text = description if isinstance(description, str) else json.dumps(description)
+                path.write_text(text)
+            rest = {key: value for key, value in job.items() if key != "description"}
+            jobs.append({**rest, "phone": str(path)})
+        return dict(zip(self, run_jobs(library, jobs), strict=True))
+
+
+# ---- how long it takes ---------------------------------------------------------------------------
+
+FALLBACK = {"relaxed": "float32", "float16": "relaxed", "per_channel": "quant8"}
+
+
+def by_data(constants, kind):
+    """The constant of a kind of data: its own, or that of the kind it falls back to."""
+    if "value" in constants:
+        return constants["value"]
+    while kind not in constants and kind != "default":
+        kind = FALLBACK.get(kind, "default")
+    return constants[kind]["value"]
+
+
+def operation_ns(unit, code, macs, bytes_moved, kind="float32", speed_up=1.0):
+    """PHONES.md: max(macs / (peak x efficiency), bytes / bandwidth) + operation_overhead."""
+    name = code.name if isinstance(code, OperationCode) else code
+    efficiency = unit["efficiency"].get(name, unit["efficiency"]["default"])["value"]
+    compute = macs / (by_data(unit["peak"], kind) * efficiency * speed_up)
+    memory = bytes_moved / unit["bandwidth"]["value"]
+    return max(compute, memory) + unit["operation_overhead"]["value"] * 1e3
+
+
+def row_ns(unit, codes, kind="float32"):
+    return sum(operation_ns(unit, code, N, 8 * N, kind) for code in codes)
+
+
+def transfer_ns(unit, n_bytes=8 * N):
+    floor = unit.get("transfer_floor", {"value": 0})["value"] * 1e3
+    return floor + n_bytes / unit["transfer_bandwidth"]["value"]
+
+
+def invocation_ns(unit):
+    return unit["invocation"]["value"] * 1e3
+
+
+def whole_us(ns):
+    """What getDuration tells: whole microseconds, rounded down."""
+    return int(ns + 0.5) // 1000 * 1000

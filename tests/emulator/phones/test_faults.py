@@ -1,28 +1,16 @@
-"""Injected faults: what they do to a caller, and that each costs the agent one result only."""
+"""Injected faults: what they do to a caller."""
 
-import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.emulator.nnapi import RELU, TANH
-from tests.emulator.phones.descriptions import Jobs, N, npu, on, phone
-from tests.emulator.phones.test_clock import PHONES
+from tests.emulator.phones.descriptions import RELU_3, Jobs, at, auto, npu, on, phone
 
-PACKER = Path(__file__).parents[2] / "agent" / "packer.py"
-ROW = {"operations": [RELU] * 3, "width": N}
 FAULT = {"kind": "fail", "stage": "execute", "operation": "RELU", "nth": 3, "origin": "a test"}
 
 jobs = Jobs()
-
-
-@pytest.fixture(scope="module")
-def answers(emulator_library, tmp_path_factory):
-    """All jobs of this module."""
-    return jobs.answers(emulator_library, tmp_path_factory.mktemp("phones"))
 
 
 def inject(name, faults, *runs):
@@ -30,33 +18,28 @@ def inject(name, faults, *runs):
     jobs(name, phone(accelerators=3), *runs, env={"NNAPI_EMULATOR_FAULTS": faults})
 
 
-def auto(model, **more):
-    return {"model": model, "devices": None, **more}
-
-
-NAMED, CHOSEN = on(ROW, repeat=3), auto(ROW, repeat=3)
-CPU = on(ROW, "nnapi-reference", repeat=3)
+NAMED, CHOSEN = on(RELU_3, repeat=3), auto(RELU_3, repeat=3)
+CPU = on(RELU_3, "nnapi-reference", repeat=3)
 jobs("well", phone(accelerators=3), NAMED, CHOSEN, CPU)
 for kind in ("refuse", "fail"):
     for stage in ("compile", "execute"):
         inject(f"{kind} {stage}", f"{kind}:{stage}:RELU:2", NAMED, CHOSEN)
+NO_RELU = at("accelerators.2.operations", **{"except": ["RELU"]})
 for stage in ("compile", "execute"):
-    description = phone(accelerators=3)
-    description["accelerators"][2]["operations"]["except"] = ["RELU"]
-    faults = f"fail:{stage}:RELU:2"
-    jobs(f"no way out of {stage}", description, CHOSEN, env={"NNAPI_EMULATOR_FAULTS": faults})
+    faults = {"NNAPI_EMULATOR_FAULTS": f"fail:{stage}:RELU:2"}
+    jobs(f"no way out of {stage}", phone(NO_RELU, accelerators=3), CHOSEN, env=faults)
 inject("from the third run", "fail:execute:RELU:1:3", NAMED, CHOSEN)
-inject("every second run", "fail:execute:RELU:1:2/2", on(ROW, repeat=6))
+inject("every second run", "fail:execute:RELU:1:2/2", on(RELU_3, repeat=6))
 inject("fourth of three", "fail:execute:RELU:4,refuse:compile:RELU:4", NAMED)
 inject("the CPU path", "fail:execute:RELU@nnapi-reference", CPU)
 inject("not the CPU path", "fail:execute:RELU", CPU)
 inject("another operation", "fail:execute:TANH", NAMED)
-inject("another accelerator", "fail:execute:RELU:2@sim-gpu", NAMED, on(ROW, "sim-gpu"))
+inject("another accelerator", "fail:execute:RELU:2@sim-gpu", NAMED, on(RELU_3, "sim-gpu"))
 inject("two", "fail:execute:TANH,fail:execute:RELU", NAMED)
 jobs("described", phone(npu(faults=[{**FAULT, "from_run": 2}]), accelerators=3), NAMED)
 EVERY = {**FAULT, "from_run": 1, "every": 3}
-jobs("described, every third", phone(npu(faults=[EVERY]), accelerators=3), on(ROW, repeat=6))
-jobs("of the other", phone(npu(faults=[FAULT]), accelerators=3), on(ROW, "sim-gpu"))
+jobs("described, every third", phone(npu(faults=[EVERY]), accelerators=3), on(RELU_3, repeat=6))
+jobs("of the other", phone(npu(faults=[FAULT]), accelerators=3), on(RELU_3, "sim-gpu"))
 BAD = {
     "explode:execute:RELU": "wanted refuse, fail, die, stop, hang, abort, crash, exhaust",
     "fail:run:RELU": "and compile or execute",
@@ -159,94 +142,16 @@ def test_bad_faults_leave_no_device(answers, text):
     assert answer["devices"] == [] and answer["runs"][0]["finish"] == "UNAVAILABLE_DEVICE"
 
 
+WITHOUT_A_PHONE = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+library.np_emulator_error.restype = ctypes.c_char_p
+print(library.np_emulator_error().decode())
+"""
+
+
 def test_faults_without_a_phone_are_no_secret(emulator_library):
-    code = (
-        "import ctypes, sys; library = ctypes.CDLL(sys.argv[1]);"
-        "library.np_emulator_error.restype = ctypes.c_char_p;"
-        "print(library.np_emulator_error().decode())"
-    )
     environment = {**os.environ, "NNAPI_EMULATOR_FAULTS": "fail:execute:RELU"}
-    environment.pop("NNAPI_EMULATOR_PHONE", None)
-    command = [sys.executable, "-c", code, str(emulator_library)]
+    command = [sys.executable, "-c", WITHOUT_A_PHONE, str(emulator_library)]
     told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "needs a simulated phone" in told.stdout
-
-
-# ---- through the agent ---------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def packer():
-    """The packer of the agent's tests, which are no package."""
-    spec = importlib.util.spec_from_file_location("phone_faults_packer", PACKER)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up
-    spec.loader.exec_module(module)
-    return module
-
-
-def run_agent(packer, library, folder, faults, timeout_ms=20000):
-    """Result lines of one, two and three RELUs and a TANH, each an action of its own."""
-    folder.mkdir()
-    agent = packer.Agent(library.parent / "agent", library, folder)
-    agent.simulate(PHONES / "npu-phone.json")
-    agent.env["NNAPI_EMULATOR_FAULTS"] = faults
-    request = packer.Request()
-    for codes in ([RELU], [RELU] * 2, [RELU] * 3, [TANH]):
-        model = packer.Model()
-        first = at = model.tensor(4)
-        for code in codes:
-            at = model.add(code, [at], 4)
-        segment = request.segment(
-            packer.NNAPI, request.model(model.pack([first], [at])), [0], [1], "sim-gpu"
-        )
-        tensors = [packer.tensor(packer.RANDOM, 4), packer.tensor(packer.SEGMENT, 4, keep=True)]
-        request.action(tensors, [segment], timeout_ms=timeout_ms)
-    answer = agent.run(request)
-    assert answer.exit_code == 0
-    return answer.results
-
-
-@pytest.fixture(scope="module")
-def undisturbed(packer, emulator_library, tmp_path_factory):
-    return run_agent(packer, emulator_library, tmp_path_factory.mktemp("agent") / "well", "")
-
-
-FATES = {
-    "refuse:compile": ("refused", "compile"),
-    "refuse:execute": ("failed", "execute"),
-    "fail:compile": ("failed", "compile"),
-    "fail:execute": ("failed", "execute"),
-    "hang:compile": ("timeout", "compile"),
-    "hang:execute": ("timeout", "execute"),
-    "abort:compile": ("crashed", "compile"),
-    "abort:execute": ("crashed", "execute"),
-}
-
-
-def untimed(result):
-    """A result line without what this host decides."""
-    return {k: v for k, v in result.items() if k not in ("rss_peak_kb", "outputs")} | {
-        "outputs": [outputs["sha256"] for outputs in result["outputs"]]
-    }
-
-
-@pytest.mark.parametrize("fault", FATES)
-def test_a_fault_costs_one_result_line(packer, emulator_library, tmp_path, undisturbed, fault):
-    """The third RELU: three actions of four have none, and tell what they tell without a fault."""
-    timeout_ms = 700 if fault.startswith("hang") else 20000
-    results = run_agent(packer, emulator_library, tmp_path / "agent", f"{fault}:RELU:3", timeout_ms)
-    assert [result["status"] for result in undisturbed] == ["ok"] * 4
-    lost = results[2]
-    assert (lost["status"], lost["stage"]) == FATES[fault], lost
-    assert lost["signal"] == ("SIGABRT" if fault.startswith("abort") else None)
-    assert lost["outputs"] == []
-    for index in (0, 1, 3):
-        assert untimed(results[index]) == untimed(undisturbed[index])
-
-
-def test_samples_before_a_fault_come_home(packer, emulator_library, tmp_path, undisturbed):
-    """From the fifth run on: one to warm up, one that begins the round, and two recorded ones."""
-    results = run_agent(packer, emulator_library, tmp_path / "agent", "abort:execute:RELU:3:5")
-    assert results[2]["status"] == "crashed"
-    assert results[2]["total_ns"] == undisturbed[2]["total_ns"][:2]

@@ -4,26 +4,11 @@ Each row names a published figure (the descriptions cite the files); the simulat
 network must be within a factor of it.
 """
 
-import json
-from pathlib import Path
-
 import pytest
 
-from tests.emulator.nnapi import (
-    ADD,
-    CONV_2D,
-    FLOAT32,
-    INT32,
-    RESHAPE,
-    SOFTMAX,
-    TENSOR_FLOAT32,
-    TENSOR_INT32,
-    TENSOR_QUANT8_ASYMM,
-)
-from tests.emulator.phones.process import run_jobs
+from tests.emulator.nnapi import Op, T
+from tests.emulator.phones.descriptions import Jobs, auto, on, quiet
 
-PHONES = Path(__file__).parents[3] / "device_agent" / "emulator" / "phones"
-AVERAGE_POOL_2D, DEPTHWISE_CONV_2D = 1, 4
 SAME, VALID, NONE, RELU6 = 1, 2, 0, 3
 
 
@@ -31,8 +16,8 @@ class Network:
     """A convolutional network as a MODEL of process.py; all weights are zero."""
 
     def __init__(self, quantised):
-        self.type = TENSOR_QUANT8_ASYMM if quantised else TENSOR_FLOAT32
-        self.bias = TENSOR_INT32 if quantised else TENSOR_FLOAT32
+        self.type = T.TENSOR_QUANT8_ASYMM if quantised else T.TENSOR_FLOAT32
+        self.bias = T.TENSOR_INT32 if quantised else T.TENSOR_FLOAT32
         self.quantised, self.tensors, self.steps = quantised, [], []
         self.input = self.at = self.tensor([1, 224, 224, 3])
 
@@ -44,7 +29,7 @@ class Network:
         return self.operand(self.type, dims, scale, 0, value)
 
     def scalars(self, *values):
-        return [self.operand(INT32, [], value=value) for value in values]
+        return [self.operand(T.INT32, [], value=value) for value in values]
 
     def shape(self, index):
         return self.tensors[index][1]
@@ -61,7 +46,7 @@ class Network:
         inputs.append(self.operand(self.bias, [depth], 0.1 * 0.01, 0, 0))
         inputs += self.scalars(SAME, stride, stride, *([1] if depthwise else []), fuse)
         dims = [n, -(-height // stride), -(-width // stride), depth]
-        self.step(DEPTHWISE_CONV_2D if depthwise else CONV_2D, inputs, dims)
+        self.step(Op.DEPTHWISE_CONV_2D if depthwise else Op.CONV_2D, inputs, dims)
 
     def depthwise(self, stride):
         self.convolution(self.shape(self.at)[3], 3, stride, depthwise=True)
@@ -69,12 +54,12 @@ class Network:
     def classify(self):
         n, size, _, depth = self.shape(self.at)
         pooling = self.scalars(VALID, 1, 1, size, size, NONE)
-        self.step(AVERAGE_POOL_2D, [self.at, *pooling], [n, 1, 1, depth])
+        self.step(Op.AVERAGE_POOL_2D, [self.at, *pooling], [n, 1, 1, depth])
         self.convolution(1001, fuse=NONE)
-        flat = self.operand(TENSOR_INT32, [2], value=[1, 1001])
-        self.step(RESHAPE, [self.at, flat], [1, 1001])
-        beta = self.operand(FLOAT32, [], value=1.0)
-        self.step(SOFTMAX, [self.at, beta], [1, 1001], 1 / 256)
+        flat = self.operand(T.TENSOR_INT32, [2], value=[1, 1001])
+        self.step(Op.RESHAPE, [self.at, flat], [1, 1001])
+        beta = self.operand(T.FLOAT32, [], value=1.0)
+        self.step(Op.SOFTMAX, [self.at, beta], [1, 1001], 1 / 256)
         ends = {"inputs": [self.input], "outputs": [self.at]}
         return {"tensors": self.tensors, "steps": self.steps, **ends}
 
@@ -103,7 +88,7 @@ def mobilenet_v2(quantised):
             net.depthwise(stride)
             net.convolution(depth, fuse=NONE)
             if index > 0:
-                net.step(ADD, [before, net.at, *net.scalars(NONE)], net.shape(before))
+                net.step(Op.ADD, [before, net.at, *net.scalars(NONE)], net.shape(before))
     net.convolution(1280)
     return net.classify()
 
@@ -131,30 +116,21 @@ FIGURES = [  # phone, device (None: the CPU engine), network, quantised, ms, fac
 ]
 
 
-def without_noise(name, accelerators):
-    """A phone whose times are exact; without accelerators NNAPI has its CPU engine alone."""
-    phone = json.loads((PHONES / f"{name}.json").read_text())
-    phone["noise"]["spread"]["value"] = 0
-    if not accelerators:
-        phone["accelerators"] = []
-    return phone
+jobs = Jobs()
+for index, (name, device, network, quantised, *_) in enumerate(FIGURES):
+    model, description = NETWORKS[network](quantised), quiet(name)
+    if device is None:  # NNAPI has its CPU engine alone
+        jobs(index, {**description, "accelerators": []}, auto(model))
+    else:  # the CPU path takes what the accelerator does not, such as a last SOFTMAX
+        jobs(index, description, on(model, device, "nnapi-reference"))
 
 
 @pytest.fixture(scope="module")
-def milliseconds(emulator_library, tmp_path_factory):
+def milliseconds(answers):
     """Simulated time of every row of FIGURES, in their order."""
-    folder = tmp_path_factory.mktemp("figures")
-    jobs = []
-    for index, (phone, device, network, quantised, *_) in enumerate(FIGURES):
-        path = folder / f"{index}.json"
-        path.write_text(json.dumps(without_noise(phone, device is not None)))
-        model = NETWORKS[network](quantised)
-        # The CPU path beside it takes what the accelerator does not, such as a last SOFTMAX.
-        run = {"model": model, "devices": [device, "nnapi-reference"] if device else None}
-        jobs.append({"phone": str(path), "runs": [run]})
-    answers = run_jobs(emulator_library, jobs)
-    assert [answer["runs"][0]["codes"] for answer in answers] == [["NO_ERROR"]] * len(answers)
-    return [answer["runs"][0]["wall"][0] / 1e6 for answer in answers]
+    runs = [answer["runs"][0] for answer in answers.values()]
+    assert [run["codes"] for run in runs] == [["NO_ERROR"]] * len(FIGURES)
+    return [run["wall"][0] / 1e6 for run in runs]
 
 
 @pytest.mark.parametrize(

@@ -2,55 +2,29 @@
 
 import pytest
 
-from tests.emulator.nnapi import ADD, CONV_2D, INT32, RELU, TANH, TENSOR_FLOAT32, TENSOR_INT32
-from tests.emulator.phones.descriptions import Jobs, N, npu, on, operations, phone, rules
-from tests.emulator.phones.test_clock import NAMES, constant, load, operation_ns, whole_us
+from tests.emulator.nnapi import Op
+from tests.emulator.phones.descriptions import (
+    IN,
+    MACS,
+    OUT,
+    WEIGHTS,
+    Jobs,
+    constant,
+    convolution,
+    load,
+    npu,
+    on,
+    operation_ns,
+    operations,
+    phone,
+    row,
+    rules,
+    whole_us,
+)
 
-PAD, NONE = 32, 0
 ALL = operations()
-MACS = 16 * 16 * 16 * 72  # of the convolution below
-IN, OUT, WEIGHTS = 16 * 16 * 8, 16 * 16 * 16, 16 * 72 + 16
+PAD, CONV_2D, ADD, RELU, TANH = Op.PAD, Op.CONV_2D, Op.ADD, Op.RELU, Op.TANH
 jobs = Jobs()
-
-
-@pytest.fixture(scope="module")
-def answers(emulator_library, tmp_path_factory):
-    """All jobs of this module."""
-    return jobs.answers(emulator_library, tmp_path_factory.mktemp("phones"))
-
-
-def convolution(before=None, after=(), read_twice=False, output_too=False):
-    """[PAD +] CONV_2D [+ ADD or RELU...] over 16 x 16 x 8."""
-    tensors = [[TENSOR_FLOAT32, [1, 16, 16, 8], 0.0, 0, None]]
-    steps, at = [], 0
-
-    def new(code, dims, value=None):
-        tensors.append([code, dims, 0.0, 0, value])
-        return len(tensors) - 1
-
-    padding = 1
-    if before == PAD:
-        pads = new(TENSOR_INT32, [4, 2], [[0, 0], [1, 1], [1, 1], [0, 0]])
-        at = new(TENSOR_FLOAT32, [1, 18, 18, 8])
-        steps.append([PAD, [0, pads], [at]])
-        padding = 2
-    inputs = [at, new(TENSOR_FLOAT32, [16, 3, 3, 8], 0), new(TENSOR_FLOAT32, [16], 0)]
-    inputs += [new(INT32, [], value) for value in (padding, 1, 1, NONE)]
-    at = new(TENSOR_FLOAT32, [1, 16, 16, 16])
-    steps.append([CONV_2D, inputs, [at]])
-    convolved = at
-    for code in after:
-        operand = new(TENSOR_FLOAT32, [1, 16, 16, 16])
-        other = [at if read_twice else new(TENSOR_FLOAT32, [16], 0), new(INT32, [], NONE)]
-        steps.append([code, [at, *(other if code == ADD else [])], [operand]])
-        at = operand
-    outputs = [at, convolved] if output_too else [at]
-    return {"tensors": tensors, "steps": steps, "inputs": [0], "outputs": outputs}
-
-
-# ---- fusion -------------------------------------------------------------------------------------
-
-
 MEMORY = npu(bandwidth=constant(0.5, "GB/s"))  # memory decides, so that saved bytes show
 FUSED = {  # name: (patterns, model, groups of operations that run as one)
     "none": ([], convolution(after=[RELU]), [[CONV_2D], [RELU]]),
@@ -86,16 +60,13 @@ FUSED = {  # name: (patterns, model, groups of operations that run as one)
 }
 for name, (patterns, model, _) in FUSED.items():
     jobs(f"fusion {name}", phone(ALL, MEMORY, rules(*patterns)), on(model))
+ACROSS = on(row(RELU, TANH, RELU), "sim-npu", "sim-gpu")
 jobs(
     "fusion across steps",
     phone(MEMORY, rules("RELU + TANH", "TANH + RELU"), accelerators=2),
-    on({"operations": [RELU, TANH, RELU], "width": N}, "sim-npu", "sim-gpu"),
+    ACROSS,
 )
-jobs(
-    "no fusion across steps",
-    phone(MEMORY, accelerators=2),
-    on({"operations": [RELU, TANH, RELU], "width": N}, "sim-npu", "sim-gpu"),
-)
+jobs("no fusion across steps", phone(MEMORY, accelerators=2), ACROSS)
 PADDED = 18 * 18 * 8
 
 
@@ -113,14 +84,13 @@ def traffic(code, name):
 @pytest.mark.parametrize("name", FUSED)
 def test_fused_operations_pay_once_and_hand_nothing_over(answers, name):
     unit = phone(MEMORY)["accelerators"][0]
-    names = {**NAMES, PAD: "PAD", ADD: "ADD"}
     expected = 0
     for group in FUSED[name][2]:
         work = [traffic(code, name) for code in group]
         handed = sum(PADDED if code == PAD else OUT for code in group[:-1])
         n_bytes = 4 * (sum(moved + weights for _, moved, weights in work) - 2 * handed)
         expected += max(
-            operation_ns(unit, names[code], macs, n_bytes)
+            operation_ns(unit, code, macs, n_bytes)
             for code, (macs, _, _) in zip(group, work, strict=True)
         )
     (run,) = answers[f"fusion {name}"]["runs"]

@@ -5,39 +5,31 @@ import math
 import numpy as np
 import pytest
 
-from tests.emulator.nnapi import CONV_2D, RELU
+from tests.emulator.nnapi import Op
 from tests.emulator.phones.descriptions import (
     AMBIENT,
     SECONDS,
     Jobs,
     N,
+    constant,
     cpu,
     npu,
     on,
+    operation_ns,
     phone,
     root,
+    row,
     thermal,
+    transfer_ns,
+    work,
 )
-from tests.emulator.phones.test_clock import constant, operation_ns
 
 jobs = Jobs()
-
-
-@pytest.fixture(scope="module")
-def answers(emulator_library, tmp_path_factory):
-    """All jobs of this module."""
-    return jobs.answers(emulator_library, tmp_path_factory.mktemp("phones"))
-
-
-# ---- heat ---------------------------------------------------------------------------------------
-
 HEAT = 20.0
-
-
 STEPS = [(30.0, 2.0), (38.0, 4.0)]
 BUSY = npu(heat=constant(HEAT, "degC"), invocation=constant(2_000_000, "us"))  # 2 s each
-WARM = on({"operations": [RELU], "width": N}, repeat=20)
-COOL = on({"operations": [RELU], "width": N}, idle=10**11)
+WARM = on(row(Op.RELU), repeat=20)
+COOL = on(row(Op.RELU), idle=10**11)
 jobs(
     "heat",
     phone(BUSY, root(thermal=thermal(*STEPS)), cpu(frequency=constant(2000, "MHz"))),
@@ -51,7 +43,7 @@ jobs("no thermal", phone(BUSY), WARM)
 jobs(
     "cpu heat",
     phone(cpu(heat=constant(HEAT, "degC")), root(thermal=thermal(*STEPS))),
-    cpu=[{"codes": [CONV_2D], "works": [[10**10, 0, 0, 0, 0]], "threads": 1}] * 12,
+    cpu=[work(10**10)] * 12,
 )
 
 
@@ -69,8 +61,8 @@ def expected_walls(first_ns, other_ns, temperature):
 def test_a_busy_phone_warms_throttles_and_cools(answers):
     warm, cool = answers["heat"]["runs"]
     unit = jobs["heat"]["description"]["accelerators"][0]
-    hardware = operation_ns(unit, "RELU", N, 8 * N)
-    other = 2e9 + 8 * N / unit["transfer_bandwidth"]["value"]
+    hardware = operation_ns(unit, Op.RELU, N, 8 * N)
+    other = 2e9 + transfer_ns(unit)
     walls, temperature = expected_walls(hardware, other, AMBIENT)
     assert warm["wall"] == pytest.approx(walls, abs=1)
     assert len(set(warm["hardware"])) == 3  # cold and two steps

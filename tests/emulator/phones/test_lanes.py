@@ -5,39 +5,38 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.emulator.nnapi import CONV_2D, RELU
+from tests.emulator.nnapi import Op
 from tests.emulator.phones.descriptions import (
     AMBIENT,
     Jobs,
     N,
+    constant,
     cpu,
+    invocation_ns,
     npu,
     on,
+    operation_ns,
     phone,
     ratio,
     root,
+    row,
     thermal,
+    transfer_ns,
+    whole_us,
+    work,
 )
-from tests.emulator.phones.test_clock import constant, operation_ns, transfer_ns, whole_us
 
 jobs = Jobs()
 BIG = 64 * N
 """Elements of a row so long that memory decides."""
 
 
-@pytest.fixture(scope="module")
-def answers(emulator_library, tmp_path_factory):
-    """All jobs of this module."""
-    return jobs.answers(emulator_library, tmp_path_factory.mktemp("phones"))
-
-
 def cpu_lane(repeat, macs=50_000_000, n_bytes=1_000_000):
-    works = [[macs, n_bytes // 2, n_bytes - n_bytes // 2, 0, 3]]
-    return {"codes": [CONV_2D], "works": works, "threads": 1, "repeat": repeat}
+    return work(macs, n_bytes // 2, n_bytes - n_bytes // 2, repeat=repeat)
 
 
-def npu_lane(repeat, width=BIG, operations=4, **more):
-    return on({"operations": [RELU] * operations, "width": width}, repeat=repeat, **more)
+def npu_lane(repeat, *devices, **more):
+    return on(row(*[Op.RELU] * 4, dims=(1, BIG)), *devices, repeat=repeat, **more)
 
 
 @dataclass
@@ -56,30 +55,28 @@ class Run:
 def cpu_run(description, lane):
     unit = description["cpu"]
     macs, n_bytes = lane["works"][0][0], sum(lane["works"][0][1:4])
-    ns = operation_ns(unit, "CONV_2D", macs, n_bytes)
+    ns = operation_ns(unit, Op.CONV_2D, macs, n_bytes)
     memory = n_bytes / unit["bandwidth"]["value"]
     waits = memory > ns - unit["operation_overhead"]["value"] * 1e3 - 1e-6
     return Run(ns, memory * waits / ns, n_bytes / ns, on_cpu=True)
 
 
-def npu_run(description, lane):
+def npu_run(description):
     unit = description["accelerators"][0]
-    operations, width = lane["model"]["operations"], lane["model"]["width"]
-    whole = sum(operation_ns(unit, "RELU", width, 8 * width) for _ in operations)
-    whole *= unit["preference"]["fast"]["value"]
-    memory = len(operations) * 8 * width / unit["bandwidth"]["value"]
-    memory *= unit["preference"]["fast"]["value"]
-    moved = transfer_ns(unit, 8 * width)
-    ns = whole + moved + unit["invocation"]["value"] * 1e3
-    n_bytes = len(operations) * 8 * width + 8 * width
+    fast, n_bytes = unit["preference"]["fast"]["value"], 4 * 8 * BIG
+    memory = n_bytes / unit["bandwidth"]["value"] * fast
+    moved = transfer_ns(unit, 8 * BIG)
+    ns = 4 * operation_ns(unit, Op.RELU, BIG, 8 * BIG) * fast + moved + invocation_ns(unit)
     share = unit.get("driver_share", {"value": 0})["value"]
-    return Run(ns, (memory + moved) / ns, n_bytes / ns, share)
+    return Run(ns, (memory + moved) / ns, (n_bytes + 8 * BIG) / ns, share)
 
 
 def expected(description, lanes):
     """Times of each lane's runs, by PHONES.md."""
     limit = description.get("memory_bandwidth", {"value": 0})["value"]
-    runs = [(cpu_run if "codes" in lane else npu_run)(description, lane) for lane in lanes]
+    runs = [
+        cpu_run(description, lane) if "codes" in lane else npu_run(description) for lane in lanes
+    ]
     repeats, walls = [lane["repeat"] for lane in lanes], [[] for _ in lanes]
     left, begun, now = [run.ns for run in runs], [0.0] * len(lanes), 0.0
     while any(len(w) < n for w, n in zip(walls, repeats, strict=True)):
@@ -118,11 +115,10 @@ CASES = {
     "enough memory": (described(1000), [npu_lane(6), cpu_lane(3, 1000, 40_000_000)]),
     "async": (described(8, 0.2), [npu_lane(4, mode="async"), cpu_lane(3)]),
     "burst": (
-        described(8, 0.2, lambda made: made["accelerators"][0].update(
-            burst_invocation=made["accelerators"][0]["invocation"])),
+        described(8, 0.2, npu(burst_invocation=phone()["accelerators"][0]["invocation"])),
         [npu_lane(4, mode="burst"), cpu_lane(3)],
     ),
-}  # fmt: skip
+}
 for name, (made, lanes) in CASES.items():
     jobs(name, made, lanes=lanes)
     jobs(f"{name} again", made, lanes=lanes)
@@ -150,42 +146,37 @@ def test_company_costs(answers):
         made, lanes = CASES[name]
         run = cpu_run(made, lanes[1])
         assert answers[name]["together"]["lanes"][1]["wall"][0] > 1.2 * run.ns
-    made, lanes = CASES["memory"]
-    assert answers["memory"]["together"]["lanes"][0]["wall"][0] > 1.2 * npu_run(made, lanes[0]).ns
+    alone = npu_run(CASES["memory"][0])
+    assert answers["memory"]["together"]["lanes"][0]["wall"][0] > 1.2 * alone.ns
 
 
 def test_durations_are_those_of_the_company(answers):
-    made, lanes = CASES["memory"]
-    alone = npu_run(made, lanes[0])
+    made, _ = CASES["memory"]
+    alone = npu_run(made)
     unit = made["accelerators"][0]
-    hardware = alone.ns - transfer_ns(unit, 8 * BIG) - unit["invocation"]["value"] * 1e3
+    hardware = alone.ns - transfer_ns(unit, 8 * BIG) - invocation_ns(unit)
     lane = answers["memory"]["together"]["lanes"][0]
     longer = lane["wall"][0] / alone.ns
     assert lane["hardware"][0] == pytest.approx(whole_us(hardware * longer), abs=1000)
 
 
 def test_time_of_drivers(answers):
-    made, lanes = CASES["drivers"]
-    alone = npu_run(made, lanes[0])
-    assert answers["drivers"]["together"]["drivers"] == pytest.approx(0.3 * 9 * alone.ns, abs=20)
+    expected_ns = 0.3 * 9 * npu_run(CASES["drivers"][0]).ns
+    assert answers["drivers"]["together"]["drivers"] == pytest.approx(expected_ns, abs=20)
 
 
-THREE = phone(accelerators=2)
 WARM = phone(
     npu(heat=constant(10, "degC")),
     cpu(heat=constant(6, "degC")),
     root(thermal={**thermal(), "time_constant": constant(0.05, "s")}),
 )
-SERIAL = {"cpu": [{**cpu_lane(1), "repeat": 1}] * 2}
 for name, made in (("serial", described(1, 0.9)), ("serial without", described())):
-    jobs(name, made, npu_lane(2), **SERIAL)
-jobs(
-    "three", THREE, lanes=[npu_lane(3), on(npu_lane(2)["model"], "sim-gpu", repeat=2), cpu_lane(2)]
-)
+    jobs(name, made, npu_lane(2), cpu=[cpu_lane(1)] * 2)
+jobs("three", phone(accelerators=2), lanes=[npu_lane(3), npu_lane(2, "sim-gpu"), cpu_lane(2)])
 jobs("too many", phone(), lanes=[cpu_lane(1) for _ in range(9)])
 jobs("heat", WARM, lanes=[npu_lane(50), cpu_lane(50)])
-jobs("failing", phone(), lanes=[npu_lane(4), cpu_lane(2)],
-     env={"NNAPI_EMULATOR_FAULTS": "fail:execute:RELU:1:2/2@sim-npu"})  # fmt: skip
+FAILING = {"NNAPI_EMULATOR_FAULTS": "fail:execute:RELU:1:2/2@sim-npu"}
+jobs("failing", phone(), lanes=[npu_lane(4), cpu_lane(2)], env=FAILING)
 
 
 def test_three_lanes(answers):

@@ -1,38 +1,34 @@
 """Members of a phone's description: operations it takes, rates, choices, transfers, caches."""
 
-import json
 from typing import NamedTuple
 
 import pytest
 
-from tests.emulator.nnapi import CONV_2D, LOW_POWER, RELU, TENSOR_FLOAT32, TENSOR_QUANT8_ASYMM
+from tests.emulator.nnapi import Op, T
 from tests.emulator.phones.descriptions import (
+    FALLBACK,
     RELU_3,
-    SIGNED,
+    WEIGHTS,
     Jobs,
     N,
+    constant,
+    convolution,
     cpu,
+    load,
     npu,
     on,
     operations,
     phone,
     ratio,
-    unary,
+    row,
     us,
+    work,
 )
-from tests.emulator.phones.process import run_jobs
-from tests.emulator.phones.test_clock import FALLBACK, constant, load
 
-FLOAT16, BOOL8, LOGICAL_NOT = 8, 9, 62
-WEIGHTS = 16 * 72 + 16  # of process.py's convolution
+LOW_POWER = 0
+QUANT8, SIGNED = T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED
+FLOAT32, FLOAT16, BOOL8 = T.TENSOR_FLOAT32, T.TENSOR_FLOAT16, T.TENSOR_BOOL8
 jobs = Jobs()
-
-
-@pytest.fixture(scope="module")
-def answers(emulator_library, tmp_path_factory):
-    """All jobs of this module."""
-    return jobs.answers(emulator_library, tmp_path_factory.mktemp("phones"))
-
 
 # ---- supported operations -----------------------------------------------------------------------
 
@@ -46,41 +42,42 @@ class Support(NamedTuple):
     relaxed: bool = False
 
 
-DIMS = [1, 4, 4, 2]
+def image(code, kind=FLOAT32):
+    return row(code, dims=(1, 4, 4, 2), kind=kind)
+
+
 SUPPORT = {
-    "everything": Support({}, unary(RELU, DIMS), True),
-    "only": Support({"except": None, "only": ["TANH"]}, unary(RELU, DIMS), False),
-    "except": Support({"except": ["RELU"]}, unary(RELU, DIMS), False),
-    "data": Support({"default": "quant8 float16"}, unary(RELU, DIMS), False),
-    "data named": Support({"default": "quant8 float32"}, unary(RELU, DIMS), True),
-    "quant8": Support({"default": "quant8"}, unary(RELU, DIMS, TENSOR_QUANT8_ASYMM), True),
-    "signed is another kind": Support({"default": "quant8"}, unary(RELU, DIMS, SIGNED), False),
-    "signed": Support({"default": "quant8_signed"}, unary(RELU, DIMS, SIGNED), True),
-    "float16": Support({"default": "float32"}, unary(RELU, DIMS, FLOAT16), False),
-    "relaxed only": Support({"default": "relaxed"}, unary(RELU, DIMS), False),
-    "relaxed": Support({"default": "relaxed"}, {"operations": [RELU], "width": 8}, True, True),
-    "float32 is relaxed": Support(
-        {"default": "float32"}, {"operations": [RELU], "width": 8}, True, True
-    ),
-    "rank": Support({"default": "rank<=3"}, unary(RELU, DIMS), False),
-    "rank enough": Support({"default": "rank<=4"}, unary(RELU, DIMS), True),
-    "limit": Support({"limits": {"RELU": "rank<=3"}}, unary(RELU, DIMS), False),
-    "limit of another": Support({"limits": {"TANH": "rank<=3"}}, unary(RELU, DIMS), True),
+    "everything": Support({}, image(Op.RELU), True),
+    "only": Support({"except": None, "only": ["TANH"]}, image(Op.RELU), False),
+    "except": Support({"except": ["RELU"]}, image(Op.RELU), False),
+    "data": Support({"default": "quant8 float16"}, image(Op.RELU), False),
+    "data named": Support({"default": "quant8 float32"}, image(Op.RELU), True),
+    "quant8": Support({"default": "quant8"}, image(Op.RELU, QUANT8), True),
+    "signed is another kind": Support({"default": "quant8"}, image(Op.RELU, SIGNED), False),
+    "signed": Support({"default": "quant8_signed"}, image(Op.RELU, SIGNED), True),
+    "float16": Support({"default": "float32"}, image(Op.RELU, FLOAT16), False),
+    "relaxed only": Support({"default": "relaxed"}, image(Op.RELU), False),
+    "relaxed": Support({"default": "relaxed"}, row(Op.RELU), True, True),
+    "float32 is relaxed": Support({"default": "float32"}, row(Op.RELU), True, True),
+    "rank": Support({"default": "rank<=3"}, image(Op.RELU), False),
+    "rank enough": Support({"default": "rank<=4"}, image(Op.RELU), True),
+    "limit": Support({"limits": {"RELU": "rank<=3"}}, image(Op.RELU), False),
+    "limit of another": Support({"limits": {"TANH": "rank<=3"}}, image(Op.RELU), True),
     "limit wider than default": Support(
         {"default": "quant8 rank<=2", "limits": {"RELU": "float32 rank<=4"}},
-        unary(RELU, DIMS),
+        image(Op.RELU),
         True,
     ),
     "limit keeps what it does not name": Support(
-        {"default": "quant8", "limits": {"RELU": "rank<=4"}}, unary(RELU, DIMS), False
+        {"default": "quant8", "limits": {"RELU": "rank<=4"}}, image(Op.RELU), False
     ),
-    "level": Support({"default": "level<=28"}, unary(RELU, DIMS, FLOAT16), False),
-    "level enough": Support({"default": "level<=29"}, unary(RELU, DIMS, FLOAT16), True),
-    "bias and shapes do not count": Support({"default": "float32"}, {"convolution": True}, True),
+    "level": Support({"default": "level<=28"}, image(Op.RELU, FLOAT16), False),
+    "level enough": Support({"default": "level<=29"}, image(Op.RELU, FLOAT16), True),
+    "bias and shapes do not count": Support({"default": "float32"}, convolution(), True),
     "truth values that are data do": Support(
-        {"default": "float32"}, unary(LOGICAL_NOT, DIMS, BOOL8), False
+        {"default": "float32"}, image(Op.LOGICAL_NOT, BOOL8), False
     ),
-    "truth values": Support({"default": "bool8"}, unary(LOGICAL_NOT, DIMS, BOOL8), True),
+    "truth values": Support({"default": "bool8"}, image(Op.LOGICAL_NOT, BOOL8), True),
 }
 for name, case in SUPPORT.items():
     members = {"except": [], "origin": "a test", **case.members}
@@ -103,26 +100,25 @@ SLOW = {"bandwidth": constant(1e6, "GB/s"), "operation_overhead": us(0)}  # arit
 RATES = {"default": 1, "float32": 2, "relaxed": 4, "float16": 8, "quant8": 16}
 PEAKS = {kind: constant(value, "GMAC/s") for kind, value in RATES.items()}
 KINDS = {
-    "float32": (TENSOR_FLOAT32, False),
-    "relaxed": (TENSOR_FLOAT32, True),
+    "float32": (FLOAT32, False),
+    "relaxed": (FLOAT32, True),
     "float16": (FLOAT16, False),
-    "quant8": (TENSOR_QUANT8_ASYMM, False),
+    "quant8": (QUANT8, False),
     "quant8_signed": (SIGNED, False),
     "bool8": (BOOL8, False),
 }
 ALL = operations()
 for kind, (code, relaxed) in KINDS.items():
-    model = unary(LOGICAL_NOT if code == BOOL8 else RELU, [1, N], code)
+    model = row(Op.LOGICAL_NOT if code == BOOL8 else Op.RELU, kind=code)
     for left_out in (None, kind):
         peaks = {key: value for key, value in PEAKS.items() if key != left_out}
         description = phone(ALL, npu(peak=peaks, **SLOW, transfer_bandwidth=constant(1e6, "GB/s")))
         description["accelerators"][0]["invocation"] = us(0)
         jobs(f"rate {kind} {left_out}", description, on(model, relaxed=relaxed))
-works = [[10**9, 0, 0, 0, code] for code in (TENSOR_FLOAT32, TENSOR_QUANT8_ASYMM, BOOL8)]
 jobs(
     "cpu rates",
     phone(cpu(peak=PEAKS, operation_overhead=us(0))),
-    cpu=[{"codes": [CONV_2D], "works": [work], "threads": 1} for work in works],
+    cpu=[work(10**9, kind=kind) for kind in (FLOAT32, QUANT8, BOOL8)],
 )
 
 
@@ -135,11 +131,9 @@ THREADS = {
     ),
 }
 for name, (members, speeds) in THREADS.items():
-    description = phone(cpu(peak=PEAKS, operation_overhead=us(0), thread_scaling=ratio(0.5)))
-    del description["cpu"]["cores"], description["cpu"]["thread_speed"]
-    description["cpu"].update(members)
-    calls = [{"codes": [CONV_2D], "works": [works[0]], "threads": n} for n in (1, *speeds)]
-    jobs(f"threads {name}", description, cpu=calls)
+    plain = cpu(cores=None, thread_speed=None, peak=PEAKS, operation_overhead=us(0))
+    description = phone(plain, cpu(thread_scaling=ratio(0.5), **members))
+    jobs(f"threads {name}", description, cpu=[work(10**9, threads=n) for n in (1, *speeds)])
 
 
 @pytest.mark.parametrize("name", THREADS)
@@ -169,23 +163,23 @@ def test_peak_of_the_cpu_engine_by_data(answers):
 # ---- what NNAPI's runtime chooses by ------------------------------------------------------------
 
 GOOD, BAD = ratio(0.1), ratio(5)
-TWO = {"operations": [RELU], "width": N}
+IN_FLOATS, IN_8_BITS = row(Op.RELU), row(Op.RELU, kind=QUANT8)
 jobs(
     "performance",
     phone(ALL, npu(performance={"default": BAD, "quant8": GOOD}), accelerators=2),
-    on(TWO, "sim-npu", "sim-gpu"),
-    on(unary(RELU, [1, N], TENSOR_QUANT8_ASYMM), "sim-npu", "sim-gpu"),
-    on(TWO, "sim-npu"),
-    on(TWO, "sim-gpu"),
-    on(unary(RELU, [1, N], TENSOR_QUANT8_ASYMM), "sim-npu"),
+    on(IN_FLOATS, "sim-npu", "sim-gpu"),
+    on(IN_8_BITS, "sim-npu", "sim-gpu"),
+    on(IN_FLOATS, "sim-npu"),
+    on(IN_FLOATS, "sim-gpu"),
+    on(IN_8_BITS, "sim-npu"),
 )
 for name, edit in {"with": npu(power=BAD), "without": npu(power=None)}.items():
     jobs(
         f"power {name}",
         phone(edit, accelerators=2),
-        *[on(TWO, "sim-npu", "sim-gpu", preference=p) for p in (LOW_POWER, 1)],
-        *[on(TWO, d, preference=LOW_POWER) for d in ("sim-npu", "sim-gpu")],
-        on(TWO, "sim-npu", preference=1),
+        *[on(IN_FLOATS, "sim-npu", "sim-gpu", preference=p) for p in (LOW_POWER, 1)],
+        *[on(IN_FLOATS, d, preference=LOW_POWER) for d in ("sim-npu", "sim-gpu")],
+        on(IN_FLOATS, "sim-npu", preference=1),
     )
 
 
@@ -219,20 +213,15 @@ def test_transfer_floor(answers):
         assert with_floor["hardware"] == without["hardware"]
 
 
-def test_compilation_from_a_cache(emulator_library, tmp_path):
+@pytest.mark.parametrize("cache", [CACHE, None], ids=["with", "without"])
+def test_compilation_from_a_cache(emulator_library, tmp_path, cache):
     """The first compilation writes the cache, the second finds it; a driver without cannot."""
     compilation = load("npu-phone")["accelerators"][0]["compilation"]
-    jobs = []
-    for name, member in {"with": {**compilation, "cache": CACHE}, "without": compilation}.items():
-        path, cache = tmp_path / f"{name}.json", tmp_path / name
-        cache.mkdir()
-        path.write_text(json.dumps(phone(npu(compilation=member))))
-        run = on({"convolution": True}, cache=str(cache))
-        jobs.append({"phone": str(path), "runs": [run, run]})
-    times = [
-        [run["compile"] for run in answer["runs"]] for answer in run_jobs(emulator_library, jobs)
-    ]
+    run, both = on(convolution(), cache=str(tmp_path)), Jobs()
+    member = {**compilation, "cache": cache} if cache else compilation
+    both("one", phone(npu(compilation=member)), run, run)
+    runs = both.answers(emulator_library, tmp_path)["one"]["runs"]
     full = compilation["fixed"]["value"] * 1e6 + compilation["per_operation"]["value"] * 1e6
     full += compilation["per_megabyte"]["value"] * 4 * WEIGHTS
-    assert times[0] == pytest.approx([full, 3e6 + 1000 * 4 * WEIGHTS], abs=1)
-    assert times[1] == pytest.approx([full, full], abs=1)
+    second = 3e6 + 1000 * 4 * WEIGHTS if cache else full
+    assert [one["compile"] for one in runs] == pytest.approx([full, second], abs=1)

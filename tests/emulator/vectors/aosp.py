@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnapi_prof.nnapi.codes import OperandCode, OperationCode
-from tests.emulator.nnapi import OK, ChannelQuant, handles, operand_type, u32
+from tests.emulator.nnapi import DTYPES, OK, Model, Op, T, execute, operand_type, shape_of
 
 ARCHIVE = Path(__file__).parents[2] / "data" / "vectors" / "aosp.zip"
 ROUNDED = {
@@ -23,17 +22,6 @@ ROUNDED = {
     *("sub_quantized_different_scales", "mean_quant8_2"),  # the latter if signed
 }
 """Specifications of which some quantised values are one off; the reference has others exactly."""
-DTYPES = {
-    "TENSOR_FLOAT32": "<f4",
-    "TENSOR_FLOAT16": "<f2",
-    "TENSOR_INT32": "<i4",
-    "TENSOR_BOOL8": "u1",
-    "TENSOR_QUANT8_ASYMM": "u1",
-    "TENSOR_QUANT8_ASYMM_SIGNED": "i1",
-    "TENSOR_QUANT8_SYMM": "i1",
-    "TENSOR_QUANT16_ASYMM": "<u2",
-    "TENSOR_QUANT16_SYMM": "<i2",
-}
 CANARY, POISON, MARGIN = 0xA5, 0xCD, 64
 
 
@@ -114,12 +102,12 @@ def signed(test):
     for operand, is_unsigned in zip(test["operands"], unsigned, strict=True):
         if is_unsigned:
             operand["type"] = "TENSOR_QUANT8_ASYMM_SIGNED"
-            operand["code"] = OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
+            operand["code"] = T.TENSOR_QUANT8_ASYMM_SIGNED
             operand["zp"] -= 128
             if "data" in operand:
                 operand["data"] = turned(operand["data"])
     for operation in test["operations"]:
-        if operation["code"] == OperationCode.PAD_V2:  # its last input is a value, as a number
+        if operation["code"] == Op.PAD_V2:  # its last input is a value, as a number
             number = test["operands"][operation["in"][2]]
             if number["type"] == "INT32":
                 number["data"] = (np.frombuffer(number["data"], "<i4") - 128).tobytes()
@@ -164,104 +152,63 @@ class VectorRunner:
     """Builds and runs tests on one device."""
 
     def __init__(self, nn, device):
-        self.nn, self.device, self.constants = nn, handles([nn.devices()[device]]), []
+        self.nn, self.device = nn, nn.devices()[device]
         self.is_exact = device == "nnapi-reference"
 
-    def add_operand(self, model, index, operand):
-        nn = self.nn
-        kind = operand_type(operand["code"], operand["dims"], operand["scale"], operand["zp"])
-        assert nn.Model_addOperand(model, C.byref(kind)) == OK
-        if quant := operand.get("channel_quant"):
-            scales = (C.c_float * len(quant["scales"]))(*quant["scales"])
-            quant = ChannelQuant(quant["dim"], len(scales), scales)
-            setter = nn.Model_setOperandSymmPerChannelQuantParams
-            assert setter(model, index, C.byref(quant)) == OK
-        if operand["lifetime"] == "NO_VALUE":
-            assert nn.Model_setOperandValue(model, index, None, 0) == OK
-        elif "data" in operand:
-            value = Guarded(operand["data"])
-            self.constants.append(value)
-            size = len(value.content)
-            assert nn.Model_setOperandValue(model, index, value.pointer, size) == OK
-            if size <= 128:
-                value.inside[:] = POISON  # it was copied
-
     def model(self, test):
-        nn, model = self.nn, self.nn.new("Model_create")
-        for index, operand in enumerate(test["operands"]):
-            self.add_operand(model, index, operand)
+        model, set_value = Model(self.nn), self.nn.Model_setOperandValue
+        for operand in test["operands"]:
+            quant = operand.get("channel_quant") or {"scales": (), "dim": 0}
+            index = model.operand(*type_of(operand, "dims"), quant["scales"], quant["dim"])
+            if operand["lifetime"] == "NO_VALUE":
+                assert set_value(model.handle, index, None, 0) == OK
+            elif "data" in operand:
+                value, size = self.nn.keep(Guarded(operand["data"])), len(operand["data"])
+                assert set_value(model.handle, index, value.pointer, size) == OK
+                if size <= 128:
+                    value.inside[:] = POISON  # it was copied
         for operation in test["operations"]:
-            ins, outs = operation["in"], operation["out"]
-            code = operation["code"]
-            added = nn.Model_addOperation(model, code, len(ins), u32(ins), len(outs), u32(outs))
-            assert added == OK, operation
-        ins, outs = test["inputs"], test["outputs"]
-        identify = nn.Model_identifyInputsAndOutputs
-        assert identify(model, len(ins), u32(ins), len(outs), u32(outs)) == OK
+            model.operation(operation["code"], operation["in"], operation["out"])
         if test["relaxed"]:
-            assert nn.Model_relaxComputationFloat32toFloat16(model, True) == OK
-        assert nn.Model_finish(model) == OK
-        return model
-
-    def compute(self, compilation, execution, mode):
-        nn = self.nn
-        if mode == "sync":
-            return nn.Execution_compute(execution)
-        if mode == "burst":
-            burst = nn.new("Burst_create", compilation)
-            result = nn.Execution_burstCompute(execution, burst)
-            nn.Burst_free(burst)
-            return result
-        event = nn.new("Execution_startCompute", execution)
-        result = nn.Event_wait(event)
-        nn.Event_free(event)
-        return result
+            model.relax()
+        return model.finish(test["inputs"], test["outputs"])
 
     def run(self, test, compilation, example, mode):
         """Runs one example; returns its outputs' buffers and shapes."""
         nn, execution = self.nn, self.nn.new("Execution_create", compilation)
         inputs = [Guarded(content) for content in example["inputs"]]
         outputs = [Guarded(bytes([POISON]) * len(out["data"])) for out in example["outputs"]]
-        kinds = []
-        for index in test["inputs"]:
-            operand = test["operands"][index]
-            dims, code = operand.get("run_dims"), operand["code"]
-            kinds.append(dims and operand_type(code, dims, operand["scale"], operand["zp"]))
-        for index, buffer in enumerate(inputs):
-            length = len(buffer.content)
+        for i, buffer in enumerate(inputs):
+            length, operand = len(buffer.content), test["operands"][test["inputs"][i]]
+            kind = None
+            if length and operand.get("run_dims"):
+                kind = C.byref(operand_type(*type_of(operand, "run_dims")))
             pointer = buffer.pointer if length else None  # nothing is left out
-            kind = C.byref(kinds[index]) if length and kinds[index] else None
-            assert nn.Execution_setInput(execution, index, kind, pointer, length) == OK
-        for index, buffer in enumerate(outputs):
+            assert nn.Execution_setInput(execution, i, kind, pointer, length) == OK
+        for i, buffer in enumerate(outputs):
             length = len(buffer.content)
             pointer = buffer.pointer if length else None
-            assert nn.Execution_setOutput(execution, index, None, pointer, length) == OK
-        assert self.compute(compilation, execution, mode) == OK, test["name"]
+            assert nn.Execution_setOutput(execution, i, None, pointer, length) == OK
+        assert execute(nn, compilation, execution, mode) == OK, test["name"]
         assert all(b.inside.tobytes() == b.content and b.margins_stand() for b in inputs)
         assert all(b.margins_stand() for b in outputs)
-        shapes = []
-        for index in range(len(outputs)):
-            rank, dims = C.c_uint32(), (C.c_uint32 * 8)()
-            assert nn.Execution_getOutputOperandRank(execution, index, C.byref(rank)) == OK
-            if rank.value:
-                assert nn.Execution_getOutputOperandDimensions(execution, index, dims) == OK
-            shapes.append(list(dims)[: rank.value])
+        shapes = [shape_of(nn, execution, i) for i in range(len(outputs))]
         nn.Execution_free(execution)
         return outputs, shapes
 
     def check(self, test, modes=("sync",)):
         """Compiles a test and compares what its examples give in these modes."""
-        nn, model = self.nn, self.model(test)
-        compilation = nn.new("Compilation_createForDevices", model, self.device, 1)
-        refused = nn.Compilation_finish(compilation) != OK
-        assert refused == test.get("expect_failure", False), test["name"]
-        for example in [] if refused else test["examples"]:
+        compilation, result = self.model(test).try_compile([self.device])
+        assert (result != OK) == test.get("expect_failure", False), test["name"]
+        for example in test["examples"] if result == OK else []:
             for mode in modes:
                 outputs, shapes = self.run(test, compilation, example, mode)
                 compare(test, example, outputs, shapes, self.is_exact)
-        nn.Compilation_free(compilation)
-        nn.Model_free(model)
-        self.constants.clear()
+        self.nn.free_all()
+
+
+def type_of(operand, dims):
+    return operand["code"], operand[dims], operand["scale"], operand["zp"]
 
 
 def compare(test, example, outputs, shapes, is_exact):
@@ -270,8 +217,8 @@ def compare(test, example, outputs, shapes, is_exact):
         test["outputs"], example["outputs"], outputs, shapes, strict=True
     ):
         kind = test["operands"][index]["type"]
-        dtype, tolerance, count = np.dtype(DTYPES[kind]), example["tol"], expected["count"]
-        assert shape == expected["dims"], test["name"]
+        dtype, tolerance, count = np.dtype(DTYPES[T[kind]]), example["tol"], expected["count"]
+        assert shape == (OK, expected["dims"]), test["name"]
         rest = buffer.inside[count * dtype.itemsize :]  # of an output of no elements
         assert (rest == POISON).all()
         if test["operands"][index].get("ignored"):
@@ -289,7 +236,7 @@ def compare(test, example, outputs, shapes, is_exact):
             np.testing.assert_array_equal(actual, golden, test["name"])
     if limit := example.get("multinomial_tol"):
         kind = test["operands"][test["inputs"][0]]["type"]
-        logits = np.frombuffer(example["inputs"][0], DTYPES[kind]).astype(float)
+        logits = np.frombuffer(example["inputs"][0], DTYPES[T[kind]]).astype(float)
         drawn = outputs[0].inside.view("<i4")
         frequencies = np.bincount(drawn, minlength=len(logits)) / len(drawn)
         assert np.abs(frequencies - np.exp(logits) / np.exp(logits).sum()).max() <= limit
