@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem
-from tests.partition.judge import _ideals, mask_of, region_costs
+from tests.partition.judge import ideals_of, region_costs
 
 Noise = NDArray[np.float64]
+Front = list[tuple[float, float]]
+"""(ns, noise) of plans that none betters in both, fastest first."""
 
 
 def with_formats(problem: Problem, seed: int) -> Problem:
@@ -57,17 +59,20 @@ def with_formats(problem: Problem, seed: int) -> Problem:
 def draw_noise(problem: Problem, seed: int) -> Noise:
     """[n, t]: nothing on most float targets, and more on those of 8 bits; ties among them."""
     chance = random.Random(("noise", seed).__repr__())
-    formats = np.zeros(len(problem.targets)) if problem.formats is None else problem.formats
     scale = chance.choice((1e-6, 1.0, 1e3))
     noise = np.zeros(problem.unit_ns.shape)
     for u in range(problem.n):
         own = chance.choice((0.0, 1.0, 1.0, 5.0)) * chance.choice((1.0, chance.random()))
-        for k, fmt in enumerate(formats):
-            rough = (
-                chance.choice((0.0,) * 9 + (0.1,)) if fmt == 0 else chance.choice((1.0, 1.0, 1.5))
-            )
-            noise[u, k] = own * rough * scale
+        for k, fmt in enumerate(formats_of(problem)):
+            rough = (1.0, 1.0, 1.5) if fmt else (*[0.0] * 9, 0.1)
+            noise[u, k] = own * chance.choice(rough) * scale
     return noise
+
+
+def formats_of(problem: Problem) -> NDArray[np.int64]:
+    """[t]: 1 for targets of 8-bit integers, 0 for others."""
+    floats = np.zeros(len(problem.targets), dtype=np.int64)
+    return floats if problem.formats is None else problem.formats
 
 
 def converting_ns(problem: Problem, eight: int) -> float:
@@ -84,38 +89,35 @@ def converting_ns(problem: Problem, eight: int) -> float:
     return total
 
 
-def true_front(problem: Problem, noise: Noise) -> list[tuple[float, float]]:
-    """(ns, noise) of all plans that none betters in both, fastest first."""
+def true_front(problem: Problem, noise: Noise) -> Front:
+    """That of all plans."""
     n = problem.n
-    formats = np.zeros(len(problem.targets), dtype=np.int64)
-    if problem.formats is not None:
-        formats = problem.formats
-    needs = np.array([mask_of(preds) for preds in problem.predecessors], dtype=np.int64)
+    formats = formats_of(problem)
     member = (np.arange(1 << n)[:, None] >> np.arange(n) & 1).astype(np.float64)
     is_mixed = formats.any() and not formats.all()
-    masks = range(1 << n) if is_mixed else [(1 << n) - 1 if formats.any() else 0]
+    masks = list(range(1 << n)) if is_mixed else [(1 << n) - 1 if formats.any() else 0]
     ns, power = _fronts(
-        _ideals(n, needs),
+        ideals_of(problem),
         region_costs(problem),
         member @ np.where(np.isfinite(noise), noise, 0.0),
         formats,
-        np.array(list(masks), dtype=np.int64),
+        np.array(masks, dtype=np.int64),
         np.array([converting_ns(problem, eight) for eight in masks]),
     )
-    front: list[tuple[float, float]] = []
+    front: Front = []
     for i in np.lexsort((power, ns)):
         if math.isfinite(ns[i]) and (not front or power[i] < front[-1][1] * (1 - 1e-12)):
             front.append((float(ns[i]), float(power[i])))
     return front
 
 
-def least_ns(front: list[tuple[float, float]], limit: float = math.inf) -> float:
+def least_ns(front: Front, limit: float = math.inf) -> float:
     """Of plans whose noise is at most the limit."""
     within = (ns for ns, power in front if power <= limit * (1 + 1e-9) + 1e-300)
     return min(within, default=math.inf)
 
 
-def optimum_with_formats(problem: Problem) -> float:
+def optimum(problem: Problem) -> float:
     """Least latency in ns of all plans; inf where there is none."""
     return least_ns(true_front(problem, np.zeros(problem.unit_ns.shape)))
 
