@@ -105,6 +105,19 @@ def drawn(
             yield seed, problem, draw_plan(problem, random.Random(seed))
 
 
+def on_targets(problem: Problem, count: int) -> Problem:
+    """The problem on the first targets only."""
+    return replace(
+        problem,
+        targets=problem.targets[:count],
+        unit_ns=problem.unit_ns[:, :count],
+        overhead_ns=problem.overhead_ns[:count],
+        in_ns_per_byte=problem.in_ns_per_byte[:count],
+        out_ns_per_byte=problem.out_ns_per_byte[:count],
+        region_ns={(units, k): ns for (units, k), ns in problem.region_ns.items() if k < count},
+    )
+
+
 def stem_problem(n_branches: int, seed: int = 0, length: int = 1) -> Problem:
     """One unit that many chains of units read, and one that reads the chains: wide, so that an
     exact answer takes long. All costs differ."""

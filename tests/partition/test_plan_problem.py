@@ -22,7 +22,7 @@ from nnapi_prof.partition import (
 from nnapi_prof.partition.search.anytime import search
 from tests.partition.networks import problem_on
 from tests.partition.precisions import optimum
-from tests.partition.problems import draw_problem, stem_problem
+from tests.partition.problems import draw_problem, on_targets, stem_problem
 
 WIDE = stem_problem(24, length=2)
 
@@ -71,15 +71,7 @@ def test_a_warm_start_gives_no_worse_plan() -> None:
 def test_a_warm_start_with_a_target_that_is_gone_does_no_harm() -> None:
     for seed in range(30):
         problem = draw_problem(seed, 7)
-        fewer = replace(
-            problem,
-            targets=problem.targets[:1],
-            unit_ns=problem.unit_ns[:, :1],
-            overhead_ns=problem.overhead_ns[:1],
-            in_ns_per_byte=problem.in_ns_per_byte[:1],
-            out_ns_per_byte=problem.out_ns_per_byte[:1],
-            region_ns={(units, k): ns for (units, k), ns in problem.region_ns.items() if k == 0},
-        )
+        fewer = on_targets(problem, 1)
         least = optimum(fewer)
         if math.isfinite(least):
             answer = plan_problem(fewer, warm=plan_problem(problem).warm)
