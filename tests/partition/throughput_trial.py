@@ -118,12 +118,5 @@ def judge_schedule(seed: int) -> list[str] | None:
 JUDGES: dict[str, Judge] = {"mixtures": judge_mixture, "schedules": judge_schedule}
 
 
-def judged(name: str, seeds: range) -> tuple[int, list[str]]:
-    """How many draws had something to judge, and all complaints about them."""
-    answers = [(seed, JUDGES[name](seed)) for seed in seeds]
-    complaints = [f"{name} {seed}: {words}" for seed, wrong in answers for words in wrong or ()]
-    return sum(wrong is not None for _, wrong in answers), complaints
-
-
 if __name__ == "__main__":
     on_trial(JUDGES, int(os.environ.get("NNAPI_PROF_THROUGHPUT_EXAMPLES", "2000")))
