@@ -1,8 +1,8 @@
 """The judge of what several processors do at once, by brute force, for up to seven units.
 
-Shares no code with the partitioner: every plan's loads are enumerated (of each downward-closed set
-the ways to it that none betters on every lane), then one linear programme over all of them; and
-every schedule of segments is tried.
+Shares no code with the partitioner: the loads of every plan, as tests/partition/precisions.py
+enumerates them, then one linear programme over all of them; and every schedule of segments is
+tried.
 """
 
 import itertools
@@ -16,8 +16,8 @@ from scipy.optimize import linprog
 
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition.problem import Problem
-from tests.partition.judge import ideals_of, mask_of, region_costs
-from tests.partition.precisions import converting_ns, formats_of
+from tests.partition.judge import mask_of, region_costs
+from tests.partition.precisions import least_of_plans
 
 Loads = tuple[float, ...]
 
@@ -60,49 +60,12 @@ def region_loads(problem: Problem) -> dict[tuple[int, int], Loads]:
 
 
 def all_loads(problem: Problem) -> list[Loads]:
-    """Loads of all plans that no other plan betters on every lane, for each way of giving the units
-    formats."""
-    formats = formats_of(problem)
-    every, regions = (1 << problem.n) - 1, region_loads(problem)
-    mixed = formats.any() and not formats.all()
-    loads: list[Loads] = []
-    for int8 in range(every + 1) if mixed else [every if formats.any() else 0]:
-        own = {
-            (units, k): load
-            for (units, k), load in regions.items()
-            if units & int8 == (units if formats[k] else 0)
-        }
-        converting = converting_ns(problem, int8)
-        loads += [(way[0] + converting, *way[1:]) for way in _ways(problem, own)]
-    return front(loads)
-
-
-def _ways(problem: Problem, regions: dict[tuple[int, int], Loads]) -> list[Loads]:
-    ideals = ideals_of(problem).tolist()
-    by_units: dict[int, list[Loads]] = {}
-    for (units, _), load in regions.items():
-        by_units.setdefault(units, []).append(load)
-    by_units = {units: front(loads) for units, loads in by_units.items()}
-    ways: dict[int, list[Loads]] = {0: [tuple(0.0 for _ in lane_names(problem))]}
-    for j, large in enumerate(ideals[1:], 1):
-        found = [
-            tuple(a + b for a, b in zip(way, load, strict=True))
-            for small in ideals[:j]
-            if not small & ~large
-            for load in by_units.get(large ^ small, ())
-            for way in ways[small]
-        ]
-        ways[large] = front(found)
-    return ways[ideals[-1]]
-
-
-def front(points: Sequence[Loads]) -> list[Loads]:
-    """Those that none betters in every number."""
-    kept: list[Loads] = []
-    for point in sorted(set(points)):
-        if not any(all(a <= b for a, b in zip(other, point, strict=True)) for other in kept):
-            kept.append(point)
-    return kept
+    """Loads of all plans that no other plan betters on every lane."""
+    shape = 1 << problem.n, len(problem.targets), len(lane_names(problem))
+    loads = np.full(shape, np.inf)
+    for region, load in region_loads(problem).items():
+        loads[region] = load
+    return least_of_plans(problem, loads)
 
 
 def slowdowns(slow: np.ndarray) -> list[dict[int, float]]:

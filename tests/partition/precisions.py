@@ -91,23 +91,12 @@ def converting_ns(problem: Problem, eight: int) -> float:
 
 def true_front(problem: Problem, noise: Noise) -> Front:
     """That of all plans."""
-    n = problem.n
-    formats = formats_of(problem)
-    member = (np.arange(1 << n)[:, None] >> np.arange(n) & 1).astype(np.float64)
-    is_mixed = formats.any() and not formats.all()
-    masks = list(range(1 << n)) if is_mixed else [(1 << n) - 1 if formats.any() else 0]
-    ns, power = _fronts(
-        ideals_of(problem),
-        region_costs(problem),
-        member @ np.where(np.isfinite(noise), noise, 0.0),
-        formats,
-        np.array(masks, dtype=np.int64),
-        np.array([converting_ns(problem, eight) for eight in masks]),
-    )
+    member = (np.arange(1 << problem.n)[:, None] >> np.arange(problem.n) & 1).astype(np.float64)
+    power = member @ np.where(np.isfinite(noise), noise, 0.0)
     front: Front = []
-    for i in np.lexsort((power, ns)):
-        if math.isfinite(ns[i]) and (not front or power[i] < front[-1][1] * (1 - 1e-12)):
-            front.append((float(ns[i]), float(power[i])))
+    for ns, own in sorted(least_of_plans(problem, np.dstack((region_costs(problem), power)))):
+        if not front or own < front[-1][1] * (1 - 1e-12):
+            front.append((ns, own))
     return front
 
 
@@ -122,40 +111,56 @@ def optimum(problem: Problem) -> float:
     return least_ns(true_front(problem, np.zeros(problem.unit_ns.shape)))
 
 
+def least_of_plans(problem: Problem, costs: NDArray[np.float64]) -> list[tuple[float, ...]]:
+    """Sums of costs [2^n, t, m] of all plans that no plan betters in every number.
+
+    Conversions count to the first; infinite costs rule a set of units out.
+    """
+    formats, every = formats_of(problem), (1 << problem.n) - 1
+    is_mixed = formats.any() and not formats.all()
+    masks = range(every + 1) if is_mixed else [every if formats.any() else 0]
+    sums = []
+    for int8 in masks:
+        begin = np.zeros(costs.shape[2])
+        begin[0] = converting_ns(problem, int8)
+        sums += _sums(ideals_of(problem), costs, formats, int8, begin)
+    return [tuple(each.tolist()) for each in _not_bettered(sums)] if sums else []
+
+
 @numba.njit(cache=True)
-def _fronts(ideals, costs, noise, formats, masks, converting):
-    """Latency and noise of plans, for each way of giving the units formats a front."""
-    all_ns, all_power = [0.0], [0.0]
-    all_ns.clear()
-    all_power.clear()
-    n_ideals = len(ideals)
-    begin, end = np.zeros(n_ideals, np.int64), np.zeros(n_ideals, np.int64)
-    for m in range(len(masks)):
-        eight = masks[m]
-        ns, power = [converting[m]], [0.0]
-        begin[0], end[0] = 0, 1
-        for j in range(1, n_ideals):
-            many, spent = [np.inf], [np.inf]
-            for i in range(j):
-                if ideals[i] & ~ideals[j] or begin[i] == end[i]:
+def _sums(ideals, costs, formats, int8, begin):
+    """Sums of plans in which the units of ``int8`` run in 8 bits, from those of no unit on."""
+    sums, ends = [begin], [0, 1]
+    for j in range(1, len(ideals)):
+        many = [begin]
+        many.clear()
+        for i in range(j):
+            if ideals[i] & ~ideals[j] or ends[i] == ends[i + 1]:
+                continue
+            region = ideals[j] ^ ideals[i]
+            for k in range(costs.shape[1]):
+                wrong = region & ~int8 if formats[k] else region & int8
+                if wrong or not np.isfinite(costs[region, k]).all():
                     continue
-                region = ideals[j] ^ ideals[i]
-                for k in range(costs.shape[1]):
-                    wrong = region & ~eight if formats[k] else region & eight
-                    if wrong or costs[region, k] == np.inf:
-                        continue
-                    for label in range(begin[i], end[i]):
-                        many.append(ns[label] + costs[region, k])
-                        spent.append(power[label] + noise[region, k])
-            begin[j] = len(ns)
-            fastest = np.inf
-            for label in np.argsort(np.array(spent), kind="mergesort"):
-                if many[label] < fastest:
-                    fastest = many[label]
-                    ns.append(fastest)
-                    power.append(spent[label])
-            end[j] = len(ns)
-        for label in range(begin[n_ideals - 1], end[n_ideals - 1]):
-            all_ns.append(ns[label])
-            all_power.append(power[label])
-    return np.array(all_ns), np.array(all_power)
+                for label in range(ends[i], ends[i + 1]):
+                    many.append(sums[label] + costs[region, k])
+        if len(many):
+            sums.extend(_not_bettered(many))
+        ends.append(len(sums))
+    return sums[ends[-2] :]
+
+
+@numba.njit(cache=True)
+def _not_bettered(points):
+    first = np.array([point[0] for point in points])
+    kept = [points[0]]
+    kept.clear()
+    for p in np.argsort(first, kind="mergesort"):
+        bettered = False
+        for other in kept:
+            if (other <= points[p]).all():
+                bettered = True
+                break
+        if not bettered:
+            kept.append(points[p])
+    return kept
