@@ -12,6 +12,7 @@ from nnapi_prof.partition import Partitioning, SearchLimits, baselines, plan_pro
 from nnapi_prof.partition.constraints import Constraints
 from nnapi_prof.partition.problem import Placement
 from tests.partition.judge import LIMIT_SLACK, Case, Truth, mask_of, truth_of
+from tests.partition.problems import check_plan
 
 EXACT = 1e-9
 """Relative: how far apart two sums of the same costs can be."""
@@ -77,25 +78,18 @@ def _about_placements(
     case: Case, truth: Truth, placements: Sequence[Placement], said_ns: float, name: str
 ) -> Iterator[str]:
     problem, constraints = case.problem, case.constraints
-    done: set[int] = set()
-    total_ns = compile_ns = 0.0
-    for units, k in placements:
-        inside = set(units)
-        if not inside or list(units) != sorted(inside) or inside & done:
-            yield f"invalid: {name}: segment {units} after {sorted(done)}"
-        late = {p for u in inside for p in problem.predecessors[u]} - done - inside
-        if late:
-            yield f"invalid: {name}: segment {units} runs before {sorted(late)}"
-        done |= inside
-        total_ns += float(truth.region_ns[mask_of(inside), k])
-        compile_ns += float(truth.compile_ns[mask_of(inside), k])
-    if done != set(range(problem.n)):
-        yield f"invalid: {name}: runs {sorted(done)} of {problem.n} units"
+    try:
+        check_plan(problem, placements)
+    except AssertionError:
+        yield f"invalid: {name}: {placements} is not a plan"
+    regions = [(mask_of(set(units)), k) for units, k in placements]
+    total_ns = sum(float(truth.region_ns[region]) for region in regions)
     if not (math.isfinite(total_ns) and math.isclose(said_ns, total_ns, rel_tol=EXACT)):
         yield f"invalid: {name}: takes {total_ns}, it says {said_ns}"
-    regions = sum(problem.targets[k].engine is Engine.NNAPI for _, k in placements)
-    if constraints.max_regions is not None and regions > constraints.max_regions:
-        yield f"limit: {name}: {regions} regions, {constraints.max_regions} allowed"
+    accelerated = sum(problem.targets[k].engine is Engine.NNAPI for _, k in placements)
+    if constraints.max_regions is not None and accelerated > constraints.max_regions:
+        yield f"limit: {name}: {accelerated} regions, {constraints.max_regions} allowed"
+    compile_ns = sum(float(truth.compile_ns[region]) for region in regions)
     limit_ns = constraints.max_compile_ns
     if limit_ns is not None and compile_ns > limit_ns * (1 + LIMIT_SLACK):
         yield f"limit: {name}: compiles in {compile_ns}, {limit_ns} allowed"
