@@ -124,7 +124,7 @@ def least_of_plans(problem: Problem, costs: NDArray[np.float64]) -> list[tuple[f
         begin = np.zeros(costs.shape[2])
         begin[0] = converting_ns(problem, int8)
         sums += _sums(ideals_of(problem), costs, formats, int8, begin)
-    return [tuple(each.tolist()) for each in _not_bettered(sums)] if sums else []
+    return [tuple(each.tolist()) for each in _not_bettered(np.array(sums))] if sums else []
 
 
 @numba.njit(cache=True)
