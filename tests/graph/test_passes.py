@@ -2,16 +2,17 @@
 
 import pytest
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.node import TENSOR, describe, insert_call, type_of
-from nnapi_prof.graph.program import verify
+from nnapi_prof.graph.program import Program, verify
 from nnapi_prof.passes.dim_order import cancel_permutes
 from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
+from tests.convert.coverage.rows import Function, numbers, seeded
 
 aten = torch.ops.aten
 
@@ -74,6 +75,19 @@ def test_writing_in_place_is_no_graph_of_ours():
         verify(module.graph)
 
 
+def prepared(model: nn.Module, inputs: tuple[Tensor, ...], scripted: bool = False) -> Program:
+    """The program of a model that was traced or exported."""
+    with quiet_torch():
+        source = torch.jit.trace(model, inputs) if scripted else torch.export.export(model, inputs)
+        return prepare(source, inputs, "widened")
+
+
+def computed_dtypes(program: Program) -> set[str]:
+    """Of all calls but those that change the type."""
+    calls = [node for node in program.module.graph.nodes if node.op == "call_function"]
+    return {type_of(node).dtype for node in calls if node.target is not aten._to_copy.default}
+
+
 class Halves(nn.Module):
     """Layers in half precision between inputs and outputs of both kinds."""
 
@@ -82,7 +96,7 @@ class Halves(nn.Module):
         self.first, self.second = nn.Linear(4, 8, dtype=dtype), nn.Linear(8, 3, dtype=dtype)
         self.dtype = dtype
 
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         hidden = self.first(x.to(self.dtype) + y).relu()
         return self.second(hidden).softmax(1).float(), hidden
 
@@ -91,21 +105,16 @@ class Halves(nn.Module):
 @pytest.mark.parametrize("scripted", [False, True])
 def test_half_precision_is_computed_in_float32(dtype: torch.dtype, scripted: bool) -> None:
     """Types of inputs and outputs stay; what differs is the model's own rounding."""
-    torch.manual_seed(0)
-    model = Halves(dtype).eval()
-    inputs = torch.randn(2, 4), torch.randn(2, 4).to(dtype)
-    with quiet_torch():
-        source = torch.jit.trace(model, inputs) if scripted else torch.export.export(model, inputs)
-    program = prepare(source, inputs, "halves")
+    model = seeded(lambda: Halves(dtype))
+    inputs = numbers(2, 4), numbers(2, 4, seed=1).to(dtype)
+    program = prepared(model, inputs, scripted)
     assert program.widened and "in half precision" in program.notes[0]
-    wide = [node for node in program.module.graph.nodes if node.op == "call_function"]
-    computed = [n for n in wide if n.target is not torch.ops.aten._to_copy.default]
-    assert {type_of(node).dtype for node in computed} == {"float32"}
+    assert computed_dtypes(program) == {"float32"}
+    exact = Halves(torch.float32)
+    exact.load_state_dict({name: value.float() for name, value in model.state_dict().items()})
     with torch.no_grad():
         ours, theirs = program.module(*inputs), model(*inputs)
-    exact = Halves(torch.float32).eval()
-    exact.load_state_dict({name: value.float() for name, value in model.state_dict().items()})
-    expected = exact(inputs[0], inputs[1].float())
+        expected = exact(inputs[0], inputs[1].float())
     for mine, halved, single in zip(ours, theirs, expected, strict=True):
         assert mine.dtype == halved.dtype
         torch.testing.assert_close(mine.float(), single.to(mine.dtype).float())
@@ -119,7 +128,7 @@ class Doubles(nn.Module):
         self.register_buffer("mean", torch.randn(4, dtype=torch.float64))
         self.layer = nn.Linear(4, 3)
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         scaled = (x.double() - self.mean) / self.mean.abs().sqrt()
         return self.layer(scaled.float()), scaled
 
@@ -127,16 +136,10 @@ class Doubles(nn.Module):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("scripted", [False, True])
 def test_float64_is_computed_in_float32(dtype: torch.dtype, scripted: bool) -> None:
-    torch.manual_seed(0)
-    model, x = Doubles().eval(), torch.randn(2, 4, dtype=dtype)
-    with quiet_torch():
-        source = torch.jit.trace(model, x) if scripted else torch.export.export(model, (x,))
-    program = prepare(source, (x,), "doubles")
+    model, x = seeded(Doubles), numbers(2, 4).to(dtype)
+    program = prepared(model, (x,), scripted)
     assert program.widened and "are in float64" in program.notes[0]
-    computed = [n for n in program.module.graph.nodes if n.op == "call_function"]
-    assert {
-        type_of(n).dtype for n in computed if n.target is not torch.ops.aten._to_copy.default
-    } == {"float32"}
+    assert computed_dtypes(program) == {"float32"}
     for mine, theirs in zip(program.module(x), model(x), strict=True):
         assert mine.dtype == theirs.dtype
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
@@ -144,23 +147,12 @@ def test_float64_is_computed_in_float32(dtype: torch.dtype, scripted: bool) -> N
 
 def test_float64_that_matters_stays() -> None:
     """Seconds since 1970 in float32 are off by minutes."""
-
-    class Elapsed(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return (x - x[:1]).float() * 2
-
     x = 1.7e9 + torch.arange(4, dtype=torch.float64)
-    program = prepare(torch.export.export(Elapsed(), (x,)), (x,), "elapsed")
+    program = prepared(Function(lambda x: (x - x[:1]).float() * 2), (x,))
     assert not program.widened and program.notes[0].startswith("float64 stays")
     assert program.module(x)[0].tolist() == [0, 2, 4, 6]
 
 
 def test_a_value_that_is_cast_to_float64_is_meant() -> None:
-    class Cast(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.double().softmax(1).float()
-
-    x = torch.randn(2, 4)
-
-    program = prepare(torch.export.export(Cast(), (x,)), (x,), "cast")
+    program = prepared(Function(lambda x: x.double().softmax(1).float()), (numbers(2, 4),))
     assert not program.widened

@@ -19,6 +19,7 @@ from nnapi_prof.graph.unit import type_from_json, type_to_json
 
 aten, decomposed = torch.ops.aten, torch.ops.quantized_decomposed
 U8, I8 = (0, 255, torch.uint8), (-128, 127, torch.int8)
+CONVERSIONS = ["quantize_per_tensor", "dequantize_per_tensor"]
 WEIGHT = torch.arange(-20, 20, dtype=torch.int8).reshape(5, 8)
 
 
@@ -62,9 +63,9 @@ PART = (-127, 100, torch.int8)
     [
         (torch.neg, [(-6.5, 4.85)]),
         (torch.relu, [(None, 4.85)]),
-        (lambda x: torch.clamp(x, -1, 1), [()]),
-        (torch.sigmoid, [()]),
-        (lambda x: nn.functional.max_pool2d(fake(x, limits=PART), 2), [(-6.5, 4.85), ()]),
+        (lambda x: torch.clamp(x, -1, 1), []),
+        (torch.sigmoid, []),
+        (lambda x: nn.functional.max_pool2d(fake(x, limits=PART), 2), [(-6.5, 4.85)]),
         (lambda x: nn.functional.max_pool2d(fake(x), 2), [(-6.5, 4.85)]),
         (lambda x: fake(x, limits=PART).flatten(1), [(-6.5, 4.85)]),
     ],
@@ -75,10 +76,7 @@ def test_a_part_of_a_type_is_the_whole_type_and_a_clamp_where_one_is_needed(func
     assert all(node.args[3:] == U8 for node in nodes)
     clamps = [node for node in program.module.graph.nodes if node.name.startswith("clamp")]
     actual = [tuple(node.args[1:]) for node in clamps if is_dequantize(node.args[0])]
-    expected = [pair for pair in bounds if pair]
-    assert len(actual) == len(expected)
-    for pair, numbers in zip(actual, expected, strict=True):
-        assert pair == pytest.approx(numbers)
+    assert actual == [pytest.approx(pair) for pair in bounds]
 
 
 def test_an_output_keeps_its_type():
@@ -89,17 +87,16 @@ def test_an_output_keeps_its_type():
 
 
 def test_scales_in_tensors_become_numbers():
+    quantize = decomposed.quantize_per_tensor.tensor
+    dequantize = decomposed.dequantize_per_tensor.tensor
+
     def function(m, x):
         args = (m.scale, m.zero, *U8)
-        return decomposed.dequantize_per_tensor.tensor(
-            decomposed.quantize_per_tensor.tensor(x, *args), *args
-        )
+        return dequantize(quantize(x, *args), *args)
 
-    scale, zero = torch.tensor([0.5]), torch.tensor([7])
-    program, calls = prepared(function, 2, 3, scale=scale, zero=zero)
-    assert calls == ["quantize_per_tensor", "dequantize_per_tensor"]
-    targets = {n.target for n in program.module.graph.nodes if n.op == "call_function"}
-    assert targets == {QUANTIZE, DEQUANTIZE}
+    program, _ = prepared(function, 2, 3, scale=torch.tensor([0.5]), zero=torch.tensor([7]))
+    nodes = [node for node in program.module.graph.nodes if node.op == "call_function"]
+    assert [node.target for node in nodes] == [QUANTIZE, DEQUANTIZE]
 
 
 @pytest.mark.parametrize(
@@ -113,16 +110,13 @@ def test_scales_in_tensors_become_numbers():
     ],
 )
 def test_moves_are_of_integers(move):
-    _, calls = prepared(lambda _, x: fake(move(fake(x))), 2, 3, 4)
-    assert calls[0] == "quantize_per_tensor"
-    assert calls[-1] == "dequantize_per_tensor"
-    assert not {"quantize_per_tensor", "dequantize_per_tensor"} & set(calls[1:-1])
+    _, (first, *moves, last) = prepared(lambda _, x: fake(move(fake(x))), 2, 3, 4)
+    assert [first, last] == CONVERSIONS and not set(CONVERSIONS) & set(moves)
 
 
 def test_a_move_to_another_scale_is_still_one_of_integers():
     _, calls = prepared(lambda _, x: fake(fake(x).flatten(1), 0.1, 5), 2, 3, 4)
-    there_and_back = ["quantize_per_tensor", "dequantize_per_tensor"]
-    assert calls == ["quantize_per_tensor", "view", "dequantize_per_tensor", *there_and_back]
+    assert calls == ["quantize_per_tensor", "view", "dequantize_per_tensor", *CONVERSIONS]
 
 
 def test_weights_stay_integers_where_their_operation_is_quantised():
@@ -132,9 +126,8 @@ def test_weights_stay_integers_where_their_operation_is_quantised():
 
     program, calls = prepared(function, 3, 8, weight=WEIGHT)
     assert calls.count("dequantize_per_tensor") == 3
-    dtypes = {b.dtype for b in program.module.buffers()}
-    assert dtypes == {torch.int8}
-    assert [unit.label for unit in program.units.units][1] == "quantised linear 8->5 3"
+    assert {b.dtype for b in program.module.buffers()} == {torch.int8}
+    assert program.units.units[1].label == "quantised linear 8->5 3"
 
 
 def test_weights_of_a_float_operation_become_floats():
@@ -154,8 +147,7 @@ def test_a_transposed_weight_keeps_its_scales():
     scales, zeros = torch.linspace(0.1, 0.5, 5), torch.zeros(5, dtype=torch.int64)
     constants = {"weight": WEIGHT, "scales": scales, "zeros": zeros}
     program, calls = prepared(function, 3, 8, step=0.501, **constants)
-    assert "linear" in calls
-    assert "permute" not in calls
+    assert "linear" in calls and "permute" not in calls
     (weight,) = [n for n in program.module.graph.nodes if n.target is DEQUANTIZE_CHANNELS]
     assert weight.args[3] == 0
     assert weight.meta["tensor"].shape == (5, 8)
@@ -167,9 +159,8 @@ def test_conversions_that_two_operations_read_are_in_both_units():
         return fake(torch.sigmoid(y), 1 / 256, -128) + fake(torch.tanh(y), 1 / 128, 0)
 
     program, _ = prepared(function, 2, 3)
-    labels = [unit.label.split()[:2] for unit in program.units.units]
-    assert ["quantised", "sigmoid"] in labels
-    assert ["quantised", "tanh"] in labels
+    labels = {" ".join(unit.label.split()[:2]) for unit in program.units.units}
+    assert {"quantised sigmoid", "quantised tanh"} <= labels
 
 
 def test_a_quantised_type_as_json():
@@ -192,18 +183,19 @@ def dynamic(choose, dtype=torch.int8):
 
     def function(_, x):
         x = torch.linspace(0, 5, 3)[:, None] + x
-        scale, zero = choose(x, *limits, 2**-12, dtype)
-        q = decomposed.quantize_per_tensor.tensor(x, scale, zero, *limits, dtype)
-        return decomposed.dequantize_per_tensor.tensor(q, scale, zero, *limits, dtype)
+        args = (*choose.tensor(x, *limits, 2**-12, dtype), *limits, dtype)
+        q = decomposed.quantize_per_tensor.tensor(x, *args)
+        return decomposed.dequantize_per_tensor.tensor(q, *args)
 
     return function
 
 
 def by_token(choose):
     def function(_, x):
-        scales, zeros = choose(x, torch.int8)
-        q = decomposed.quantize_per_token(x, scales, zeros, *I8)
-        return decomposed.dequantize_per_token(q, scales, zeros, *I8, torch.float32)
+        args = (*choose(x, torch.int8), *I8)
+        return decomposed.dequantize_per_token(
+            decomposed.quantize_per_token(x, *args), *args, torch.float32
+        )
 
     return function
 
@@ -211,10 +203,10 @@ def by_token(choose):
 @pytest.mark.parametrize(
     "function",
     [
-        dynamic(decomposed.choose_qparams.tensor),
-        dynamic(decomposed.choose_qparams.tensor, torch.uint8),
-        dynamic(decomposed.choose_qparams_symmetric.tensor),
-        dynamic(decomposed.choose_qparams_symmetric.tensor, torch.uint8),
+        dynamic(decomposed.choose_qparams),
+        dynamic(decomposed.choose_qparams, torch.uint8),
+        dynamic(decomposed.choose_qparams_symmetric),
+        dynamic(decomposed.choose_qparams_symmetric, torch.uint8),
         by_token(decomposed.choose_qparams_per_token),
         by_token(decomposed.choose_qparams_per_token_asymmetric),
     ],

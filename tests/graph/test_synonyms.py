@@ -2,52 +2,40 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 from nnapi_prof import frontend
 from nnapi_prof.graph.node import op_name
 from nnapi_prof.graph.program import verify
 from nnapi_prof.passes.overloads import ALIASES
+from tests.convert.coverage.rows import Function
 
 FIRST = torch.tensor([[-2.5, -0.5, 0.0], [0.5, 1.5, 3.0]])
 SECOND = torch.tensor([[-2.5, 0.5, 1.0], [0.5, -1.5, 2.0]])
 
 
 def arguments_of(overload):
-    """Arguments for a schema, by name: two tensors, bools for bitwise logic, a number."""
+    """Arguments for a schema, plain and named: two tensors, bools for bitwise logic, a number."""
     bitwise = "bitwise" in op_name(ALIASES[overload])
     tensors = iter([FIRST > 0, SECOND > 0] if bitwise else [FIRST, SECOND, SECOND + 1])
-    items = {}
+    plain, named = [], {}
     for argument in overload._schema.arguments:
         kind = str(argument.type)
         if "Tensor" in kind:
-            items[argument.name] = next(tensors)
+            plain.append(next(tensors))
         elif kind == "number":
-            items[argument.name] = True if bitwise else 0.5
+            plain.append(True if bitwise else 0.5)
         else:
             assert argument.name == "rounding_mode"
-            items[argument.name] = "floor"
-    return items
+            named[argument.name] = "floor"
+    return plain, named
 
 
 @pytest.mark.parametrize("overload", ALIASES, ids=op_name)
 def test_a_synonym_gives_the_same_numbers(overload):
-    arguments = list(arguments_of(overload).items())
-    plain = [value for name, value in arguments if name != "rounding_mode"]
-    named = {name: value for name, value in arguments if name == "rounding_mode"}
-    actual = ALIASES[overload](*plain, **named)
-    expected = overload(*plain, **named)
+    plain, named = arguments_of(overload)
+    actual, expected = (each(*plain, **named) for each in (ALIASES[overload], overload))
     assert actual.dtype == expected.dtype
     torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
-
-
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
 
 
 def prepared(function):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from nnapi_prof import frontend
 from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph, draw, region_signature
+from tests.convert.coverage.rows import Function
 
 
 class Net(nn.Module):
@@ -31,8 +32,14 @@ class Net(nn.Module):
         return self.fc(pooled.mean((2, 3)))
 
 
+def units_of(model, x: Tensor) -> UnitGraph:
+    """Of a module, or of a function of one tensor."""
+    model = model if isinstance(model, nn.Module) else Function(model)
+    return frontend.prepare(model.eval(), [x], "net").units
+
+
 def net(seed: int = 0, size: int = 16) -> UnitGraph:
-    return frontend.prepare(Net(seed).eval(), [torch.ones(1, 3, size, size)], "net").units
+    return units_of(Net(seed), torch.ones(1, 3, size, size))
 
 
 def test_labels_and_grouping():
@@ -65,30 +72,23 @@ def test_every_call_is_in_one_unit_and_edges_point_forward():
 
 
 def test_activation_with_another_reader_stands_alone():
-    class Two(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            y = x + 1
-            return F.relu(y) * y
+    def function(x: Tensor) -> Tensor:
+        y = x + 1
+        return F.relu(y) * y
 
-    graph = frontend.prepare(Two(), [torch.ones(2, 3)], "two").units
+    graph = units_of(function, torch.ones(2, 3))
     assert [unit.label for unit in graph.units] == ["add 2x3", "relu 2x3", "mul 2x3"]
 
 
 def test_several_values_of_one_node():
-    class Top(nn.Module):
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            values, indices = torch.topk(x, 2)
-            return values, indices
-
-    graph = frontend.prepare(Top(), [torch.arange(6.0).view(2, 3)], "top").units
+    graph = units_of(lambda x: tuple(torch.topk(x, 2)), torch.arange(6.0).view(2, 3))
     (unit,) = graph.units
     assert unit.outputs == graph.outputs and len(unit.outputs) == 2
     assert [graph.values[v].dtype for v in unit.outputs] == ["float32", "int64"]
 
 
 def test_types_that_no_accelerator_has():
-    model = nn.Linear(3, 2).double()
-    units = frontend.prepare(model, [torch.ones(1, 3).double()], "double").units.units
+    units = units_of(nn.Linear(3, 2).double(), torch.ones(1, 3).double()).units
     assert [unit.constant_bytes for unit in units] == [0, 8 * 4, 0], "float32 between conversions"
 
 
@@ -109,11 +109,7 @@ def test_signatures_ignore_weights_and_names_but_not_shapes():
 
 def test_signatures_see_numbers_and_attributes():
     def one(function) -> str:
-        class Module(nn.Module):
-            def forward(self, x: Tensor) -> Tensor:
-                return function(x)
-
-        (unit,) = frontend.prepare(Module(), [torch.ones(1, 4)], "one").units.units
+        (unit,) = units_of(function, torch.ones(1, 4)).units
         return unit.signature
 
     result = [one(lambda x: x * 2), one(lambda x: x * 3), one(lambda x: x + 2), one(F.silu)]
@@ -143,12 +139,10 @@ def renamed_and_reordered(graph: UnitGraph, seed: int) -> tuple[UnitGraph, dict[
     """The same graph with other names, its units in another topological order."""
     shuffle = random.Random(seed)
     names = {value: f"n{i}" for i, value in enumerate(graph.values)}
-    left = {unit.index for unit in graph.units}
     order: list[int] = []
-    while left:
-        ready = [u for u in left if not set(graph.predecessors(u)) & left]
-        order.append(shuffle.choice(sorted(ready)))
-        left.remove(order[-1])
+    while len(order) < len(graph.units):
+        left = set(range(len(graph.units))) - set(order)
+        order.append(shuffle.choice([u for u in left if not set(graph.predecessors(u)) & left]))
     units = tuple(
         dataclasses.replace(
             graph.units[old],
@@ -180,14 +174,10 @@ def chain(*wires: tuple[str, ...]) -> UnitGraph:
 
 
 def test_region_signature_sees_the_wiring():
-    both = {0, 1, 2}
-    result = [
-        region_signature(chain(("x",), ("x",), ("v0", "v1")), both),
-        region_signature(chain(("x",), ("y",), ("v0", "v1")), both),
-        region_signature(chain(("x",), ("v0",), ("v0", "v1")), both),
-        region_signature(chain(("x",), ("v0",), ("v1", "v0")), both),
-    ]
-    assert len(set(result)) == 4
+    wirings = [("x",), ("x",)], [("x",), ("y",)], [("x",), ("v0",)]
+    graphs = [chain(*wires, ("v0", "v1")) for wires in wirings]
+    graphs.append(chain(("x",), ("v0",), ("v1", "v0")))
+    assert len({region_signature(graph, {0, 1, 2}) for graph in graphs}) == 4
 
 
 def test_region_of_one_unit_has_the_units_signature():
@@ -196,17 +186,14 @@ def test_region_of_one_unit_has_the_units_signature():
 
 
 def test_equal_blocks_share_a_region_signature():
-    class Blocks(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.convs = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
+    convs = [nn.Conv2d(4, 4, 3, padding=1) for _ in range(3)]
 
-        def forward(self, x: Tensor) -> Tensor:
-            for conv in self.convs:
-                x = F.relu(conv(x) + x)
-            return x.mean((2, 3))
+    def blocks(x: Tensor) -> Tensor:
+        for conv in convs:
+            x = F.relu(F.conv2d(x, conv.weight, conv.bias, padding=1) + x)
+        return x.mean((2, 3))
 
-    graph = frontend.prepare(Blocks(), [torch.ones(1, 4, 6, 6)], "blocks").units
+    graph = units_of(blocks, torch.ones(1, 4, 6, 6))
     assert [u.label.split()[0] for u in graph.units][1:3] == ["conv2d", "add+relu"]
     assert region_signature(graph, [1, 2]) == region_signature(graph, [3, 4])
     assert region_signature(graph, [1, 2, 3]) != region_signature(graph, [2, 3, 4])

@@ -18,6 +18,7 @@ from nnapi_prof.graph.plan import CPU, HOST, Engine, Preference, Target
 from nnapi_prof.partition.constraints import Constraints
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
 from tests.partition.judge import Case, mask_of, region_costs
+from tests.partition.networks import Reads, problem_on
 
 MOST_UNITS = 14
 
@@ -27,9 +28,6 @@ ACCELERATORS = (
     Target.nnapi("sim-gpu", Preference.FAST_SINGLE_ANSWER),
     Target.nnapi("sim-dsp", Preference.SUSTAINED_SPEED),
 )
-
-Reads = list[list[int]]
-"""For each unit, the units whose results it reads, ascending."""
 
 
 def draw_case(seed: str) -> Case:
@@ -49,7 +47,6 @@ def draw_case(seed: str) -> Case:
         compiling,
         tolerance=chance.choice((0.0, 0.01, 0.01, 0.2)),
         seconds=0.0 if chance.random() < 0.04 else 10.0,
-        structure=structure,
     )
 
 
@@ -195,12 +192,11 @@ def _draw_costs(
     values, largest = _draw_values(chance, reads)
     slope = chance.choice((0.0, 0.125, 0.5, 1.0, 1.0, 2.0)) * _power_of_2(typical / largest)
     overhead = chance.choice((0.0, 0.125, 0.125, 0.5, 2.0))
-    return Problem(
-        labels=tuple(f"u{u}" for u in range(n)),
-        predecessors=tuple(tuple(preds) for preds in reads),
+    return problem_on(
+        reads,
+        unit_ns * scale,
         values=values,
-        targets=tuple(targets),
-        unit_ns=unit_ns * scale,
+        targets=targets,
         overhead_ns=np.array([0.0 if p else overhead * number(chance) * scale for p in plain]),
         in_ns_per_byte=_draw_slopes(chance, plain, slope * scale),
         out_ns_per_byte=_draw_slopes(chance, plain, slope * scale),

@@ -11,6 +11,8 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -22,18 +24,18 @@ from tests.partition.networks import (
     Reads,
     on_cpu_and_gpu,
     on_npu_phone,
-    readers_of,
+    problem_on,
 )
 
 # ---- wide graphs -------------------------------------------------------------------------------
 
 
-def stem(n: int, chance: random.Random) -> Reads:
+def stem(n: int, _: random.Random | None = None) -> Reads:
     """One unit, n - 2 that read it, one that reads them all."""
     return [[], *([0] for _ in range(n - 2)), list(range(1, n - 1))]
 
 
-def chains(n: int, chance: random.Random) -> Reads:
+def chains(n: int, _: random.Random | None = None) -> Reads:
     """One unit, 16 chains as equal as they can be, one that reads their ends."""
     reads: Reads = [[]]
     ends = []
@@ -46,7 +48,7 @@ def chains(n: int, chance: random.Random) -> Reads:
     return [*reads, ends]
 
 
-def blocks(n: int, chance: random.Random) -> Reads:
+def blocks(n: int, _: random.Random | None = None) -> Reads:
     """Eight chains of three from one unit, one that reads their ends, and again; cut off at n."""
     reads: Reads = [[]]
     while len(reads) < n:
@@ -66,7 +68,7 @@ def scattered(n: int, chance: random.Random) -> Reads:
     return reads
 
 
-def skips(n: int, chance: random.Random) -> Reads:
+def skips(n: int, _: random.Random | None = None) -> Reads:
     """A chain in which every fifth unit from the eighth on also reads the unit four before it."""
     reads: Reads = [[u - 1] if u else [] for u in range(n)]
     for u in range(7, n, 5):
@@ -97,24 +99,16 @@ def wide_problem(structure: str, n: int, n_targets: int, seed: int) -> Problem:
         for k in range(1, n_targets):
             ns = chance.uniform(1e4, 8e5)
             unit_ns[u, k] = math.inf if chance.random() < 0.1 else ns
-    readers = readers_of(reads)
     sizes = [chance.randint(5_000, 100_000) for _ in range(n)]
     accelerated = np.arange(n_targets) > 0
-    return Problem(
+    names = [f"accelerator-{k}" for k in range(1, n_targets)]
+    return problem_on(
+        reads,
+        unit_ns,
         labels=tuple(f"{structure} {u}" for u in range(n)),
-        predecessors=tuple(map(tuple, reads)),
-        values=(
-            ValueFlow(GRAPH_INPUT, (0,), 50_000),
-            *(ValueFlow(u, tuple(readers[u]), sizes[u], not readers[u]) for u in range(n)),
-        ),
-        targets=(
-            CPU,
-            *(
-                Target.nnapi(f"accelerator-{k}", Preference.FAST_SINGLE_ANSWER)
-                for k in range(1, n_targets)
-            ),
-        ),
-        unit_ns=unit_ns,
+        sizes=sizes,
+        inputs=[ValueFlow(GRAPH_INPUT, (0,), 50_000)],
+        targets=(CPU, *(Target.nnapi(name, Preference.FAST_SINGLE_ANSWER) for name in names)),
         overhead_ns=4e5 * accelerated,
         in_ns_per_byte=2.0 * accelerated,
         out_ns_per_byte=2.0 * accelerated,
@@ -204,7 +198,7 @@ def _squeeze(network: Network, value: int, elements: int) -> int:
     return network.add("conv", end, elements=elements, macs=elements * channels)
 
 
-def _separable(network: Network, value: int, kernel: int, elements: int) -> int:
+def _separable(network: Network, elements: int, value: int, kernel: int) -> int:
     """Twice a depthwise and a pointwise convolution."""
     end = network.add("relu", value, elements=elements)
     for _ in range(2):
@@ -214,42 +208,36 @@ def _separable(network: Network, value: int, kernel: int, elements: int) -> int:
 
 
 def _nasnet_cell(network: Network, before: int, last: int, elements: int) -> int:
-    p, h = (_squeeze(network, value, elements) for value in (before, last))
-
-    def pool(value: int) -> int:
-        return network.add("pool", value, elements=elements, macs=9.0 * elements)
-
-    def add(left: int, right: int) -> int:
-        return network.add("add", left, right, elements=elements)
-
+    p, h, pool, add, separable = _cell_parts(network, before, last, elements)
     ends = [
-        add(_separable(network, h, 5, elements), _separable(network, p, 3, elements)),
-        add(_separable(network, p, 5, elements), _separable(network, p, 3, elements)),
+        add(separable(h, 5), separable(p, 3)),
+        add(separable(p, 5), separable(p, 3)),
         add(pool(h), p),
         add(pool(p), pool(p)),
-        add(_separable(network, h, 3, elements), h),
+        add(separable(h, 3), h),
     ]
     return network.add("concat", p, *ends, elements=elements)
 
 
 def _pnasnet_cell(network: Network, before: int, last: int, elements: int) -> int:
-    p, h = (_squeeze(network, value, elements) for value in (before, last))
-
-    def pool(value: int) -> int:
-        return network.add("pool", value, elements=elements, macs=9.0 * elements)
-
-    def add(left: int, right: int) -> int:
-        return network.add("add", left, right, elements=elements)
-
-    third = add(_separable(network, h, 5, elements), _separable(network, h, 3, elements))
+    p, h, pool, add, separable = _cell_parts(network, before, last, elements)
+    third = add(separable(h, 5), separable(h, 3))
     ends = [
-        add(_separable(network, p, 5, elements), pool(p)),
-        add(_separable(network, h, 7, elements), pool(h)),
+        add(separable(p, 5), pool(p)),
+        add(separable(h, 7), pool(h)),
         third,
-        add(_separable(network, third, 3, elements), pool(h)),
-        add(_separable(network, p, 3, elements), h),
+        add(separable(third, 3), pool(h)),
+        add(separable(p, 3), h),
     ]
     return network.add("concat", *ends, elements=elements)
+
+
+def _cell_parts(network: Network, before: int, last: int, elements: int) -> tuple[Any, ...]:
+    """A cell's two inputs, squeezed, and its operations, which keep their size."""
+    p, h = (_squeeze(network, value, elements) for value in (before, last))
+    pool = partial(network.add, "pool", elements=elements, macs=9.0 * elements)
+    add = partial(network.add, "add", elements=elements)
+    return p, h, pool, add, partial(_separable, network, elements)
 
 
 # ---- branches ----------------------------------------------------------------------------------
@@ -294,24 +282,22 @@ def branches_problem(seed: int, n_blocks: int = 9) -> Problem:
 SEQUENCE, WIDTH, HIDDEN = 128, 512, 1376
 """Tokens, and elements of one in the residual stream and within the feed-forward part."""
 
+TOKENS = SEQUENCE * WIDTH
+
 
 def decoder_problem(seed: int, n_layers: int = 4) -> Problem:
     """A decoder-only language model of 220 units, as traced: normalisations and rotations in their
     parts. Each accelerator refuses kinds of operation that make up a third of the units."""
     chance = random.Random(seed)
     network = Network()
-    tokens = SEQUENCE * WIDTH
-    stream = network.add("gather", elements=tokens)
-    cos = network.add("cos", elements=tokens)
-    sin = network.add("sin", elements=tokens)
+    stream, cos, sin = (network.add(kind, elements=TOKENS) for kind in ("gather", "cos", "sin"))
     for _ in range(n_layers):
         stream = _attention(network, stream, cos, sin)
         stream = _feed_forward(network, stream)
-    network.add("dense", stream, elements=tokens, macs=4.0 * tokens * WIDTH)
+    network.add("dense", stream, elements=TOKENS, macs=4.0 * TOKENS * WIDTH)
     kinds = sorted(set(network.kinds))
-    refused: dict[str, set[str]] = {}
+    refused: dict[str, set[str]] = {name: set() for name in ROOFS}
     for name in ROOFS:
-        refused[name] = set()
         left = 0.36 * len(network.kinds)
         for kind in chance.sample(kinds, len(kinds)):
             if network.kinds.count(kind) <= left:
@@ -321,58 +307,51 @@ def decoder_problem(seed: int, n_layers: int = 4) -> Problem:
 
 
 def _dense(network: Network, value: int, out: int) -> int:
-    elements = network.n_bytes[value] // 4
-    macs = float(elements) * out
+    macs = network.n_bytes[value] / 4 * out
     return network.add("dense", value, elements=SEQUENCE * out, macs=macs)
 
 
 def _norm(network: Network, value: int) -> int:
     """Root mean square, in its six parts."""
-    elements = SEQUENCE * WIDTH
-    square = network.add("mul", value, elements=elements)
+    square = network.add("mul", value, elements=TOKENS)
     mean = network.add("mean", square, elements=SEQUENCE)
     mean = network.add("add", mean, elements=SEQUENCE)
     root = network.add("rsqrt", mean, elements=SEQUENCE)
-    scaled = network.add("mul", value, root, elements=elements)
-    return network.add("mul", scaled, elements=elements)
+    scaled = network.add("mul", value, root, elements=TOKENS)
+    return network.add("mul", scaled, elements=TOKENS)
 
 
 def _rotated(network: Network, value: int, cos: int, sin: int) -> int:
     """Rotary position: x cos + turned(x) sin; the sign is in the sines."""
-    elements = SEQUENCE * WIDTH
-    plain = network.add("mul", value, cos, elements=elements)
-    left = network.add("slice", value, elements=elements // 2)
-    right = network.add("slice", value, elements=elements // 2)
-    turned = network.add("concat", left, right, elements=elements)
-    turned = network.add("mul", turned, sin, elements=elements)
-    return network.add("add", plain, turned, elements=elements)
+    plain = network.add("mul", value, cos, elements=TOKENS)
+    left = network.add("slice", value, elements=TOKENS // 2)
+    right = network.add("slice", value, elements=TOKENS // 2)
+    turned = network.add("concat", left, right, elements=TOKENS)
+    turned = network.add("mul", turned, sin, elements=TOKENS)
+    return network.add("add", plain, turned, elements=TOKENS)
+
+
+def _each(network: Network, value: int, kinds: str, elements: int = 0) -> int:
+    """One operation after the other, of one size."""
+    for kind in kinds.split():
+        value = network.add(kind, value, elements=elements or TOKENS)
+    return value
 
 
 def _attention(network: Network, stream: int, cos: int, sin: int) -> int:
-    elements = SEQUENCE * WIDTH
     scores = 8 * SEQUENCE * SEQUENCE
     value = _norm(network, stream)
     parts = []
     for _ in range(3):  # queries, keys, values
-        end = _dense(network, value, WIDTH)
-        end = network.add("reshape", end, elements=elements)
-        parts.append(network.add("permute", end, elements=elements))
+        parts.append(_each(network, _dense(network, value, WIDTH), "reshape permute"))
     query, key = (_rotated(network, part, cos, sin) for part in parts[:2])
-    repeated = []
-    for part in (key, parts[2]):
-        end = network.add("expand", part, elements=elements)
-        repeated.append(network.add("reshape", end, elements=elements))
-    key = network.add("permute", repeated[0], elements=elements)
-    end = network.add("dense", query, key, elements=scores, macs=float(scores) * 64)
-    end = network.add("mul", end, elements=scores)
-    end = network.add("add", end, elements=scores)
-    end = network.add("softmax", end, elements=scores)
-    macs = float(scores) * 64
-    end = network.add("dense", end, repeated[1], elements=elements, macs=macs)
-    end = network.add("permute", end, elements=elements)
-    end = network.add("reshape", end, elements=elements)
-    end = _dense(network, end, WIDTH)
-    return network.add("add", stream, end, elements=elements)
+    key, values = (_each(network, part, "expand reshape") for part in (key, parts[2]))
+    key = network.add("permute", key, elements=TOKENS)
+    end = network.add("dense", query, key, elements=scores, macs=scores * 64.0)
+    end = _each(network, end, "mul add softmax", scores)
+    end = network.add("dense", end, values, elements=TOKENS, macs=scores * 64.0)
+    end = _dense(network, _each(network, end, "permute reshape"), WIDTH)
+    return network.add("add", stream, end, elements=TOKENS)
 
 
 def _feed_forward(network: Network, stream: int) -> int:
@@ -383,5 +362,4 @@ def _feed_forward(network: Network, stream: int) -> int:
     gate = network.add("mul", gate, weight, elements=elements)
     up = _dense(network, value, HIDDEN)
     both = network.add("mul", gate, up, elements=elements)
-    end = _dense(network, both, WIDTH)
-    return network.add("add", stream, end, elements=SEQUENCE * WIDTH)
+    return network.add("add", stream, _dense(network, both, WIDTH), elements=TOKENS)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.costs.table import CompileTimes
-from nnapi_prof.graph.plan import Engine
+from nnapi_prof.graph.plan import Engine, Target
 from nnapi_prof.partition.constraints import Constraints
 from nnapi_prof.partition.problem import Problem
 
@@ -33,8 +33,6 @@ class Case:
     tolerance: float = 0.0
     seconds: float = 10.0
     """What the partitioner may take; of small problems it needs little."""
-    structure: str = ""
-    """Of the graph, for counting."""
 
 
 @dataclass(frozen=True)
@@ -56,29 +54,34 @@ class Truth:
 def truth_of(case: Case) -> Truth:
     """Every plan of a case, judged; some 10 ms, a second for 14 units that read nothing."""
     problem, constraints = case.problem, case.constraints
-    costs = region_costs(problem)
-    for k, off_limits in enumerate(_ruled_out(problem, constraints)):
-        costs[_touching(problem.n, off_limits), k] = np.inf
+    costs, sets = region_costs(problem), np.arange(1 << problem.n)
+    for k, target in enumerate(problem.targets):
+        costs[sets & mask_of(_ruled_out(problem.n, constraints, target)) != 0, k] = np.inf
     times = _compile_times(problem, case.compiling)
-    accelerated = np.array([target.engine is Engine.NNAPI for target in problem.targets])
-    needs = np.array([mask_of(preds) for preds in problem.predecessors], dtype=np.int64)
-    ideals = _ideals(problem.n, needs)
     most = constraints.max_regions
     n_layers = 1 if most is None else min(most, problem.n) + 1
+    accelerated = np.array([target.engine is Engine.NNAPI for target in problem.targets])
     counted = accelerated & (most is not None)
     if constraints.max_compile_ns is None:
         free_ns = costs[:, ~counted].min(axis=1, initial=np.inf)
         counted_ns = costs[:, counted].min(axis=1, initial=np.inf)
-        exact = _least_by_segments(problem.n, ideals, free_ns, counted_ns, n_layers)
+        exact = _least_by_segments(problem.n, ideals_of(problem), free_ns, counted_ns, n_layers)
     else:
         limit_ns = constraints.max_compile_ns * (1 + LIMIT_SLACK)
-        exact = _least_within(problem.n, ideals, costs, times, counted, limit_ns, n_layers)
+        exact = _least_within(
+            problem.n, ideals_of(problem), costs, times, counted, limit_ns, n_layers
+        )
     return Truth(np.minimum.accumulate(exact[1:]), costs, times)
 
 
 def mask_of(units: Iterable[int]) -> int:
     """A set of units as bits."""
     return sum(1 << u for u in units)
+
+
+def ideals_of(problem: Problem) -> NDArray[np.int64]:
+    """Downward-closed sets of units as bits, ascending, so that each stands after its subsets."""
+    return _ideals(problem.n, np.array([mask_of(p) for p in problem.predecessors], dtype=np.int64))
 
 
 def region_costs(problem: Problem) -> NDArray[np.float64]:
@@ -99,22 +102,13 @@ def region_costs(problem: Problem) -> NDArray[np.float64]:
     return costs
 
 
-def _ruled_out(problem: Problem, constraints: Constraints) -> list[int]:
-    """[t]: the units that may not run on each target, as bits."""
-    off_limits = []
-    for target in problem.targets:
-        wrong = constraints.preference not in (None, target.preference)
-        if wrong and target.engine is Engine.NNAPI:
-            off_limits.append((1 << problem.n) - 1)
-            continue
-        pinned_elsewhere = {u for u, pin in constraints.pinned.items() if pin != target}
-        forbidden = {u for u, targets in constraints.forbidden.items() if target in targets}
-        off_limits.append(mask_of(pinned_elsewhere | forbidden))
-    return off_limits
-
-
-def _touching(n: int, mask: int) -> NDArray[np.bool_]:
-    return np.array(np.arange(1 << n) & mask != 0)
+def _ruled_out(n: int, constraints: Constraints, target: Target) -> set[int]:
+    """The units that may not run on a target."""
+    wrong = constraints.preference not in (None, target.preference)
+    if wrong and target.engine is Engine.NNAPI:
+        return set(range(n))
+    pinned_elsewhere = {u for u, pin in constraints.pinned.items() if pin != target}
+    return pinned_elsewhere | {u for u, out in constraints.forbidden.items() if target in out}
 
 
 def _compile_times(problem: Problem, compiling: CompileTimes | None) -> NDArray[np.float64]:

@@ -1,13 +1,14 @@
 """The judge of what several processors do at once, by brute force, for up to seven units.
 
-Shares no code with the partitioner: every plan's loads are enumerated (of each downward-closed set
-the ways to it that none betters on every lane), then one linear programme over all of them; and
-every schedule of segments is tried.
+Shares no code with the partitioner: the loads of every plan, as tests/partition/precisions.py
+enumerates them, then one linear programme over all of them; and every schedule of segments is
+tried.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numba
 import numpy as np
@@ -16,7 +17,7 @@ from scipy.optimize import linprog
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition.problem import Problem
 from tests.partition.judge import mask_of, region_costs
-from tests.partition.precisions import converting_ns
+from tests.partition.precisions import least_of_plans
 
 Loads = tuple[float, ...]
 
@@ -42,87 +43,29 @@ def region_loads(problem: Problem) -> dict[tuple[int, int], Loads]:
     names = lane_names(problem)
     costs = region_costs(problem)
     measured = {(mask_of(units), k) for units, k in problem.region_ns}
+    free = np.zeros_like(problem.unit_ns)
+    moved = region_costs(replace(problem, unit_ns=free, overhead_ns=free[0], region_ns={}))
     loads: dict[tuple[int, int], Loads] = {}
-    for units in range(1, 1 << problem.n):
-        for k in range(len(problem.targets)):
-            lane, ns = _lane(problem, k), float(costs[units, k])
-            if not lane or not math.isfinite(ns):
-                continue
-            load = dict.fromkeys(names, 0.0)
-            load[lane] += ns
-            if lane != "cpu" and "cpu" in load:
-                moved = _moved(problem, units, k)
-                load["cpu"] += min(moved, ns) if (units, k) in measured else moved
-            loads[units, k] = tuple(load[name] for name in names)
+    for units, k in np.argwhere(np.isfinite(costs)).tolist():
+        lane = _lane(problem, k)
+        if not units or not lane:
+            continue
+        load = dict.fromkeys(names, 0.0)
+        load[lane] += costs[units, k]
+        if lane != "cpu" and "cpu" in load:
+            most = costs[units, k] if (units, k) in measured else math.inf
+            load["cpu"] += min(moved[units, k], most)
+        loads[units, k] = tuple(load.values())
     return loads
 
 
-def _moved(problem: Problem, units: int, k: int) -> float:
-    ns = 0.0
-    for value in problem.values:
-        readers = mask_of(value.readers)
-        if value.producer >= 0 and units >> value.producer & 1:
-            if value.is_output or readers & ~units:
-                ns += value.n_bytes * float(problem.out_ns_per_byte[k])
-        elif readers & units:
-            ns += value.n_bytes * float(problem.in_ns_per_byte[k])
-    return ns
-
-
-def ideals_of(problem: Problem) -> list[int]:
-    """Downward-closed sets of units as bits, ascending."""
-    needs = [mask_of(preds) for preds in problem.predecessors]
-    return [
-        ideal
-        for ideal in range(1 << problem.n)
-        if all(not ideal >> u & 1 or not need & ~ideal for u, need in enumerate(needs))
-    ]
-
-
 def all_loads(problem: Problem) -> list[Loads]:
-    """Loads of all plans that no other plan betters on every lane, for each way of giving the units
-    formats."""
-    formats = np.zeros(len(problem.targets)) if problem.formats is None else problem.formats
-    every, regions = (1 << problem.n) - 1, region_loads(problem)
-    mixed = formats.any() and not formats.all()
-    loads: list[Loads] = []
-    for int8 in range(every + 1) if mixed else [every if formats.any() else 0]:
-        own = {
-            (units, k): load
-            for (units, k), load in regions.items()
-            if units & int8 == (units if formats[k] else 0)
-        }
-        converting = converting_ns(problem, int8)
-        loads += [(way[0] + converting, *way[1:]) for way in _ways(problem, own)]
-    return front(loads)
-
-
-def _ways(problem: Problem, regions: dict[tuple[int, int], Loads]) -> list[Loads]:
-    ideals = ideals_of(problem)
-    by_units: dict[int, list[Loads]] = {}
-    for (units, _), load in regions.items():
-        by_units.setdefault(units, []).append(load)
-    by_units = {units: front(loads) for units, loads in by_units.items()}
-    ways: dict[int, list[Loads]] = {0: [tuple(0.0 for _ in lane_names(problem))]}
-    for j, large in enumerate(ideals[1:], 1):
-        found = [
-            tuple(a + b for a, b in zip(way, load, strict=True))
-            for small in ideals[:j]
-            if not small & ~large
-            for load in by_units.get(large ^ small, ())
-            for way in ways[small]
-        ]
-        ways[large] = front(found)
-    return ways[ideals[-1]]
-
-
-def front(points: Sequence[Loads]) -> list[Loads]:
-    """Those that none betters in every number."""
-    kept: list[Loads] = []
-    for point in sorted(set(points)):
-        if not any(all(a <= b for a, b in zip(other, point, strict=True)) for other in kept):
-            kept.append(point)
-    return kept
+    """Loads of all plans that no other plan betters on every lane."""
+    shape = 1 << problem.n, len(problem.targets), len(lane_names(problem))
+    loads = np.full(shape, np.inf)
+    for region, load in region_loads(problem).items():
+        loads[region] = load
+    return least_of_plans(problem, loads)
 
 
 def slowdowns(slow: np.ndarray) -> list[dict[int, float]]:

@@ -6,32 +6,22 @@ follows from how far a known plan is above a lower bound: each segment on an acc
 overhead beyond that bound. Where overheads are small it is n slots, and n^2 x targets binaries.
 """
 
+import itertools
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition.baselines import total_ns
-from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
 from tests.partition.cases import lower_bound
 
-
-@dataclass(frozen=True, slots=True)
-class MilpResult:
-    """The best plan that HiGHS found."""
-
-    placements: tuple[Placement, ...]
-    ns: float
-    bound_ns: float
-    """No plan costs less, as HiGHS proves within its tolerances (1e-6)."""
-    proven: bool
-    """It is the optimum; else the time ran out."""
-    slots: int
+Terms = Mapping[int, float]
+"""Column -> factor."""
 
 
 class _Model:
@@ -40,163 +30,107 @@ class _Model:
     def __init__(self) -> None:
         self.cost: list[float] = []
         self.binary: list[bool] = []
-        self.rows: list[tuple[dict[int, float], float, float]] = []
+        self.rows: list[tuple[Terms, float, float]] = []
 
-    def column(self, cost: float, *, binary: bool) -> int:
+    def column(self, cost: float, *, binary: bool = False) -> int:
         self.cost.append(cost)
         self.binary.append(binary)
         return len(self.cost) - 1
 
-    def row(self, terms: dict[int, float], low: float, high: float) -> None:
+    def row(self, terms: Terms, low: float, high: float) -> None:
         self.rows.append((terms, low, high))
 
-    def solve(self) -> tuple[list[float], float, bool]:
-        """Values of the columns, a bound of the least cost, and whether it is reached.
-
-        Raises PartitionError where there is no solution.
-        """
-        data = [(r, c, v) for r, (terms, _, _) in enumerate(self.rows) for c, v in terms.items()]
-        r, c, v = zip(*data, strict=True)
+    def solve(self) -> list[bool]:
+        """Which columns are 1 in the best solution; HiGHS proves it within 1e-6."""
+        data = [(v, r, c) for r, (terms, _, _) in enumerate(self.rows) for c, v in terms.items()]
+        v, r, c = zip(*data, strict=True)
         matrix = csr_array((v, (r, c)), shape=(len(self.rows), len(self.cost)))
-        low = np.array([row[1] for row in self.rows])
-        high = np.array([row[2] for row in self.rows])
-        scale = max(1.0, max(abs(x) for x in self.cost))
+        _, low, high = zip(*self.rows, strict=True)
         result = milp(
-            np.array(self.cost) / scale,
+            np.array(self.cost) / max(1.0, *map(abs, self.cost)),
             integrality=np.array(self.binary, dtype=np.int8),
             bounds=Bounds(0, 1),
             constraints=LinearConstraint(matrix, low, high),
             options={"mip_rel_gap": 0.0},
         )
-        if result.x is None:
-            raise PartitionError(f"the mixed-integer programme has no solution: {result.message}")
-        bound = getattr(result, "mip_dual_bound", None)
-        least = float(result.fun if bound is None else bound) * scale
-        return [float(x) for x in result.x], least, result.status == 0
+        assert result.status == 0, result.message
+        return [bool(x > 0.5) for x in result.x]
 
 
-def slots_needed(problem: Problem, upper_ns: float) -> int:
-    """How many segments a plan of at most ``upper_ns`` ns can have at most; of plans that cost
-    the same, one whose neighbours on one target are joined where that costs nothing."""
-    free = [
-        k
-        for k in range(len(problem.targets))
-        if problem.overhead_ns[k] == problem.in_ns_per_byte[k] == problem.out_ns_per_byte[k] == 0
-    ]
-    paid = [float(ns) for k, ns in enumerate(problem.overhead_ns) if k not in free]
-    measured_free = any(k in free for _, k in problem.region_ns)
-    if len(free) > 1 or measured_free or not paid or min(paid) <= 0:
-        return problem.n
-    # Without overheads: segments pay theirs beyond the bound.
-    cut = minimum_cut(replace(problem, overhead_ns=np.zeros_like(problem.overhead_ns)))
-    bound = max(lower_bound(problem), cut.ns if cut is not None else 0.0)
-    if any(ns < problem.additive_ns(units, k) for (units, k), ns in problem.region_ns.items()):
-        return problem.n  # such a region may cost less than its overhead
-    regions = math.floor(max(0.0, upper_ns - bound) / min(paid) * (1 + 1e-9) + 1e-9)
-    return max(1, min(problem.n, regions + (regions + 1) * len(free)))
+def least_by_milp(problem: Problem, upper_ns: float = math.inf) -> float:
+    """The latency of the best plan in ns.
 
-
-def solve_milp(
-    problem: Problem,
-    *,
-    upper_ns: float = math.inf,
-    max_regions: int | None = None,
-) -> MilpResult:
-    """The optimal segments in order, at most ``max_regions`` of them on accelerators.
-
-    ``upper_ns`` is the latency of some known plan that keeps to that: the closer, the fewer slots.
-    Raises PartitionError where no plan exists.
+    ``upper_ns`` is that of some known plan: the closer, the fewer slots.
     """
-    model = _Model()
-    n, targets = problem.n, range(len(problem.targets))
-    n_slots = problem.n if math.isinf(upper_ns) else slots_needed(problem, upper_ns)
-    slots = range(n_slots)
+    model, n, targets = _Model(), problem.n, range(len(problem.targets))
+    n_slots = n if math.isinf(upper_ns) else _slots_needed(problem, upper_ns)
+    places = list(itertools.product(range(n_slots), targets))
     finite = np.where(np.isfinite(problem.unit_ns), problem.unit_ns, 0.0)
-    used = {
-        (s, k): model.column(float(problem.overhead_ns[k]), binary=True)
-        for s in slots
-        for k in targets
-    }
+    used = {(s, k): model.column(float(problem.overhead_ns[k]), binary=True) for s, k in places}
     here = {
         (u, s, k): model.column(float(finite[u, k]), binary=True)
         for u in range(n)
-        for s in slots
-        for k in targets
+        for s, k in places
     }
-    up_to = {(u, s): model.column(0.0, binary=False) for u in range(n) for s in slots}
-    for s in slots:
+    up_to = {(u, s): model.column(0.0) for u in range(n) for s in range(n_slots)}
+    for s in range(n_slots):
         model.row({used[s, k]: 1 for k in targets}, 0, 1)
-    accelerated = [k for k in targets if problem.targets[k].engine is Engine.NNAPI]
-    if max_regions is not None and accelerated:
-        model.row({used[s, k]: 1 for s in slots for k in accelerated}, 0, max_regions)
     for u in range(n):
-        model.row({here[u, s, k]: 1 for s in slots for k in targets}, 1, 1)
-        for s in slots:
-            for k in targets:
-                model.row({here[u, s, k]: 1, used[s, k]: -1}, -math.inf, 0)
+        model.row({here[u, s, k]: 1 for s, k in places}, 1, 1)
+        for s, k in places:
+            model.row({here[u, s, k]: 1, used[s, k]: -1}, -math.inf, 0)
+        for s in range(n_slots):
             before = {up_to[u, s - 1]: -1.0} if s else {}
             model.row({up_to[u, s]: 1, **before, **{here[u, s, k]: -1 for k in targets}}, 0, 0)
             for p in problem.predecessors[u]:  # p stands in a slot up to s wherever u does
                 model.row({up_to[u, s]: 1, up_to[p, s]: -1}, -math.inf, 0)
-    _add_transfers(model, problem, here, n_slots)
-    _add_conversions(model, problem, here, n_slots)
+    for s, k in places:
+        _add_transfers(model, problem, [here[u, s, k] for u in range(n)], k)
     _add_measured(model, problem, here, n_slots)
-    x, bound, proven = model.solve()
+    chosen = model.solve()
     segments: dict[tuple[int, int], list[int]] = {}
     for (u, s, k), column in here.items():
-        if x[column] > 0.5:
+        if chosen[column]:
             segments.setdefault((s, k), []).append(u)
-    placements = tuple((tuple(units), k) for (_, k), units in sorted(segments.items()))
-    ns = total_ns(problem, placements)
-    return MilpResult(placements, ns, min(bound, ns), proven, n_slots)
+    return total_ns(problem, [(tuple(units), k) for (_, k), units in sorted(segments.items())])
 
 
-def _add_transfers(
-    model: _Model, problem: Problem, here: dict[tuple[int, int, int], int], n_slots: int
-) -> None:
-    """A value enters a slot that reads and does not make it; it leaves the other way round."""
+def _slots_needed(problem: Problem, upper_ns: float) -> int:
+    """How many segments a plan of at most ``upper_ns`` ns can have at most; of plans that cost
+    the same, one whose neighbours on one target are joined where that costs nothing."""
+    costs = problem.overhead_ns, problem.in_ns_per_byte, problem.out_ns_per_byte
+    free = np.flatnonzero(~np.any(costs, axis=0)).tolist()
+    paid = np.delete(problem.overhead_ns, free)
+    measured_free = any(k in free for _, k in problem.region_ns)
+    if len(free) > 1 or measured_free or paid.min(initial=math.inf) in (0, math.inf):
+        return problem.n
+    if any(ns < problem.additive_ns(units, k) for (units, k), ns in problem.region_ns.items()):
+        return problem.n  # such a region may cost less than its overhead
+    # Without overheads: segments pay theirs beyond the bound.
+    cut = minimum_cut(replace(problem, overhead_ns=np.zeros_like(problem.overhead_ns)))
+    bound = max(lower_bound(problem), cut.ns if cut is not None else 0.0)
+    regions = math.floor(max(0.0, upper_ns - bound) / paid.min() * (1 + 1e-9) + 1e-9)
+    return max(1, min(problem.n, regions + (regions + 1) * len(free)))
+
+
+def _add_transfers(model: _Model, problem: Problem, here: list[int], k: int) -> None:
+    """A value enters a slot that reads and does not make it; it leaves the other way round.
+
+    ``here`` has the column of each unit in that slot and on that target.
+    """
     for value in problem.values:
-        for s in range(n_slots):
-            for k in range(len(problem.targets)):
-                maker = {}
-                if value.producer != GRAPH_INPUT:
-                    maker = {here[value.producer, s, k]: 1.0}
-                into = model.column(value.n_bytes * float(problem.in_ns_per_byte[k]), binary=False)
-                for reader in value.readers:
-                    model.row({into: 1, here[reader, s, k]: -1, **maker}, 0, math.inf)
-                if not maker:
-                    continue
-                cost = value.n_bytes * float(problem.out_ns_per_byte[k])
-                out = model.column(cost, binary=False)
-                minus = dict.fromkeys(maker, -1.0)
-                if value.is_output:
-                    model.row({out: 1, **minus}, 0, math.inf)
-                for reader in value.readers:
-                    model.row({out: 1, here[reader, s, k]: 1, **minus}, 0, math.inf)
-
-
-def _add_conversions(
-    model: _Model, problem: Problem, here: dict[tuple[int, int, int], int], n_slots: int
-) -> None:
-    """A value is converted to a format that it is not made in and that a reader needs it in."""
-    if problem.formats is None:
-        return
-
-    def of_format(unit: int, fmt: int, factor: float) -> dict[int, float]:
-        own = np.flatnonzero(problem.formats == fmt).tolist()
-        return {here[unit, s, k]: factor for s in range(n_slots) for k in own}
-
-    for value in problem.values:
-        for fmt, ns in ((0, value.to_float_ns), (1, value.to_int8_ns)):
-            is_input = value.producer == GRAPH_INPUT
-            if ns == 0 or (is_input and value.formats >> fmt & 1):
-                continue
-            converted = model.column(ns, binary=False)
-            maker = {} if is_input else of_format(value.producer, fmt, 1.0)
-            for reader in value.readers:
-                model.row({converted: 1, **of_format(reader, fmt, -1.0), **maker}, 0, math.inf)
-            if value.is_output and value.formats >> fmt & 1:
-                model.row({converted: 1, **maker}, 1, math.inf)
+        maker = {} if value.producer == GRAPH_INPUT else {here[value.producer]: 1.0}
+        into = model.column(value.n_bytes * float(problem.in_ns_per_byte[k]))
+        for reader in value.readers:
+            model.row({into: 1, here[reader]: -1, **maker}, 0, math.inf)
+        if not maker:
+            continue
+        out = model.column(value.n_bytes * float(problem.out_ns_per_byte[k]))
+        minus = dict.fromkeys(maker, -1.0)
+        if value.is_output:
+            model.row({out: 1, **minus}, 0, math.inf)
+        for reader in value.readers:
+            model.row({out: 1, here[reader]: 1, **minus}, 0, math.inf)
 
 
 def _add_measured(
@@ -204,16 +138,11 @@ def _add_measured(
 ) -> None:
     """Regions measured whole: ``whole`` is 1 exactly where a slot holds that region and no more."""
     permits: dict[tuple[int, int, int], list[int]] = {}
+    runs = np.where(np.isfinite(problem.unit_ns), problem.unit_ns, 0.0)
     for (region, k), ns in problem.region_ns.items():
         inside = sorted(region)
         outside = [u for u in range(problem.n) if u not in region]
-        entering, leaving = problem.boundary_bytes(inside)
-        parts = float(
-            problem.overhead_ns[k]
-            + entering * problem.in_ns_per_byte[k]
-            + leaving * problem.out_ns_per_byte[k]
-            + sum(ns for ns in problem.unit_ns[inside, k] if math.isfinite(ns))
-        )
+        parts = replace(problem, unit_ns=runs, region_ns={}).additive_ns(inside, k)
         for s in range(n_slots):
             exactly = {here[u, s, k]: 1.0 for u in inside} | {here[w, s, k]: -1.0 for w in outside}
             if math.isinf(ns):
@@ -226,7 +155,7 @@ def _add_measured(
             for w in outside:
                 model.row({whole: 1, here[w, s, k]: 1}, -math.inf, 1)
             model.row({whole: -1, **exactly}, -math.inf, len(inside) - 1)
-    for (u, s, k), column in here.items():
-        if math.isinf(problem.unit_ns[u, k]):
+    for u, k in np.argwhere(np.isinf(problem.unit_ns)).tolist():
+        for s in range(n_slots):
             allowed = dict.fromkeys(permits.get((u, s, k), []), -1.0)
-            model.row({column: 1, **allowed}, -math.inf, 0)
+            model.row({here[u, s, k]: 1, **allowed}, -math.inf, 0)

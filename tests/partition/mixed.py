@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from nnapi_prof.graph.plan import CPU, Precision, Preference, Target
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
+from tests.partition.networks import problem_on
 
 FASTER = {
     Precision.FLOAT32: 1.0,
@@ -58,12 +59,11 @@ def mixed_network(
     on_cpu = np.array([target.base == CPU for target in targets])
     int8 = np.array([target.precision is Precision.INT8 for target in targets])
     per_byte = np.where(on_cpu, 0.0, np.where(int8, 0.1, 0.4))
-    problem = Problem(
-        labels=tuple(f"u{u}" for u in range(n)),
-        predecessors=tuple(map(tuple, reads)),
+    problem = problem_on(
+        reads,
+        unit_ns,
         values=tuple(values),
-        targets=tuple(targets),
-        unit_ns=unit_ns,
+        targets=targets,
         overhead_ns=np.where(on_cpu, 20_000.0, 250_000.0),
         in_ns_per_byte=per_byte,
         out_ns_per_byte=per_byte,

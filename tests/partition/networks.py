@@ -5,10 +5,12 @@ Latencies follow roofs (rate of the kind of operation, bytes moved, a fixed part
 
 import math
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
@@ -16,14 +18,49 @@ from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
 Reads = list[list[int]]
 """For each unit, the units whose results it reads, ascending."""
 
+TARGETS = (CPU, *(Target.nnapi(f"npu-{i}", Preference.FAST_SINGLE_ANSWER) for i in range(3)))
 
-def readers_of(reads: Reads) -> list[list[int]]:
+
+def readers_of(reads: Sequence[Sequence[int]]) -> list[list[int]]:
     """For each unit, the units that read its result, ascending."""
     readers: list[list[int]] = [[] for _ in reads]
     for u, units in enumerate(reads):
         for p in units:
             readers[p].append(u)
     return readers
+
+
+def problem_on(
+    reads: Sequence[Sequence[int]],
+    unit_ns: ArrayLike,
+    *,
+    targets: Sequence[Target] = (),
+    sizes: Sequence[float] = (),
+    inputs: Iterable[ValueFlow] = (),
+    overhead_ns: ArrayLike = 0.0,
+    in_ns_per_byte: ArrayLike = 0.0,
+    out_ns_per_byte: ArrayLike = 0.0,
+    **rest: Any,
+) -> Problem:
+    """Units that each make one value, of 10 bytes, which is an output where no unit reads it.
+
+    Without targets they are the CPU and accelerators; costs that are not given are zero.
+    """
+    costs, readers = np.array(unit_ns, dtype=np.float64), readers_of(reads)
+    n, t = costs.shape
+    made = zip(readers, sizes or [10] * n, strict=True)
+    values = (ValueFlow(u, tuple(by), size, not by) for u, (by, size) in enumerate(made))  # type: ignore[arg-type]
+    standard: dict[str, Any] = dict(
+        labels=tuple(f"u{u}" for u in range(n)),
+        predecessors=tuple(map(tuple, reads)),
+        values=(*inputs, *values),
+        targets=tuple(targets) or TARGETS[:t],
+        unit_ns=costs,
+        overhead_ns=np.zeros(t) + overhead_ns,
+        in_ns_per_byte=np.zeros(t) + in_ns_per_byte,
+        out_ns_per_byte=np.zeros(t) + out_ns_per_byte,
+    )
+    return Problem(**standard | rest)
 
 
 @dataclass
@@ -122,8 +159,8 @@ def on_npu_phone(
     return _problem(
         network,
         network.n_bytes,
-        tuple(targets),
         np.array(columns).T,
+        targets=targets,
         overhead_ns=np.array([roof.invocation_ns for roof in roofs]),
         in_ns_per_byte=slopes,
         out_ns_per_byte=slopes,
@@ -131,23 +168,16 @@ def on_npu_phone(
 
 
 def _problem(
-    network: Network,
-    sizes: list[int] | list[float],
-    targets: tuple[Target, ...],
-    unit_ns: np.ndarray,
-    **costs: np.ndarray,
+    network: Network, sizes: Sequence[float], unit_ns: np.ndarray, **costs: Any
 ) -> Problem:
-    readers = readers_of(network.reads)
+    """The first operations read an input as large as their result."""
     roots = tuple(u for u, units in enumerate(network.reads) if not units)
-    values = [ValueFlow(GRAPH_INPUT, roots, sizes[0])]  # type: ignore[arg-type]
-    for u, size in enumerate(sizes):
-        values.append(ValueFlow(u, tuple(readers[u]), size, not readers[u]))  # type: ignore[arg-type]
-    return Problem(
+    return problem_on(
+        network.reads,
+        unit_ns,
+        sizes=sizes,
+        inputs=[ValueFlow(GRAPH_INPUT, roots, sizes[0])],  # type: ignore[arg-type]
         labels=tuple(f"{kind} {u}" for u, kind in enumerate(network.kinds)),
-        predecessors=tuple(map(tuple, network.reads)),
-        values=tuple(values),
-        targets=targets,
-        unit_ns=unit_ns,
         **costs,
     )
 
@@ -177,9 +207,8 @@ def on_cpu_and_gpu(network: Network, chance: random.Random) -> Problem:
     return _problem(
         network,
         moves,
-        (CPU, Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER)),
         np.array([cpu_ns, gpu_ns]).T,
-        overhead_ns=np.zeros(2),
-        in_ns_per_byte=np.array([0.0, 1.0]),
-        out_ns_per_byte=np.array([0.0, 1.2]),
+        targets=(CPU, Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER)),
+        in_ns_per_byte=[0.0, 1.0],
+        out_ns_per_byte=[0.0, 1.2],
     )

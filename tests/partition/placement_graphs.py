@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from nnapi_prof.graph.plan import CPU, Preference, Target
-from nnapi_prof.partition.problem import Problem, ValueFlow
+from nnapi_prof.partition.problem import Problem
+from tests.partition.networks import problem_on
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "dnn_partitioning.zip"
 ACCELERATOR = Target.nnapi("accelerator", Preference.FAST_SINGLE_ANSWER)
@@ -44,23 +45,20 @@ def placement_problem(name: str, refused: float = 0.0, seed: int = 0) -> Problem
     order = _order(reads, readers)
     at = {node: u for u, node in enumerate(order)}
     chance = random.Random(seed)
-    unit_ns = np.array([[nodes[i]["cpuLatency"], nodes[i]["fpgaLatency"]] for i in order])
-    unit_ns = np.asarray(unit_ns, dtype=np.float64)
+    rows = [[nodes[i]["cpuLatency"], nodes[i]["fpgaLatency"]] for i in order]
+    unit_ns = np.array(rows, dtype=np.float64)
     unit_ns[[u for u in range(len(order)) if chance.random() < refused], 1] = np.inf
     busy = unit_ns[unit_ns[:, 0] > 0, 0]
-    return Problem(
+    return problem_on(
+        [sorted(at[p] for p in reads[i]) for i in order],
+        unit_ns,
         labels=tuple(str(nodes[i].get("name", i)) for i in order),
-        predecessors=tuple(tuple(sorted(at[p] for p in reads[i])) for i in order),
-        # Sizes are in units of cost, and a byte takes 1 ns: problems do not need whole bytes.
-        values=tuple(
-            ValueFlow(at[i], tuple(sorted(at[r] for r in readers[i])), cost[i], not readers[i])  # type: ignore[arg-type]
-            for i in order
-        ),
+        # In units of cost, and a byte takes 1 ns: problems do not need whole bytes.
+        sizes=[cost[i] for i in order],
         targets=(CPU, ACCELERATOR),
-        unit_ns=unit_ns,
-        overhead_ns=np.array([0.0, float(np.median(busy)) / 2]),
-        in_ns_per_byte=np.array([0.0, 1.0]),
-        out_ns_per_byte=np.array([0.0, 1.0]),
+        overhead_ns=[0.0, float(np.median(busy)) / 2],
+        in_ns_per_byte=[0.0, 1.0],
+        out_ns_per_byte=[0.0, 1.0],
     )
 
 

@@ -3,19 +3,14 @@ graphs of up to 8 units against a brute force over formats, segments and targets
 
     python -m tests.partition.precision_trial          (make judge)
 
-judges NNAPI_PROF_PRECISION_EXAMPLES graphs in two processes, and prints what is wrong with which.
-NNAPI_PROF_JUDGE_SEED draws other graphs.
+judges NNAPI_PROF_PRECISION_EXAMPLES graphs, as tests/partition/trial.py says.
 """
 
 import itertools
 import math
 import os
 import random
-import sys
-import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Iterator, Sequence
 
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import ProofKind
@@ -30,19 +25,19 @@ from nnapi_prof.partition import (
 from nnapi_prof.partition.problem import Placement, Problem
 from tests.partition.drawing import draw_case
 from tests.partition.precisions import (
+    Front,
     Noise,
     converting_ns,
     draw_noise,
+    formats_of,
     least_ns,
     true_front,
     with_formats,
 )
 from tests.partition.problems import check_plan, draw_problem
+from tests.partition.trial import on_trial
 
-SEED = int(os.environ.get("NNAPI_PROF_JUDGE_SEED", "1"))
-EXAMPLES = int(os.environ.get("NNAPI_PROF_PRECISION_EXAMPLES", "2000"))
 MOST_UNITS = 8
-PROCESSES = 2
 EXACT = 1e-9
 """Relative: how far apart two sums of the same costs can be."""
 MET = 2e-6
@@ -52,34 +47,30 @@ MET = 2e-6
 def drawn(seed: int) -> tuple[Problem, Noise]:
     """A problem with formats, and its noise; every other one as the judge of plans draws it."""
     if seed % 2:
-        attempt = 0
-        while (problem := draw_case(f"precision/{seed}/{attempt}").problem).n > MOST_UNITS:
-            attempt += 1
+        draws = (draw_case(f"precision/{seed}/{i}").problem for i in itertools.count())
+        problem = next(problem for problem in draws if problem.n <= MOST_UNITS)
     else:
         problem = draw_problem(seed, MOST_UNITS)
     problem = with_formats(problem, seed)
     return problem, draw_noise(problem, seed)
 
 
-def complaints(seed: int) -> Iterator[str]:
+def complaints(seed: int) -> list[str]:
     """What is wrong with the answers about one graph."""
     problem, noise = drawn(seed)
     truth = true_front(problem, noise)
     chance = random.Random(seed)
     powers = [power for _, power in truth] or [0.0]
     budgets = [0.0, chance.uniform(min(powers), max(powers)), chance.choice(powers)]
-    yield from _about_plan(
-        problem, noise, truth, chance.choice(budgets), chance.choice((0.0, 0.01, 0.2))
-    )
-    yield from _about_front(problem, noise, truth, budgets, chance.choice((4, 16)))
+    budget, tolerance = chance.choice(budgets), chance.choice((0.0, 0.01, 0.2))
+    return [
+        *_about_plan(problem, noise, truth, budget, tolerance),
+        *_about_front(problem, noise, truth, budgets, chance.choice((4, 16))),
+    ]
 
 
 def _about_plan(
-    problem: Problem,
-    noise: Noise,
-    truth: list[tuple[float, float]],
-    budget: float,
-    tolerance: float,
+    problem: Problem, noise: Noise, truth: Front, budget: float, tolerance: float
 ) -> Iterator[str]:
     """The fastest plan within one error, and the one to ship."""
     limit = ErrorLimit(noise, math.sqrt(budget))
@@ -112,11 +103,7 @@ def _about_plan(
 
 
 def _about_front(
-    problem: Problem,
-    noise: Noise,
-    truth: list[tuple[float, float]],
-    budgets: list[float],
-    most: int,
+    problem: Problem, noise: Noise, truth: Front, budgets: list[float], most: int
 ) -> Iterator[str]:
     try:
         points = front(problem, noise, budgets=budgets, most=most)
@@ -147,7 +134,7 @@ def _about_front(
 def _about_placements(
     problem: Problem,
     noise: Noise,
-    placements: list[Placement] | tuple[Placement, ...],
+    placements: Sequence[Placement],
     said_ns: float,
     said_noise: float | None,
 ) -> Iterator[str]:
@@ -157,8 +144,7 @@ def _about_placements(
     except AssertionError:
         yield f"invalid: {placements} is not a plan"
         return
-    formats = problem.formats
-    assert formats is not None
+    formats = formats_of(problem)
     eight = sum(1 << u for units, k in placements for u in units if formats[k])
     ns = sum(problem.segment_ns(units, k) for units, k in placements)
     ns += converting_ns(problem, eight)
@@ -169,26 +155,6 @@ def _about_placements(
         yield f"invalid: {placements} has a noise of {power}, it says {said_noise}"
 
 
-def judged(seeds: list[int]) -> list[str]:
-    """All complaints about some graphs."""
-    return [f"{seed}: {complaint}" for seed in seeds for complaint in complaints(seed)]
-
-
-def main() -> None:
-    begin = time.monotonic()
-    seeds = range(SEED * 1_000_000, SEED * 1_000_000 + EXAMPLES)
-    batches = [list(seeds[i : i + 25]) for i in range(0, len(seeds), 25)]
-    failures: list[str] = []
-    with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
-        for part in pool.map(judged, batches):
-            failures += part
-    print(
-        f"{EXAMPLES:,} graphs in several precisions in {time.monotonic() - begin:.0f} s: "
-        f"{len(failures)} complaints"
-    )
-    print("\n".join(failures[:40]))
-    sys.exit(1 if failures else 0)
-
-
 if __name__ == "__main__":
-    main()
+    examples = int(os.environ.get("NNAPI_PROF_PRECISION_EXAMPLES", "2000"))
+    on_trial({"precisions": complaints}, examples)

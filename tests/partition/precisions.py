@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem
-from tests.partition.judge import _ideals, mask_of, region_costs
+from tests.partition.judge import ideals_of, region_costs
 
 Noise = NDArray[np.float64]
+Front = list[tuple[float, float]]
+"""(ns, noise) of plans that none betters in both, fastest first."""
 
 
 def with_formats(problem: Problem, seed: int) -> Problem:
@@ -57,17 +59,20 @@ def with_formats(problem: Problem, seed: int) -> Problem:
 def draw_noise(problem: Problem, seed: int) -> Noise:
     """[n, t]: nothing on most float targets, and more on those of 8 bits; ties among them."""
     chance = random.Random(("noise", seed).__repr__())
-    formats = np.zeros(len(problem.targets)) if problem.formats is None else problem.formats
     scale = chance.choice((1e-6, 1.0, 1e3))
     noise = np.zeros(problem.unit_ns.shape)
     for u in range(problem.n):
         own = chance.choice((0.0, 1.0, 1.0, 5.0)) * chance.choice((1.0, chance.random()))
-        for k, fmt in enumerate(formats):
-            rough = (
-                chance.choice((0.0,) * 9 + (0.1,)) if fmt == 0 else chance.choice((1.0, 1.0, 1.5))
-            )
-            noise[u, k] = own * rough * scale
+        for k, fmt in enumerate(formats_of(problem)):
+            rough = (1.0, 1.0, 1.5) if fmt else (*[0.0] * 9, 0.1)
+            noise[u, k] = own * chance.choice(rough) * scale
     return noise
+
+
+def formats_of(problem: Problem) -> NDArray[np.int64]:
+    """[t]: 1 for targets of 8-bit integers, 0 for others."""
+    floats = np.zeros(len(problem.targets), dtype=np.int64)
+    return floats if problem.formats is None else problem.formats
 
 
 def converting_ns(problem: Problem, eight: int) -> float:
@@ -84,76 +89,78 @@ def converting_ns(problem: Problem, eight: int) -> float:
     return total
 
 
-def true_front(problem: Problem, noise: Noise) -> list[tuple[float, float]]:
-    """(ns, noise) of all plans that none betters in both, fastest first."""
-    n = problem.n
-    formats = np.zeros(len(problem.targets), dtype=np.int64)
-    if problem.formats is not None:
-        formats = problem.formats
-    needs = np.array([mask_of(preds) for preds in problem.predecessors], dtype=np.int64)
-    member = (np.arange(1 << n)[:, None] >> np.arange(n) & 1).astype(np.float64)
-    is_mixed = formats.any() and not formats.all()
-    masks = range(1 << n) if is_mixed else [(1 << n) - 1 if formats.any() else 0]
-    ns, power = _fronts(
-        _ideals(n, needs),
-        region_costs(problem),
-        member @ np.where(np.isfinite(noise), noise, 0.0),
-        formats,
-        np.array(list(masks), dtype=np.int64),
-        np.array([converting_ns(problem, eight) for eight in masks]),
-    )
-    front: list[tuple[float, float]] = []
-    for i in np.lexsort((power, ns)):
-        if math.isfinite(ns[i]) and (not front or power[i] < front[-1][1] * (1 - 1e-12)):
-            front.append((float(ns[i]), float(power[i])))
+def true_front(problem: Problem, noise: Noise) -> Front:
+    """That of all plans."""
+    member = (np.arange(1 << problem.n)[:, None] >> np.arange(problem.n) & 1).astype(np.float64)
+    power = member @ np.where(np.isfinite(noise), noise, 0.0)
+    front: Front = []
+    for ns, own in sorted(least_of_plans(problem, np.dstack((region_costs(problem), power)))):
+        if not front or own < front[-1][1] * (1 - 1e-12):
+            front.append((ns, own))
     return front
 
 
-def least_ns(front: list[tuple[float, float]], limit: float = math.inf) -> float:
+def least_ns(front: Front, limit: float = math.inf) -> float:
     """Of plans whose noise is at most the limit."""
     within = (ns for ns, power in front if power <= limit * (1 + 1e-9) + 1e-300)
     return min(within, default=math.inf)
 
 
-def optimum_with_formats(problem: Problem) -> float:
+def optimum(problem: Problem) -> float:
     """Least latency in ns of all plans; inf where there is none."""
     return least_ns(true_front(problem, np.zeros(problem.unit_ns.shape)))
 
 
+def least_of_plans(problem: Problem, costs: NDArray[np.float64]) -> list[tuple[float, ...]]:
+    """Sums of costs [2^n, t, m] of all plans that no plan betters in every number.
+
+    Conversions count to the first; infinite costs rule a set of units out.
+    """
+    formats, every = formats_of(problem), (1 << problem.n) - 1
+    is_mixed = formats.any() and not formats.all()
+    masks = range(every + 1) if is_mixed else [every if formats.any() else 0]
+    sums = []
+    for int8 in masks:
+        begin = np.zeros(costs.shape[2])
+        begin[0] = converting_ns(problem, int8)
+        sums += _sums(ideals_of(problem), costs, formats, int8, begin)
+    return [tuple(each.tolist()) for each in _not_bettered(np.array(sums))] if sums else []
+
+
 @numba.njit(cache=True)
-def _fronts(ideals, costs, noise, formats, masks, converting):
-    """Latency and noise of plans, for each way of giving the units formats a front."""
-    all_ns, all_power = [0.0], [0.0]
-    all_ns.clear()
-    all_power.clear()
-    n_ideals = len(ideals)
-    begin, end = np.zeros(n_ideals, np.int64), np.zeros(n_ideals, np.int64)
-    for m in range(len(masks)):
-        eight = masks[m]
-        ns, power = [converting[m]], [0.0]
-        begin[0], end[0] = 0, 1
-        for j in range(1, n_ideals):
-            many, spent = [np.inf], [np.inf]
-            for i in range(j):
-                if ideals[i] & ~ideals[j] or begin[i] == end[i]:
+def _sums(ideals, costs, formats, int8, begin):
+    """Sums of plans in which the units of ``int8`` run in 8 bits, from those of no unit on."""
+    sums, ends = [begin], [0, 1]
+    for j in range(1, len(ideals)):
+        many = [begin]
+        many.clear()
+        for i in range(j):
+            if ideals[i] & ~ideals[j] or ends[i] == ends[i + 1]:
+                continue
+            region = ideals[j] ^ ideals[i]
+            for k in range(costs.shape[1]):
+                wrong = region & ~int8 if formats[k] else region & int8
+                if wrong or not np.isfinite(costs[region, k]).all():
                     continue
-                region = ideals[j] ^ ideals[i]
-                for k in range(costs.shape[1]):
-                    wrong = region & ~eight if formats[k] else region & eight
-                    if wrong or costs[region, k] == np.inf:
-                        continue
-                    for label in range(begin[i], end[i]):
-                        many.append(ns[label] + costs[region, k])
-                        spent.append(power[label] + noise[region, k])
-            begin[j] = len(ns)
-            fastest = np.inf
-            for label in np.argsort(np.array(spent), kind="mergesort"):
-                if many[label] < fastest:
-                    fastest = many[label]
-                    ns.append(fastest)
-                    power.append(spent[label])
-            end[j] = len(ns)
-        for label in range(begin[n_ideals - 1], end[n_ideals - 1]):
-            all_ns.append(ns[label])
-            all_power.append(power[label])
-    return np.array(all_ns), np.array(all_power)
+                for label in range(ends[i], ends[i + 1]):
+                    many.append(sums[label] + costs[region, k])
+        if len(many):
+            sums.extend(_not_bettered(many))
+        ends.append(len(sums))
+    return sums[ends[-2] :]
+
+
+@numba.njit(cache=True)
+def _not_bettered(points):
+    first = np.array([point[0] for point in points])
+    kept = [points[0]]
+    kept.clear()
+    for p in np.argsort(first, kind="mergesort"):
+        bettered = False
+        for other in kept:
+            if (other <= points[p]).all():
+                bettered = True
+                break
+        if not bettered:
+            kept.append(points[p])
+    return kept

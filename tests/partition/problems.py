@@ -3,18 +3,17 @@
 import itertools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.partition.baselines import merge_by_target
 from nnapi_prof.partition.blocks import members
 from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Region, ValueFlow
-from tests.partition.pairs import all_ideals
-
-TARGETS = (CPU, *(Target.nnapi(f"npu-{i}", Preference.FAST_SINGLE_ANSWER) for i in range(3)))
+from tests.partition.judge import ideals_of
+from tests.partition.networks import problem_on
+from tests.partition.precisions import with_formats
 
 Plan = tuple[Placement, ...]
 
@@ -31,10 +30,10 @@ def draw_problem(
     ]
     scale = chance.choice((1.0, 1e3, 1e6))
 
-    def cost(most: float) -> float:
-        return (
-            chance.randint(0, int(most)) if chance.random() < 0.5 else chance.random() * most
-        ) * scale
+    def cost(most: int) -> float:
+        return scale * (
+            chance.randint(0, most) if chance.random() < 0.5 else chance.random() * most
+        )
 
     unit_ns = np.array([[cost(50) for _ in range(t)] for _ in range(n)])
     for u, k in itertools.product(range(n), range(1, t)):
@@ -56,12 +55,10 @@ def draw_problem(
     overhead_ns = np.array(
         [0.0 if chance.random() < 0.6 else cost(20), *(cost(40) for _ in range(t - 1))]
     )
-    problem = Problem(
-        labels=tuple(f"u{u}" for u in range(n)),
-        predecessors=tuple(map(tuple, reads)),
+    problem = problem_on(
+        reads,
+        unit_ns,
         values=tuple(values),
-        targets=TARGETS[:t],
-        unit_ns=unit_ns,
         overhead_ns=overhead_ns,
         in_ns_per_byte=rates(),
         out_ns_per_byte=rates(),
@@ -71,7 +68,7 @@ def draw_problem(
 
 def with_regions(problem: Problem, chance: random.Random) -> Problem:
     """Regions measured cheaper and costlier than their parts, and failed ones."""
-    ideals = all_ideals(problem)
+    ideals = sorted(ideals_of(problem).tolist(), key=int.bit_count)
     region_ns: dict[Region, float] = {}
     for _ in range(chance.randint(0, 5)):
         small, large = sorted(chance.sample(ideals, 2), key=int.bit_count)
@@ -97,6 +94,30 @@ def draw_plan(problem: Problem, chance: random.Random) -> Plan:
     return merge_by_target(problem, [chance.choice(targets) for targets in able])
 
 
+def drawn(
+    count: int, most_units: int = 8, *, formats: bool = False, regions: bool = True
+) -> Iterator[tuple[int, Problem, Plan]]:
+    """Problems of units that each run somewhere, with their seeds and a plan of each."""
+    for seed in range(count):
+        problem = draw_problem(seed, most_units, regions=regions)
+        problem = with_formats(problem, seed) if formats else problem
+        if np.isfinite(problem.unit_ns).any(axis=1).all():
+            yield seed, problem, draw_plan(problem, random.Random(seed))
+
+
+def on_targets(problem: Problem, count: int) -> Problem:
+    """The problem on the first targets only."""
+    return replace(
+        problem,
+        targets=problem.targets[:count],
+        unit_ns=problem.unit_ns[:, :count],
+        overhead_ns=problem.overhead_ns[:count],
+        in_ns_per_byte=problem.in_ns_per_byte[:count],
+        out_ns_per_byte=problem.out_ns_per_byte[:count],
+        region_ns={(units, k): ns for (units, k), ns in problem.region_ns.items() if k < count},
+    )
+
+
 def stem_problem(n_branches: int, seed: int = 0, length: int = 1) -> Problem:
     """One unit that many chains of units read, and one that reads the chains: wide, so that an
     exact answer takes long. All costs differ."""
@@ -108,22 +129,14 @@ def stem_problem(n_branches: int, seed: int = 0, length: int = 1) -> Problem:
             reads.append([0] if step == 0 else [len(reads) - 1])
         ends.append(len(reads) - 1)
     reads.append(ends)
-    n = len(reads)
-    values = tuple(
-        ValueFlow(
-            u, tuple(r for r in range(n) if u in reads[r]), int(chance.integers(1, 100)), u == n - 1
-        )
-        for u in range(n)
-    )
-    return Problem(
-        labels=tuple(f"u{u}" for u in range(n)),
-        predecessors=tuple(map(tuple, reads)),
-        values=values,
-        targets=TARGETS[:3],
-        unit_ns=chance.uniform(1.0, 100.0, (n, 3)),
-        overhead_ns=np.array([0.0, 30.0, 40.0]),
-        in_ns_per_byte=np.array([0.0, 0.3, 0.2]),
-        out_ns_per_byte=np.array([0.0, 0.3, 0.2]),
+    sizes = [int(chance.integers(1, 100)) for _ in reads]
+    return problem_on(
+        reads,
+        chance.uniform(1.0, 100.0, (len(reads), 3)),
+        sizes=sizes,
+        overhead_ns=[0.0, 30.0, 40.0],
+        in_ns_per_byte=[0.0, 0.3, 0.2],
+        out_ns_per_byte=[0.0, 0.3, 0.2],
     )
 
 
@@ -140,7 +153,7 @@ def check_plan(problem: Problem, plan: Sequence[Placement]) -> None:
 
 def every_plan(problem: Problem) -> list[Plan]:
     """All chains of ideals with all targets for each step; for up to 5 units."""
-    ideals = all_ideals(problem)
+    ideals = ideals_of(problem).tolist()
     plans: dict[int, list[Plan]] = {0: [()]}
     for small, large in itertools.combinations(ideals, 2):
         if small & ~large:

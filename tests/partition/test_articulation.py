@@ -1,7 +1,9 @@
 """Stretches between articulation units, against brute force."""
 
+import itertools
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -16,33 +18,34 @@ from nnapi_prof.partition.search.relaxation import relax
 from nnapi_prof.partition.search.tables import free_prices, unit_shares
 from tests.partition.drawing import draw_case
 from tests.partition.families import wide_problem
-from tests.partition.precisions import optimum_with_formats, with_formats
+from tests.partition.precisions import optimum, with_formats
 from tests.partition.problems import check_plan, draw_plan
 
 MOST_UNITS = 9
 
 
-def draw_articulated(count: int) -> list[tuple[int, Problem]]:
-    """Graphs with articulation units, every other one in two formats; ``SHORTEST`` is 1."""
-    drawn: list[tuple[int, Problem]] = []
-    seed = 0
-    while len(drawn) < count:
-        case = draw_case(f"articulation/{seed}")
-        problem = with_formats(case.problem, seed) if seed % 2 else case.problem
-        seed += 1
+@pytest.fixture
+def stretches_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(articulation, "SHORTEST", 1)
+    monkeypatch.setattr(articulation, "LARGEST_SHARE", 1.0)
+
+
+def draw_articulated() -> Iterator[tuple[int, Problem]]:
+    """Graphs with articulation units, every other one in two formats."""
+    for seed in itertools.count():
+        problem = draw_case(f"articulation/{seed}").problem
+        problem = with_formats(problem, seed) if seed % 2 else problem
         runs = np.isfinite(problem.unit_ns).any(axis=1).all()
         if problem.n <= MOST_UNITS and runs and articulation_units(problem):
-            drawn.append((seed, problem))
-    return drawn
+            yield seed, problem
 
 
 @pytest.mark.slow
-def test_no_plan_costs_less_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(articulation, "SHORTEST", 1)
-    monkeypatch.setattr(articulation, "LARGEST_SHARE", 1.0)
+@pytest.mark.usefixtures("stretches_of_any_length")
+def test_no_plan_costs_less_than_the_bound() -> None:
     solved = tight = 0
-    for seed, problem in draw_articulated(25):
-        least = optimum_with_formats(problem)
+    for seed, problem in itertools.islice(draw_articulated(), 25):
+        least = optimum(problem)
         relaxation = relax(problem)
         if relaxation is None or math.isinf(least):
             continue
@@ -65,9 +68,8 @@ def test_no_plan_costs_less_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> N
     assert tight > 0.9 * solved
 
 
+@pytest.mark.usefixtures("stretches_of_any_length")
 def test_what_passes_a_unit_by_keeps_it_from_being_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(articulation, "SHORTEST", 1)
-    monkeypatch.setattr(articulation, "LARGEST_SHARE", 1.0)
     problem = wide_problem("blocks", 51, 2, 0)
     assert articulation_units(problem) == [25]
     around = replace(problem.values[1], readers=(1, 26))

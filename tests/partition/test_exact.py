@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,56 +14,41 @@ from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Region
 from nnapi_prof.partition.search import SearchLimits, Watch, exact
 from nnapi_prof.partition.search.exact import ExactResult, search_ideals
 from nnapi_prof.partition.search.relaxation import relax
-from nnapi_prof.partition.search.tables import Prices, free_prices, unit_shares, value_slots
-from tests.partition.pairs import all_ideals, optimum
+from nnapi_prof.partition.search.tables import free_prices, unit_shares, value_slots
+from tests.partition.judge import ideals_of
+from tests.partition.precisions import optimum
 from tests.partition.problems import check_plan, draw_problem, every_plan, stem_problem
 
-
-def unhurried() -> Watch:
-    return Watch(SearchLimits(seconds=1e6, effort=math.inf))
-
-
-def prices_of(problem: Problem, seed: int) -> Prices:
-    """Of the relaxation, or of every other problem those that know nothing."""
-    relaxation = relax(problem) if seed % 2 else None
-    if relaxation is None:
-        return free_prices(problem, unit_shares(problem))
-    return relaxation.prices
+UNHURRIED = SearchLimits(seconds=1e6, effort=math.inf)
 
 
 def costlier(problem: Problem) -> list[Region]:
-    return [
-        (units, k)
-        for (units, k), ns in problem.region_ns.items()
-        if ns > problem.additive_ns(units, k)
-    ]
+    return [region for region, ns in problem.region_ns.items() if ns > problem.additive_ns(*region)]
 
 
 def searched(
-    problem: Problem, seed: int, upper_ns: float = math.inf, width: int = 1 << 40
+    problem: Problem, seed: int = 0, upper_ns: float = math.inf, **options: Any
 ) -> ExactResult:
-    result = search_ideals(
-        problem,
-        prices_of(problem, seed),
-        upper_ns,
-        unhurried(),
-        watched=costlier(problem),
-        width=width,
-    )
+    """By the prices of the relaxation, or for even seeds by those that know nothing."""
+    relaxation = relax(problem) if seed % 2 else None
+    prices = relaxation.prices if relaxation else free_prices(problem, unit_shares(problem))
+    standard = dict(watch=Watch(UNHURRIED), watched=costlier(problem))
+    result = search_ideals(problem, prices, upper_ns, **standard | options)
     assert result is not None
     return result
+
+
+def check_optimal(problem: Problem, result: ExactResult, least: float) -> None:
+    assert result.complete
+    check_plan(problem, result.placements)
+    assert total_ns(problem, result.placements) == pytest.approx(least, rel=1e-9)
+    assert (result.fronts[0][0], result.bound_ns) == pytest.approx((least, least), rel=1e-9)
 
 
 def test_finds_the_optimum_of_all_plans() -> None:
     for seed in range(150):
         problem = draw_problem(seed, 9)
-        least = optimum(problem)
-        result = searched(problem, seed)
-        assert result.complete, seed
-        check_plan(problem, result.placements)
-        assert total_ns(problem, result.placements) == pytest.approx(least, rel=1e-9), seed
-        assert result.fronts[0][0] == pytest.approx(least, rel=1e-9), seed
-        assert result.bound_ns == pytest.approx(least, rel=1e-9), seed
+        check_optimal(problem, searched(problem, seed), optimum(problem))
 
 
 def test_an_upper_bound_loses_nothing_below_it() -> None:
@@ -88,7 +74,7 @@ def test_a_narrow_search_proves_how_good_it_is() -> None:
             check_plan(problem, result.placements)
             assert total_ns(problem, result.placements) >= least * (1 - 1e-9), seed
         if result.complete:
-            assert total_ns(problem, result.placements) == pytest.approx(least, rel=1e-9), seed
+            check_optimal(problem, result, least)
     assert left_out > 20
 
 
@@ -98,15 +84,8 @@ def test_one_that_is_broken_off_proves_a_bound(monkeypatch: pytest.MonkeyPatch) 
     for seed in range(120):
         problem = draw_problem(seed, 9)
         monkeypatch.setattr(exact, "SLICE", chance.randint(1, 60))
-        result = search_ideals(
-            problem,
-            prices_of(problem, seed),
-            math.inf,
-            unhurried(),
-            watched=costlier(problem),
-            steps=chance.randint(0, 200),
-        )
-        assert result is not None and result.bound_ns <= optimum(problem) * (1 + 1e-9), seed
+        result = searched(problem, seed, steps=chance.randint(0, 200))
+        assert result.bound_ns <= optimum(problem) * (1 + 1e-9), seed
         assert result.complete == bool(result.placements), seed
         broken_off += not result.complete
     assert broken_off > 20
@@ -114,24 +93,16 @@ def test_one_that_is_broken_off_proves_a_bound(monkeypatch: pytest.MonkeyPatch) 
 
 def test_without_memory_it_ends_with_a_bound() -> None:
     problem = stem_problem(12)
-    prices = free_prices(problem, unit_shares(problem))
-    whole = search_ideals(problem, prices, math.inf, unhurried())
-    poor = search_ideals(problem, prices, math.inf, unhurried(), memory_bytes=0)
-    assert whole is not None and whole.complete
-    assert poor is not None and not poor.complete and not poor.placements
+    whole, poor = searched(problem), searched(problem, memory_bytes=0)
+    assert whole.complete and not poor.complete and not poor.placements
     assert 0 < poor.bound_ns <= whole.bound_ns and poor.steps < whole.steps
 
 
 def test_a_watch_that_is_over_ends_it() -> None:
-    problem = stem_problem(14)
-    prices = free_prices(problem, unit_shares(problem))
-    watch = Watch(SearchLimits(seconds=0.0))
-    over = search_ideals(problem, prices, math.inf, watch)
-    assert over is not None and not over.complete and watch.steps == over.steps
-    relaxation = relax(problem)
-    assert relaxation is not None
-    insisting = search_ideals(problem, relaxation.prices, math.inf, watch, width=10, insist=True)
-    assert insisting is not None and insisting.placements
+    problem, watch = stem_problem(14), Watch(SearchLimits(seconds=0.0))
+    over = searched(problem, watch=watch)
+    assert not over.complete and watch.steps == over.steps
+    insisting = searched(problem, 1, watch=watch, width=10, insist=True)
     check_plan(problem, insisting.placements)
 
 
@@ -139,13 +110,11 @@ def test_a_costlier_region_counts_once_it_is_watched() -> None:
     met = 0
     for seed in range(400):
         problem = draw_problem(seed)
-        several = [region for region in costlier(problem) if len(region[0]) > 1]
         least = optimum(problem)
-        if not several or math.isinf(least):
+        if math.isinf(least) or all(len(units) == 1 for units, _ in costlier(problem)):
             continue
-        prices = prices_of(problem, seed)
-        blind = search_ideals(problem, prices, math.inf, unhurried())
-        assert blind is not None and blind.fronts[0][0] <= least * (1 + 1e-9), seed
+        blind = searched(problem, seed, watched=())
+        assert blind.fronts[0][0] <= least * (1 + 1e-9), seed
         met += total_ns(problem, blind.placements) > least * (1 + 1e-9)
         watching = searched(problem, seed)
         assert total_ns(problem, watching.placements) == pytest.approx(least, rel=1e-9), seed
@@ -154,39 +123,26 @@ def test_a_costlier_region_counts_once_it_is_watched() -> None:
 
 def test_budgets_give_the_whole_front() -> None:
     for seed in range(30):
-        problem = draw_problem(seed, 5)
-        chance = np.random.default_rng(seed)
-        budgets = [
-            Budget.segments(problem),
-            Budget(
-                "points",
-                chance.integers(0, 4, len(problem.targets)).astype(np.float64),
-                chance.integers(0, 4, problem.unit_ns.shape).astype(np.float64),
-                limit=float(chance.integers(0, 30)),
-                region_use={region: float(chance.integers(0, 9)) for region in problem.region_ns},
-            ),
-        ]
-        watched = [*problem.region_ns]
-        prices = prices_of(problem, seed)
-        result = search_ideals(
-            problem, prices, math.inf, unhurried(), budgets=budgets, watched=watched
+        problem, chance = draw_problem(seed, 5), np.random.default_rng(seed)
+        points = Budget(
+            "points",
+            chance.integers(0, 4, len(problem.targets)).astype(np.float64),
+            chance.integers(0, 4, problem.unit_ns.shape).astype(np.float64),
+            limit=float(chance.integers(0, 30)),
+            region_use={region: float(chance.integers(0, 9)) for region in problem.region_ns},
         )
-        assert result is not None and result.complete
+        budgets = [Budget.segments(problem), points]
+        result = searched(problem, seed, budgets=budgets, watched=[*problem.region_ns])
+        assert result.complete
         for _, use, plan in result.fronts:
             check_plan(problem, plan)
             assert use == pytest.approx([b.of(plan) for b in budgets]), seed
-        uses = [
-            (total_ns(problem, plan), *(b.of(plan) for b in budgets))
-            for plan in every_plan(problem)
-            if all(b.keeps(plan) for b in budgets)
-        ]
-        for rival in uses:  # some plan of the front is no worse in anything
-            assert any(
-                ns <= rival[0] * (1 + 1e-9)
-                and all(a <= b + 1e-9 for a, b in zip(use, rival[1:], strict=True))
-                for ns, use, _ in result.fronts
-            ), seed
-        assert bool(uses) == bool(result.fronts)
+        met = np.array([(ns * (1 - 1e-9), *use) for ns, use, _ in result.fronts])
+        plans = [plan for plan in every_plan(problem) if all(b.keeps(plan) for b in budgets)]
+        for plan in plans:  # some plan of the front is no worse in anything
+            rival = (total_ns(problem, plan), *(b.of(plan) for b in budgets))
+            assert np.any(np.all(met <= np.add(rival, 1e-9), axis=1)), seed
+        assert bool(plans) == bool(result.fronts)
 
 
 def test_values_alive_at_once_have_different_slots() -> None:
@@ -194,7 +150,7 @@ def test_values_alive_at_once_have_different_slots() -> None:
         problem = draw_problem(seed)
         slots = value_slots(problem)
         assert slots is not None
-        for ideal in all_ideals(problem):
+        for ideal in ideals_of(problem).tolist():
             alive = [
                 int(slots[v])
                 for v, value in enumerate(problem.values)
@@ -207,22 +163,17 @@ def test_values_alive_at_once_have_different_slots() -> None:
 def test_what_a_unit_takes_alone_needs_no_watching() -> None:
     met = 0
     for seed in range(60):
-        problem = draw_problem(seed)
-        chance = random.Random(seed)
+        problem, chance = draw_problem(seed), random.Random(seed)
         alone = {
             (frozenset((u,)), k): problem.additive_ns((u,), k) * chance.choice((0.9, 1.02, 1.1))
-            for u in range(problem.n)
-            for k in range(len(problem.targets))
-            if math.isfinite(problem.unit_ns[u, k]) and chance.random() < 0.7
+            for u, k in np.argwhere(np.isfinite(problem.unit_ns)).tolist()
+            if chance.random() < 0.7
         }
         problem = replace(problem, region_ns=alone)
         least = optimum(problem)
         if math.isinf(least):
             continue
-        blind = search_ideals(problem, prices_of(problem, seed), math.inf, unhurried())
-        assert blind is not None and blind.complete, seed
-        assert blind.fronts[0][0] == pytest.approx(least, rel=1e-9), seed
-        assert total_ns(problem, blind.placements) == pytest.approx(least, rel=1e-9), seed
-        dear = {region for region in alone if alone[region] > problem.additive_ns(*region)}
-        met += any((frozenset(units), k) in dear for units, k in blind.placements)
+        blind = searched(problem, seed, watched=())
+        check_optimal(problem, blind, least)
+        met += any((frozenset(units), k) in costlier(problem) for units, k in blind.placements)
     assert met > 5  # with a dear unit by itself in the best plan

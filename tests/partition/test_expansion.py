@@ -16,7 +16,7 @@ from nnapi_prof.partition.search.expansion import (
     labelling_of_plan,
     plan_of_labelling,
 )
-from tests.partition.problems import check_plan, draw_plan, draw_problem, stem_problem
+from tests.partition.problems import check_plan, draw_plan, drawn, stem_problem
 
 
 def best_of_all(problem: Problem, phase: Ints, phase_target: Ints, g: int) -> float:
@@ -29,13 +29,12 @@ def best_of_all(problem: Problem, phase: Ints, phase_target: Ints, g: int) -> fl
     return least
 
 
-def test_a_move_is_the_best_of_all_to_that_phase() -> None:
-    for seed in range(40):
-        chance = random.Random(seed)
-        problem = draw_problem(seed, 6, regions=False)
-        plan = draw_plan(problem, chance)
+@pytest.mark.parametrize("formats", [False, True])
+def test_a_move_is_the_best_of_all_to_that_phase(formats: bool) -> None:
+    for seed, problem, plan in drawn(50, 6, formats=formats, regions=False):
         phase, phase_target = labelling_of_plan(plan, problem.n, range(len(problem.targets)))
-        for g in chance.sample(range(len(phase_target)), min(4, len(phase_target))):
+        n_phases = len(phase_target)
+        for g in random.Random(seed).sample(range(n_phases), min(4, n_phases)):
             moved = _best_move(problem, phase, phase_target, g)
             after = plan if moved is None else plan_of_labelling(moved, phase_target)
             check_plan(problem, after)
@@ -45,11 +44,7 @@ def test_a_move_is_the_best_of_all_to_that_phase() -> None:
 
 def test_sweeps_never_make_a_plan_worse() -> None:
     better = 0
-    for seed in range(60):
-        problem = draw_problem(seed)
-        if not np.isfinite(problem.unit_ns).any(axis=1).all():
-            continue
-        plan = draw_plan(problem, random.Random(seed))
+    for seed, problem, plan in drawn(60):
         after = expand(problem, plan, Watch(SearchLimits()))
         check_plan(problem, after)
         assert total_ns(problem, after) <= total_ns(problem, plan), seed

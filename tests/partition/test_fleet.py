@@ -1,8 +1,8 @@
 """Few plans for many phones: the choice against brute force, and candidates of groups."""
 
-import dataclasses
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from nnapi_prof.partition.fleet import FleetObjective, choose_plans, regrets
 from nnapi_prof.partition.fleet_search import latency_of, plan_fleet, summed_problem
 from nnapi_prof.partition.problem import Problem
 from tests.partition.cases import SETTINGS
-from tests.partition.problems import draw_problem, every_plan
+from tests.partition.problems import draw_problem, every_plan, on_targets
 
 
 def brute_force(regret, k, objective, weights):
@@ -48,26 +48,21 @@ def test_equal_to_brute_force(seed: int, n: int, phones: int, k: int) -> None:
         assert choice.value == pytest.approx(least, abs=1e-6)
         assert choice.is_optimal and len(choice.plans) <= k
         assert set(choice.plan_of) == set(choice.plans)
-        for phone, plan in enumerate(choice.plan_of):
-            assert (
-                choice.regrets[phone]
-                == regret[plan, phone]
-                == regret[list(choice.plans), phone].min()
-            )
+        own = regret[list(choice.plan_of), range(phones)].tolist()
+        assert list(choice.regrets) == own == regret[list(choice.plans)].min(axis=0).tolist()
 
 
 @pytest.mark.slow
 def test_more_plans_than_are_solved_exactly_have_a_bound() -> None:
     regret = np.random.default_rng(1).random((60, 40))
     for objective in FleetObjective:
-        limits = {1: 60.0, 2: 0.2, 4: 0.2}  # seconds: enough for one of 40, not for the others
-        values = [
+        one, two, four = (
             choose_plans(regret, k, objective=objective, seconds=seconds)
-            for k, seconds in limits.items()
-        ]
-        assert all(c.bound <= c.value + 1e-12 for c in values)
-        assert values[0].is_optimal
-        assert values[0].value >= values[1].value >= values[2].value
+            # Enough for one of 40, not for the others.
+            for k, seconds in ((1, 60.0), (2, 0.2), (4, 0.2))
+        )
+        assert all(c.bound <= c.value + 1e-12 for c in (one, two, four))
+        assert one.is_optimal and one.value >= two.value >= four.value
 
 
 def test_regrets_are_of_the_least_latency() -> None:
@@ -86,29 +81,21 @@ def draw_fleet(seed: int, phones: int, most_units: int = 6) -> list[Problem]:
     chance = np.random.default_rng(seed)
     first = draw_problem(seed, most_units)
     whole = first.unit_ns + 1.0  # no unit is free: a latency of 0 has no regret
+    alone = np.isfinite(whole).any(axis=1).all()
     fleet = []
     for _ in range(phones):
-        problem = dataclasses.replace(
+        problem = replace(
             first,
             unit_ns=whole * chance.choice([0.5, 1.0, 3.0], whole.shape),
             overhead_ns=first.overhead_ns * chance.random(first.overhead_ns.shape),
             region_ns={
                 region: (ns + 1.0) * chance.choice([0.5, 2.0])
                 for region, ns in first.region_ns.items()
-                if chance.random() < 0.7 and np.isfinite(whole).any(axis=1).all()
+                if chance.random() < 0.7 and alone
             },
         )
         if chance.random() < 0.3 and np.isfinite(whole[:, :-1]).any(axis=1).all():
-            last = len(problem.targets) - 1
-            problem = dataclasses.replace(
-                problem,
-                targets=problem.targets[:last],
-                unit_ns=problem.unit_ns[:, :last],
-                overhead_ns=problem.overhead_ns[:last],
-                in_ns_per_byte=problem.in_ns_per_byte[:last],
-                out_ns_per_byte=problem.out_ns_per_byte[:last],
-                region_ns={(u, k): ns for (u, k), ns in problem.region_ns.items() if k != last},
-            )
+            problem = on_targets(problem, len(problem.targets) - 1)
         fleet.append(problem)
     return fleet
 
@@ -135,8 +122,7 @@ def test_one_plan_for_all_is_the_best_of_all_plans(seed: int, phones: int) -> No
     for placements in every_plan(fleet[0]):
         plan = tuple((units, fleet[0].targets[k]) for units, k in placements)
         each = [latency_of(problem, plan) for problem in fleet]
-        mean = float((share * each / search.least_ns).sum()) - 1
-        least = min(least, mean)
+        least = min(least, float((share * each / search.least_ns).sum()) - 1)
     assert search.choices[0].mean == pytest.approx(least, rel=1e-6, abs=1e-9)
     assert search.least_mean_of_one <= search.choices[0].mean + 1e-9
     values = [choice.value for choice in search.choices]

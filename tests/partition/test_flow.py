@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from nnapi_prof.graph.plan import CPU
-from nnapi_prof.partition.problem import Problem, ValueFlow
+from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.search.minimum_cut import Network, minimum_cut
 from tests.partition.cases import lower_bound
-from tests.partition.pairs import optimum
-from tests.partition.problems import TARGETS, check_plan, draw_problem
+from tests.partition.networks import problem_on
+from tests.partition.precisions import optimum
+from tests.partition.problems import check_plan, draw_problem
 
 NODES = 5
 
@@ -91,16 +92,9 @@ def chain_problem(seed: int) -> Problem:
     """CPU and one accelerator that takes values for a price: values that leave do not come back."""
     chance = np.random.default_rng(seed)
     n = int(chance.integers(1, 10))
-    return Problem(
-        labels=tuple(f"u{u}" for u in range(n)),
-        predecessors=tuple((u - 1,) if u else () for u in range(n)),
-        values=tuple(ValueFlow(u, (u + 1,) if u + 1 < n else (), 10, u + 1 == n) for u in range(n)),
-        targets=TARGETS[:2],
-        unit_ns=chance.integers(0, 60, (n, 2)).astype(np.float64),
-        overhead_ns=np.zeros(2),
-        in_ns_per_byte=np.array([0.0, 0.5]),
-        out_ns_per_byte=np.array([0.0, 1.0]),
-    )
+    reads = [[u - 1] if u else [] for u in range(n)]
+    costs = chance.integers(0, 60, (n, 2))
+    return problem_on(reads, costs, in_ns_per_byte=[0.0, 0.5], out_ns_per_byte=[0.0, 1.0])
 
 
 def test_of_additive_costs_the_cut_is_the_optimum() -> None:
@@ -114,10 +108,9 @@ def test_of_additive_costs_the_cut_is_the_optimum() -> None:
 def test_where_no_plan_goes_without_an_accelerator_its_overhead_is_in_the_bound() -> None:
     problem = chain_problem(4)
     assert problem.n > 2 and problem.targets[0] == CPU
+    problem.unit_ns[1, 0] = np.inf
     paid = replace(problem, overhead_ns=np.array([0.0, 50.0]))
-    paid.unit_ns[1, 0] = np.inf
-    cut = minimum_cut(paid)
-    without = minimum_cut(replace(paid, overhead_ns=np.zeros(2)))
+    cut, without = minimum_cut(paid), minimum_cut(problem)
     assert cut is not None and without is not None
     assert cut.ns == pytest.approx(without.ns + 50.0)
     assert cut.ns <= optimum(paid) * (1 + 1e-9)

@@ -6,21 +6,12 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, Precision, ProofKind
-from nnapi_prof.partition import (
-    SearchLimits,
-    Watch,
-    best_within,
-    front,
-    uniform,
-)
+from nnapi_prof.partition import SearchLimits, Watch, best_within, front, uniform
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.constraints import Budget
-from tests.partition.cases import SETTINGS
 from tests.partition.mixed import mixed_network
 from tests.partition.precision_trial import complaints, drawn
 from tests.partition.precisions import draw_noise
@@ -29,10 +20,9 @@ from tests.partition.problems import check_plan, every_plan
 LONG = SearchLimits(seconds=1e4, effort=1e10)
 
 
-@settings(SETTINGS, max_examples=100)
-@given(st.integers(0, 100_000))
-def test_equal_to_brute_force(seed: int) -> None:
-    assert list(complaints(seed)) == []
+def test_equal_to_brute_force() -> None:
+    for seed in range(100):
+        assert complaints(seed) == [], seed
 
 
 def test_what_prices_and_limits_meet_is_right_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,16 +30,13 @@ def test_what_prices_and_limits_meet_is_right_as_well(monkeypatch: pytest.Monkey
     module = importlib.import_module("nnapi_prof.partition.front")  # the package has the function
     monkeypatch.setattr(module, "WHOLE_STEPS", 0)
     for seed in range(14):
-        assert list(complaints(seed)) == [], seed
+        assert complaints(seed) == [], seed
 
 
 def test_a_network_has_a_front_that_no_rule_betters() -> None:
     problem, noise = mixed_network(24, 2, 3, preferences=1)
     budgets = [1e-5, 1e-4, 4e-4]
-    rules = [
-        plan for p in Precision if (plan := uniform(problem, p, noise, limits=LONG)) is not None
-    ]
-    assert len(rules) == len(Precision)
+    rules = [uniform(problem, precision, noise, limits=LONG) for precision in Precision]
     rivals = [plan.placements for plan in rules]
     points = front(problem, noise, budgets=budgets, rivals=rivals, most=12, limits=LONG)
     for plan in rules:

@@ -53,15 +53,7 @@ def gcc() -> str:
 
 def test_no_warnings(gcc: str, tmp_path: Path) -> None:
     for source in sorted(SOURCES.glob("*.c")):
-        command = [
-            gcc,
-            *FLAGS,
-            *WARNINGS,
-            str(source),
-            "-o",
-            str(tmp_path / "out.so"),
-            "-lm",
-        ]
+        command = [gcc, *FLAGS, *WARNINGS, source, "-o", tmp_path / "out.so", "-lm"]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stderr
 

@@ -20,7 +20,8 @@ from nnapi_prof.partition.lanes import (
     steps_of,
 )
 from tests.partition.lanes_judge import least_bottleneck, region_loads
-from tests.partition.problems import TARGETS, draw_plan, draw_problem
+from tests.partition.networks import problem_on
+from tests.partition.problems import drawn
 
 FAST, LOW = Preference.FAST_SINGLE_ANSWER, Preference.LOW_POWER
 NPU, NPU_LOW, GPU = Target.nnapi("npu", FAST), Target.nnapi("npu", LOW), Target.nnapi("gpu", FAST)
@@ -50,58 +51,37 @@ def test_contention_that_is_none_is_refused(contention: object, words: str) -> N
         make_lanes((CPU, NPU), contention)  # type: ignore[arg-type]
 
 
-def test_without_a_processor_there_are_no_lanes() -> None:
+def test_without_a_processor_there_are_no_lanes_and_nowhere_to_go() -> None:
     with pytest.raises(PartitionError, match="measure the CPU"):
         make_lanes((AUTO, HOST), 1.0)
-
-
-def test_what_runs_on_no_lane_has_nowhere_to_go() -> None:
-    problem = replace(draw_problem(1, 4, regions=False), targets=(HOST,))
-    problem = replace(
-        problem,
-        targets=(HOST, CPU),
-        unit_ns=np.array([[1.0, 1.0]] * (problem.n - 1) + [[1.0, np.inf]]),
-        overhead_ns=np.zeros(2),
-        in_ns_per_byte=np.zeros(2),
-        out_ns_per_byte=np.zeros(2),
-    )
+    problem = problem_on([[], [0]], [[1, 1], [1, np.inf]], targets=(HOST, CPU))
     with pytest.raises(PartitionError, match="can run on no target"):
         on_lanes(problem, make_lanes(problem.targets, 1.0))
 
 
 def test_loads_are_sums_and_prices_of_lanes_make_a_problem_of_the_same_kind() -> None:
-    for seed in range(120):
-        chance = random.Random(seed)
-        problem = draw_problem(seed, 7)
-        if not np.isfinite(problem.unit_ns).any(axis=1).all():
-            continue
+    for seed, problem, plan in drawn(120, 7):
         lanes = make_lanes(problem.targets, 1.1)
-        plan = draw_plan(problem, chance)
         loads = loads_of(problem, lanes, plan)
         if not np.isfinite(loads).all():
             continue
         own = region_loads(problem)
         told = [own[sum(1 << u for u in units), k] for units, k in plan]
         assert loads == pytest.approx(np.sum(told, axis=0))
-        prices = np.array([chance.choice((0.0, 0.3, 1.0)) for _ in lanes.names])
+        prices = np.array(random.Random(seed).choices((0.0, 0.3, 1.0), k=lanes.count))
         weighted = priced(problem, lanes, prices)
         assert total_ns(weighted, plan) == pytest.approx(float(prices @ loads))
         assert np.isfinite(weighted.unit_ns).tolist() == np.isfinite(problem.unit_ns).tolist()
 
 
 def test_a_hand_over_between_accelerators_loads_both_and_the_cpu_twice() -> None:
-    problem = replace(
-        draw_problem(3, 2, regions=False, fewest_units=2),
-        targets=TARGETS[:3],
-        unit_ns=np.full((2, 3), 10.0),
-        overhead_ns=np.array([0.0, 2.0, 3.0]),
-        in_ns_per_byte=np.array([0.0, 1.0, 2.0]),
-        out_ns_per_byte=np.array([0.0, 4.0, 5.0]),
-    )
-    problem = replace(
-        problem,
-        predecessors=((), (0,)),
-        values=(replace(problem.values[-1], producer=0, readers=(1,), n_bytes=7, is_output=False),),
+    problem = problem_on(
+        [[], [0]],
+        np.full((2, 3), 10.0),
+        sizes=[7, 0],
+        overhead_ns=[0, 2, 3],
+        in_ns_per_byte=[0, 1, 2],
+        out_ns_per_byte=[0, 4, 5],
     )
     lanes = make_lanes(problem.targets, 1.0)
     plan = (((0,), 1), ((1,), 2))
@@ -116,21 +96,23 @@ def test_a_hand_over_between_accelerators_loads_both_and_the_cpu_twice() -> None
     assert moved_ns(measured, lanes, plan[0]) == (0.0, 14.0)
 
 
-def test_two_lanes_are_busy_for_the_larger_load_and_what_the_smaller_one_slows() -> None:
-    for factor in (1.0, 1.1, 1.5):
-        lanes = make_lanes((CPU, NPU), factor)
-        busy = lanes.busy_ns(np.array([30.0, 100.0]))
-        assert busy == pytest.approx(100.0 + (factor - 1) * 30.0)
-    turns = make_lanes((CPU, NPU), 3.0)  # better never at once
-    assert turns.busy_ns(np.array([30.0, 100.0])) == pytest.approx(130.0)
-    uneven = make_lanes((CPU, NPU), {("cpu", "npu"): 1.5, ("npu", "cpu"): 1.2})
-    # The CPU needs 1.5 ns for each of its own while the NPU does 1 / 1.2: 45 ns, 37.5 of the NPU's.
-    assert uneven.busy_ns(np.array([30.0, 100.0])) == pytest.approx(45.0 + 62.5)
-
-
-def test_one_factor_for_all_pairs_adds_the_others_loads() -> None:
-    lanes = make_lanes((CPU, NPU, GPU), 1.2)
-    assert lanes.busy_ns(np.array([10.0, 50.0, 20.0])) == pytest.approx(50.0 + 0.2 * 30.0)
+@pytest.mark.parametrize(
+    ("targets", "contention", "loads", "busy_ns"),
+    [
+        ((CPU, NPU), 1.0, [30, 100], 100.0),
+        ((CPU, NPU), 1.1, [30, 100], 100.0 + 0.1 * 30),
+        ((CPU, NPU), 1.5, [30, 100], 100.0 + 0.5 * 30),
+        ((CPU, NPU), 3.0, [30, 100], 130.0),  # better never at once
+        # The CPU needs 1.5 ns for each of its own while the NPU does 1 / 1.2: 45 ns, 37.5 of its.
+        ((CPU, NPU), {("cpu", "npu"): 1.5, ("npu", "cpu"): 1.2}, [30, 100], 45.0 + 62.5),
+        ((CPU, NPU, GPU), 1.2, [10, 50, 20], 50.0 + 0.2 * 30.0),
+    ],
+)
+def test_lanes_are_busy_for_the_largest_load_and_what_the_others_slow(
+    targets: tuple[Target, ...], contention: float, loads: list[float], busy_ns: float
+) -> None:
+    lanes = make_lanes(targets, contention)
+    assert lanes.busy_ns(np.array(loads, dtype=np.float64)) == pytest.approx(busy_ns)
 
 
 def test_the_judge_agrees_on_busy_lanes() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nnapi_prof.graph.plan import CPU, ProofKind
+from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition import (
     Constraints,
     Partitioning,
@@ -19,20 +19,28 @@ from nnapi_prof.partition import (
     is_optimum,
     plan_problem,
 )
-from tests.partition.pairs import optimum
-from tests.partition.problems import draw_problem, stem_problem
+from nnapi_prof.partition.search.anytime import search
+from tests.partition.networks import problem_on
+from tests.partition.precisions import optimum
+from tests.partition.problems import draw_problem, on_targets, stem_problem
 
 WIDE = stem_problem(24, length=2)
 
 
 def check(problem: Problem, answer: Partitioning) -> None:
+    proof = answer.best.proof
     for plan in (answer.best, answer.default):
         assert evaluate(problem, plan.segments) == pytest.approx(plan.predicted_ns)
-        assert plan.name == "dp" and plan.notes and plan.proof == answer.best.proof
-    proof = answer.best.proof
+        assert plan.name == "dp" and plan.notes and plan.proof == proof
     assert proof is not None and proof.least_ns == pytest.approx(answer.best.predicted_ns)
     assert proof.bound_ns <= proof.least_ns
     assert proof.found_by and proof.bounded_by
+
+
+def lucky_chain() -> Problem:
+    """Four units on the CPU, two pairs of which were measured a little below their parts."""
+    pairs = {(frozenset({0, 1}), 0): 198.0, (frozenset({2, 3}), 0): 199.0}
+    return problem_on([[], [0], [1], [2]], np.full((4, 1), 100.0), region_ns=pairs)
 
 
 def test_the_plan_to_ship_needs_no_curve() -> None:
@@ -42,25 +50,12 @@ def test_the_plan_to_ship_needs_no_curve() -> None:
 
 
 def test_the_plan_to_ship_says_what_it_gives_up() -> None:
-    lucky = {(frozenset({0, 1}), 0): 198.0, (frozenset({2, 3}), 0): 199.0}
-    chain = Problem(
-        labels=tuple(f"u{u}" for u in range(4)),
-        predecessors=((), (0,), (1,), (2,)),
-        values=(),
-        targets=(CPU,),
-        unit_ns=np.full((4, 1), 100.0),
-        overhead_ns=np.zeros(1),
-        in_ns_per_byte=np.zeros(1),
-        out_ns_per_byte=np.zeros(1),
-        region_ns=lucky,
-    )
-    answer = plan_problem(chain)
+    answer = plan_problem(lucky_chain())
     assert len(answer.best.segments) == 2 and len(answer.default.segments) == 1
     assert "2 segments, this plan 1, for 0.8% more latency" in answer.default.notes[0]
 
 
 def test_a_warm_start_gives_no_worse_plan() -> None:
-    hasty = SearchLimits(effort=2e5)
     cold = plan_problem(WIDE, limits=SearchLimits(seconds=60.0, effort=4e6))
     assert cold.warm.plans
     costlier = replace(WIDE, unit_ns=WIDE.unit_ns * 1.01)
@@ -68,7 +63,7 @@ def test_a_warm_start_gives_no_worse_plan() -> None:
         sum(costlier.segment_ns(units, costlier.target_index(t)) for units, t in plan)
         for plan in cold.warm.plans
     )
-    warm = plan_problem(costlier, limits=hasty, warm=cold.warm)
+    warm = plan_problem(costlier, limits=SearchLimits(effort=2e5), warm=cold.warm)
     check(costlier, warm)
     assert warm.best.predicted_ns <= bound * (1 + 1e-9)
 
@@ -76,40 +71,71 @@ def test_a_warm_start_gives_no_worse_plan() -> None:
 def test_a_warm_start_with_a_target_that_is_gone_does_no_harm() -> None:
     for seed in range(30):
         problem = draw_problem(seed, 7)
-        warm = plan_problem(problem).warm
-        fewer = replace(
-            problem,
-            targets=problem.targets[:1],
-            unit_ns=problem.unit_ns[:, :1],
-            overhead_ns=problem.overhead_ns[:1],
-            in_ns_per_byte=problem.in_ns_per_byte[:1],
-            out_ns_per_byte=problem.out_ns_per_byte[:1],
-            region_ns={(units, k): ns for (units, k), ns in problem.region_ns.items() if k == 0},
-        )
+        fewer = on_targets(problem, 1)
         least = optimum(fewer)
         if math.isfinite(least):
-            answer = plan_problem(fewer, warm=warm)
+            answer = plan_problem(fewer, warm=plan_problem(problem).warm)
             assert answer.best.predicted_ns == pytest.approx(least, rel=2e-6), seed
 
 
-def test_hardly_any_time_still_gives_a_plan_with_a_bound() -> None:
-    best = plan_problem(WIDE, limits=SearchLimits(seconds=60.0, effort=4e6), with_curve=False).best
-    for seconds in (0.0, 1e-9, 0.05):
-        answer = plan_problem(WIDE, limits=SearchLimits(seconds=seconds))
-        check(WIDE, answer)
-        proof = answer.best.proof
-        assert proof is not None and proof.kind is ProofKind.GAP and not is_optimum(answer.best)
-        assert proof.bound_ns <= best.predicted_ns <= proof.least_ns * (1 + 1e-9)
-        assert "no plan at all is faster than" in answer.best.notes[0]
+@pytest.fixture(scope="module")
+def fastest() -> float:
+    """The latency of the best plan for the wide problem that a minute finds."""
+    limits = SearchLimits(seconds=60.0, effort=4e6)
+    return plan_problem(WIDE, limits=limits, with_curve=False).best.predicted_ns
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        SearchLimits(seconds=0.0),
+        SearchLimits(seconds=1e-9),
+        SearchLimits(seconds=0.05),
+        SearchLimits(effort=0.0),
+        SearchLimits(effort=1e5),
+    ],
+)
+def test_hardly_any_time_still_gives_a_plan_with_a_bound(
+    limits: SearchLimits, fastest: float
+) -> None:
+    answer = plan_problem(WIDE, limits=limits)
+    check(WIDE, answer)
+    proof = answer.best.proof
+    assert proof is not None and proof.kind is ProofKind.GAP and not is_optimum(answer.best)
+    assert proof.least_ns == pytest.approx(proof.bound_ns * (1 + proof.gap))
+    assert proof.bound_ns <= fastest <= proof.least_ns * (1 + 1e-9)
+    assert proof.least_ns <= min(rival.predicted_ns for rival in baselines(WIDE))
+    assert "no plan at all is faster than" in answer.best.notes[0]
+
+
+def test_little_memory_is_no_reason_to_give_up() -> None:
+    little = SearchLimits(seconds=60.0, effort=2e6, memory_bytes=1 << 16)
+    roomy = plan_problem(stem_problem(14)).best.proof
+    poor = plan_problem(stem_problem(14), limits=little).best.proof
+    assert roomy is not None and poor is not None
+    assert poor.bound_ns <= roomy.least_ns <= poor.least_ns * (1 + 1e-9)
+
+
+def test_effort_alone_decides_which_plan_it_is() -> None:
+    problem = stem_problem(30, seed=2, length=2)
+    limits = SearchLimits(seconds=100.0, effort=3e6)
+    one, two = search(problem, Watch(limits)), search(problem, Watch(limits))
+    assert one is not None and two is not None
+    assert (one.placements, one.bound_ns, one.steps) == (two.placements, two.bound_ns, two.steps)
+
+
+def test_a_problem_without_any_plan_has_none() -> None:
+    problem = draw_problem(2, regions=False)
+    problem.unit_ns[0] = math.inf
+    assert search(problem, Watch(SearchLimits())) is None
 
 
 def stop_after(reports: int) -> Callable[[Watch], None]:
     """Ctrl-C, once: whoever is told raises it at that report."""
-    left = [reports]
+    left = iter(range(reports - 1, -1, -1))
 
     def report(watch: Watch) -> None:
-        left[0] -= 1
-        if left[0] == 0:
+        if next(left, None) == 0:
             raise KeyboardInterrupt
 
     return report
@@ -119,14 +145,12 @@ def test_ctrl_c_during_the_search_keeps_the_best_plan() -> None:
     answer = plan_problem(WIDE, report=stop_after(2))
     check(WIDE, answer)
     assert answer.interrupted and not is_optimum(answer.best)
-    fastest = min(rival.predicted_ns for rival in baselines(WIDE))
-    assert answer.default.predicted_ns <= fastest * (1 + 1e-9)
+    rival_ns = min(rival.predicted_ns for rival in baselines(WIDE))
+    assert answer.default.predicted_ns <= rival_ns * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
-    "constraints",
-    [None, Constraints(max_regions=2)],
-    ids=["free", "constrained"],
+    "constraints", [None, Constraints(max_regions=2)], ids=["free", "constrained"]
 )
 def test_ctrl_c_keeps_the_best_plan_wherever_it_comes(constraints: Constraints | None) -> None:
     problem = stem_problem(9, length=2)

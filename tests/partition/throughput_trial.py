@@ -3,19 +3,12 @@ of up to 7 units against a brute force over all plans and all schedules.
 
     python -m tests.partition.throughput_trial         (make judge)
 
-judges NNAPI_PROF_THROUGHPUT_EXAMPLES graphs of each kind in two processes, and prints what is wrong
-with which. NNAPI_PROF_JUDGE_SEED draws other graphs.
+judges NNAPI_PROF_THROUGHPUT_EXAMPLES graphs of each kind, as tests/partition/trial.py says.
 """
 
-import itertools
 import math
 import os
 import random
-import sys
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import numpy as np
 
@@ -31,18 +24,12 @@ from tests.partition.drawing import draw_case
 from tests.partition.lanes_judge import all_loads, lane_names, least_bottleneck, least_makespan
 from tests.partition.precisions import with_formats
 from tests.partition.problems import draw_problem
+from tests.partition.trial import Judge, on_trial
 
-SEED = int(os.environ.get("NNAPI_PROF_JUDGE_SEED", "1"))
-EXAMPLES = int(os.environ.get("NNAPI_PROF_THROUGHPUT_EXAMPLES", "2000"))
-PROCESSES = 2
-BATCH = 25
 MET = 1e-5
 """Relative: how far HiGHS's answers may be from the truth."""
 BELOW = 1e-6
 """Relative: by how much a bound may be above the truth."""
-
-Judge = Callable[[int], list[str] | None]
-"""Seed -> what is wrong; None where the draw has nothing to judge."""
 
 
 def draw_small(seed: int) -> Problem | None:
@@ -131,35 +118,5 @@ def judge_schedule(seed: int) -> list[str] | None:
 JUDGES: dict[str, Judge] = {"mixtures": judge_mixture, "schedules": judge_schedule}
 
 
-def judged(name: str, seeds: list[int]) -> tuple[int, list[str]]:
-    """How many draws had something to judge, and all complaints about them."""
-    answers = {seed: JUDGES[name](seed) for seed in seeds}
-    complaints = [f"{name} {seed}: {words}" for seed, own in answers.items() for words in own or ()]
-    return sum(own is not None for own in answers.values()), complaints
-
-
-def _batches() -> Iterator[list[int]]:
-    begin = SEED * 1_000_000
-    for first in itertools.count(begin, BATCH):
-        yield list(range(first, first + BATCH))
-
-
-def main() -> None:
-    failures: list[str] = []
-    with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
-        for name in JUDGES:
-            began, count, batches = time.monotonic(), 0, _batches()
-            while count < EXAMPLES:
-                some = [pool.submit(judged, name, next(batches)) for _ in range(2 * PROCESSES)]
-                for each in some:
-                    own, complaints = each.result()
-                    count += own
-                    failures += complaints
-                print(f"{name}: {count:,} graphs, {len(failures)} complaints", flush=True)
-            print(f"{name}: {count:,} graphs in {time.monotonic() - began:.0f} s")
-    print("\n".join(failures[:40]))
-    sys.exit(1 if failures else 0)
-
-
 if __name__ == "__main__":
-    main()
+    on_trial(JUDGES, int(os.environ.get("NNAPI_PROF_THROUGHPUT_EXAMPLES", "2000")))

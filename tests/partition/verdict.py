@@ -1,20 +1,18 @@
 """What is said of a plan, against the truth."""
 
 import math
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import Engine, Plan, ProofKind
+from nnapi_prof.graph.plan import Engine, Plan, Proof, ProofKind
 from nnapi_prof.partition import Partitioning, SearchLimits, baselines, plan_problem
 from nnapi_prof.partition.constraints import Constraints
-from nnapi_prof.partition.problem import Problem
-from tests.partition.drawing import draw_case
+from nnapi_prof.partition.problem import Placement
 from tests.partition.judge import LIMIT_SLACK, Case, Truth, mask_of, truth_of
+from tests.partition.problems import check_plan
 
 EXACT = 1e-9
 """Relative: how far apart two sums of the same costs can be."""
@@ -37,48 +35,32 @@ def ask(case: Case) -> Partitioning:
     )
 
 
-@dataclass
-class Verdict:
-    """About one case. Each complaint begins with one word for its kind."""
+def judge(case: Case, planner: Planner = ask) -> list[str]:
+    """Asks for a plan and checks every word of the answer.
 
-    complaints: list[str] = field(default_factory=list)
-    proof: str = "no plan"
-    seconds: float = 0.0
-    """That the answer took."""
-
-    @property
-    def kinds(self) -> set[str]:
-        return {complaint.partition(":")[0] for complaint in self.complaints}
-
-
-def judge(case: Case, planner: Planner = ask) -> Verdict:
-    """Asks for a plan and checks every word of the answer."""
+    Returns complaints, each of which begins with one word for its kind.
+    """
     truth = truth_of(case)
     exists = math.isfinite(truth.optimum_ns)
-    begin = time.perf_counter()
     try:
         answer = planner(case)
     except PartitionError as error:
         # Without time, plans that keep to limits need not be found.
         excused = not exists or (case.seconds == 0 and case.constraints != Constraints())
-        wrong = f"refused: there is a plan of {truth.optimum_ns}, but: {error}"
-        return Verdict([] if excused else [wrong], seconds=time.perf_counter() - begin)
+        return [] if excused else [f"refused: there is a plan of {truth.optimum_ns}, but: {error}"]
     except Exception:
-        return Verdict([f"crashed: {traceback.format_exc()}"], "crashed")
-    seconds = time.perf_counter() - begin
-    proof = answer.best.proof
+        return [f"crashed: {traceback.format_exc()}"]
     if not exists:
-        return Verdict([f"impossible: no plan exists, but {answer.best}"], seconds=seconds)
-    if proof is None:
-        return Verdict(["unproven: the best plan carries no proof"], seconds=seconds)
-    complaints = [
+        return [f"impossible: no plan exists, but {answer.best}"]
+    if answer.best.proof is None:
+        return ["unproven: the best plan carries no proof"]
+    return [
         *_about_plan(case, truth, answer.best, "best"),
         *_about_plan(case, truth, answer.default, "default"),
-        *_about_proof(truth, answer),
+        *_about_proof(answer, answer.best.proof, truth.optimum_ns),
         *_about_default(case, truth, answer),
         *_about_curve(case, truth, answer),
     ]
-    return Verdict(complaints, proof.kind.name, seconds)
 
 
 def _about_plan(case: Case, truth: Truth, plan: Plan, name: str) -> Iterator[str]:
@@ -93,40 +75,27 @@ def _about_plan(case: Case, truth: Truth, plan: Plan, name: str) -> Iterator[str
 
 
 def _about_placements(
-    case: Case,
-    truth: Truth,
-    placements: Sequence[tuple[tuple[int, ...], int]],
-    said_ns: float,
-    name: str,
+    case: Case, truth: Truth, placements: Sequence[Placement], said_ns: float, name: str
 ) -> Iterator[str]:
     problem, constraints = case.problem, case.constraints
-    done: set[int] = set()
-    total_ns = compile_ns = 0.0
-    for units, k in placements:
-        inside = set(units)
-        if not inside or list(units) != sorted(inside) or inside & done:
-            yield f"invalid: {name}: segment {units} after {sorted(done)}"
-        late = {p for u in inside for p in problem.predecessors[u]} - done - inside
-        if late:
-            yield f"invalid: {name}: segment {units} runs before {sorted(late)}"
-        done |= inside
-        total_ns += float(truth.region_ns[mask_of(inside), k])
-        compile_ns += float(truth.compile_ns[mask_of(inside), k])
-    if done != set(range(problem.n)):
-        yield f"invalid: {name}: runs {sorted(done)} of {problem.n} units"
+    try:
+        check_plan(problem, placements)
+    except AssertionError:
+        yield f"invalid: {name}: {placements} is not a plan"
+    regions = [(mask_of(set(units)), k) for units, k in placements]
+    total_ns = sum(float(truth.region_ns[region]) for region in regions)
     if not (math.isfinite(total_ns) and math.isclose(said_ns, total_ns, rel_tol=EXACT)):
         yield f"invalid: {name}: takes {total_ns}, it says {said_ns}"
-    regions = sum(problem.targets[k].engine is Engine.NNAPI for _, k in placements)
-    if constraints.max_regions is not None and regions > constraints.max_regions:
-        yield f"limit: {name}: {regions} regions, {constraints.max_regions} allowed"
+    accelerated = sum(problem.targets[k].engine is Engine.NNAPI for _, k in placements)
+    if constraints.max_regions is not None and accelerated > constraints.max_regions:
+        yield f"limit: {name}: {accelerated} regions, {constraints.max_regions} allowed"
+    compile_ns = sum(float(truth.compile_ns[region]) for region in regions)
     limit_ns = constraints.max_compile_ns
     if limit_ns is not None and compile_ns > limit_ns * (1 + LIMIT_SLACK):
         yield f"limit: {name}: compiles in {compile_ns}, {limit_ns} allowed"
 
 
-def _about_proof(truth: Truth, answer: Partitioning) -> Iterator[str]:
-    proof, optimum_ns = answer.best.proof, truth.optimum_ns
-    assert proof is not None
+def _about_proof(answer: Partitioning, proof: Proof, optimum_ns: float) -> Iterator[str]:
     if not math.isclose(proof.least_ns, answer.best.predicted_ns, rel_tol=EXACT):
         yield f"proof: least {proof.least_ns}, the best plan takes {answer.best.predicted_ns}"
     if answer.default.proof != proof:
@@ -149,7 +118,8 @@ def _about_default(case: Case, truth: Truth, answer: Partitioning) -> Iterator[s
         yield f"tolerance: {ns} is more than {case.tolerance:.0%} above the best, {best_ns}"
     if case.constraints != Constraints():
         return  # baselines need not keep to them
-    rivals = baselines(case.problem) if _runs_alone(case.problem) else ()
+    # Every baseline has each unit run somewhere by itself.
+    rivals = baselines(case.problem) if np.isfinite(case.problem.unit_ns).any(axis=1).all() else ()
     rival_ns = min((rival.predicted_ns for rival in rivals), default=math.inf)
     if ns > rival_ns * (1 + EXACT):
         yield f"rival: {ns} is slower than the fastest baseline, {rival_ns}"
@@ -161,11 +131,6 @@ def _about_default(case: Case, truth: Truth, answer: Partitioning) -> Iterator[s
         if suffices and len(fewer) == n_segments - 1 and all(point.exact for point in fewer):
             yield f"simplest: {n_segments} segments of the default, {least_ns} takes fewer"
             return
-
-
-def _runs_alone(problem: Problem) -> bool:
-    """Whether each unit runs somewhere by itself, as every baseline has it."""
-    return bool(np.isfinite(problem.unit_ns).any(axis=1).all())
 
 
 def _about_curve(case: Case, truth: Truth, answer: Partitioning) -> Iterator[str]:
@@ -187,9 +152,3 @@ def _about_curve(case: Case, truth: Truth, answer: Partitioning) -> Iterator[str
             yield f"curve: {point.ns} {name} is not the least {least_ns}"
     if not math.isclose(curve[-1].ns, answer.best.predicted_ns, rel_tol=EXACT):
         yield f"curve: it ends at {curve[-1].ns}, the best takes {answer.best.predicted_ns}"
-
-
-def report(seed: str) -> str:
-    """The case of a seed, and what is false about its answer."""
-    case = draw_case(seed)
-    return "\n".join([repr(case), *(f"-> {complaint}" for complaint in judge(case).complaints)])
