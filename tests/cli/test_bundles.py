@@ -12,33 +12,23 @@ from torch import nn
 
 from nnapi_prof.bundle.storage import VERSION
 from nnapi_prof.execution import RunOptions
-from tests.cli.common import INPUT, Profiled, Result, trace
-
-SIM = ("--device", "sim:npu-phone")
-Cli = Callable[..., Result]
+from tests.cli.common import SIM, Cli, Profiled, trace
 
 
 def test_a_guessed_input_is_said(cli: Cli, tiny: Path, tmp_path: Path) -> None:
-    result = cli("convert", "--output", tmp_path / "out.pt", tiny)
-    assert result.code == 0
+    result = cli.ok("convert", "--output", tmp_path / "out.pt", tiny)
     note = "note: input shape guessed as 1x3x224x224 from the first convolution"
     assert result.err.count(note) == 1
     asked = ("--accelerator", "sim-npu", "--preference", "fast", "--runs", 1)
     for _ in range(2):  # the second time the model is remembered, and not loaded
-        result = cli("profile", *SIM, *asked, "--costs", tmp_path / "costs.sqlite", tiny)
-        assert result.code == 0
+        result = cli.ok("profile", *SIM, *asked, "--costs", tmp_path / "costs.sqlite", tiny)
         assert result.err.count(note) == 1
 
 
-def test_partition_wants_a_profile(cli: Cli, tiny: Path, profiled: Profiled) -> None:
-    """Also for another input, and with more threads than were measured."""
-    named = ("--input", INPUT, "--costs")
-    result = cli("partition", *SIM, "--input", "1x3x8x8", "--costs", profiled.costs, tiny)
-    assert result.code == 1 and "of the model's 5 units were never measured" in result.error
-    result = cli("partition", *SIM, *named, profiled.costs, "--threads", 2, tiny)
-    assert result.code == 1
-    assert "were never measured on this device's CPU with 2 threads" in result.error
-    assert "run `nnapi-prof profile --threads 2` with the same model" in result.error
+def test_partition_wants_a_profile_with_as_many_threads(cli: Cli, profiled: Profiled) -> None:
+    error = cli.error("partition", *profiled.named, "--threads", 2, profiled.model, code=1)
+    assert "were never measured on this device's CPU with 2 threads" in error
+    assert "run `nnapi-prof profile --threads 2` with the same model" in error
 
 
 def edit(**changes: object) -> Callable[[Path], None]:
@@ -74,10 +64,8 @@ def test_a_damaged_bundle(
         assert words in result.error
         assert result.error.endswith("make it again with `nnapi-prof partition`")
     # And so it is done: partition writes over it.
-    named = (*SIM, "--input", INPUT, "--costs", profiled.costs, "--output", profiled.bundle)
-    if (profiled.bundle / "manifest.json").is_file():
-        assert cli("partition", *named, profiled.model).code == 0
-        assert cli("run", *SIM, "--runs", 2, profiled.bundle).code == 0
+    cli.ok("partition", *profiled.named, "--output", profiled.bundle, profiled.model)
+    cli.ok("run", *SIM, "--runs", 2, profiled.bundle)
 
 
 def test_a_bundle_of_another_phone(cli: Cli, tmp_path: Path) -> None:
@@ -87,16 +75,14 @@ def test_a_bundle_of_another_phone(cli: Cli, tmp_path: Path) -> None:
     model = trace(heavy, tmp_path / "heavy.pt", (1, 3, 56, 56))
     named = (*SIM, "--input", "1x3x56x56", "--costs", costs)
     only = ("--accelerator", "sim-npu", "--preference", "fast")
-    assert cli("profile", *named, *only, model).code == 0
-    assert cli("partition", *named, "--output", bundle, model).code == 0
-    result = cli("run", "--device", "sim:gpu-phone", bundle)
-    assert result.code == 2
-    assert result.error.startswith(f"{bundle} was made for simulated npu-phone")
-    assert "runs on its sim-npu: simulated gpu-phone" in result.error
-    assert "has sim-gpu, nnapi-reference; choose the right device with --device" in result.error
+    cli.ok("profile", *named, *only, model)
+    cli.ok("partition", *named, "--output", bundle, model)
+    error = cli.error("run", "--device", "sim:gpu-phone", bundle)
+    assert error.startswith(f"{bundle} was made for simulated npu-phone")
+    assert "runs on its sim-npu: simulated gpu-phone" in error
+    assert "has sim-gpu, nnapi-reference; choose the right device with --device" in error
     # Before the model is loaded, which would tell that it takes no such input.
-    again = cli("run", "--device", "sim:gpu-phone", "--input", "7x7", bundle)
-    assert again.code == 2 and again.error == result.error
+    assert error == cli.error("run", "--device", "sim:gpu-phone", "--input", "7x7", bundle)
 
 
 @pytest.fixture
@@ -110,18 +96,16 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_a_bundle_for_another_phone_that_runs_nevertheless(cli: Cli, profiled: Profiled) -> None:
-    result = cli("run", "--device", "sim:gpu-phone", "--runs", 2, profiled.bundle)
-    assert result.code == 0
+    result = cli.ok("run", "--device", "sim:gpu-phone", "--runs", 2, profiled.bundle)
     assert f"note: {profiled.bundle} was made for simulated npu-phone" in result.err
-    assert "predictions are for that device, not this" in result.out
-    assert "Plan, latency in ms, simulated" in result.out
+    for words in ("predictions are for that device, not this", "Plan, latency in ms, simulated"):
+        assert words in result.out
     assert "predicted (simulated)" not in result.out
 
 
 @pytest.mark.usefixtures("impatient")
 def test_only_what_is_simulated_is_labelled_so(cli: Cli, profiled: Profiled) -> None:
-    result = cli("run", "--device", "local", "--runs", 2, profiled.bundle)
-    assert result.code == 0
+    result = cli.ok("run", "--device", "local", "--runs", 2, profiled.bundle)
     assert "latency in ms, simulated" not in result.out
     assert result.out.count("predicted (simulated)") == 2  # the plan's table, and its baselines'
     assert "measured (simulated)" not in result.out and "compile (simulated)" not in result.out
@@ -143,6 +127,6 @@ def test_commands_inside_the_bundle(
     cli: Cli, profiled: Profiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(profiled.bundle)
-    assert cli("run", *SIM, "--runs", 2, ".").code == 0
-    result = cli("report", "--costs", profiled.costs, ".")
-    assert (result.code, result.out.strip()) == (0, str(profiled.bundle.with_suffix(".html")))
+    cli.ok("run", *SIM, "--runs", 2, ".")
+    page = cli.ok("report", "--costs", profiled.costs, ".").out.strip()
+    assert page == str(profiled.bundle.with_suffix(".html"))

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,18 @@ import pytest
 from nnapi_prof.cli import commands
 from nnapi_prof.cli.doctor import SHELLS
 from nnapi_prof.device.find import list_phones
-from tests.cli.common import Result
+from tests.cli.common import Cli, python
 
-Cli = Callable[..., Result]
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_scripts(cli: Cli, shell: str) -> None:
-    result = cli("completion", shell)
-    assert result.code == 0 and result.err == ""
+    result = cli.ok("completion", shell)
+    assert result.err == ""
     assert "nnapi-prof" in result.out and "_NNAPI_PROF_COMPLETE" in result.out
-    document = cli("completion", shell, "--json").document("completion")
+    document = cli.document("completion", shell)
     assert (document["shell"], document["script"]) == (shell, result.out.strip())
-
-
-def test_another_shell(cli: Cli) -> None:
-    result = cli("completion", "tcsh")
-    assert result.code == 2 and "'bash', 'zsh', 'fish'" in result.error
 
 
 @pytest.fixture
@@ -78,13 +71,24 @@ def offered(home: Path, line: str) -> list[str]:
 
 
 @needs_bash
-def test_commands_and_options(home: Path) -> None:
-    assert offered(home, "nnapi-prof ") == list(commands())
-    assert offered(home, "nnapi-prof pro") == ["profile"]
-    assert offered(home, "nnapi-prof agent ") == ["build", "clean", "info", "push"]
-    assert offered(home, "nnapi-prof run --no-b") == ["--no-baselines"]
-    assert {"--json", "--quiet", "--verbose"} <= set(offered(home, "nnapi-prof devices --"))
-    assert offered(home, "nnapi-prof profile --mode ") == ["sync", "burst", "async", "pointers"]
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("", list(commands())),
+        ("pro", ["profile"]),
+        ("agent ", ["build", "clean", "info", "push"]),
+        ("run --no-b", ["--no-baselines"]),
+        ("profile --mode ", ["sync", "burst", "async", "pointers"]),
+        ("profile o", ["one.pt"]),
+        ("profile ", ["a b.pt", "bin", "done.nnprof", "models", "one.pt", "two.pt2"]),
+        ("profile models/", ["models/inner.pt"]),
+        ("profile ~/models/", ["~/models/inner.pt"]),
+        ("run d", ["done.nnprof"]),
+        ("run nowhere/", []),
+    ],
+)
+def test_commands_options_and_files(home: Path, line: str, wanted: list[str]) -> None:
+    assert offered(home, f"nnapi-prof {line}") == wanted
 
 
 @pytest.mark.slow
@@ -97,6 +101,7 @@ def test_devices_and_phones(home: Path) -> None:
     assert offered(home, "nnapi-prof profile --device=sim:n") == ["npu-phone"]
     assert offered(home, "nnapi-prof estimate --phone pi") == ["pixel4"]
     assert "phone.json" in offered(home, "nnapi-prof estimate --phone ")
+    assert {"--json", "--quiet", "--verbose"} <= set(offered(home, "nnapi-prof devices --"))
 
 
 def test_connected_phones(home: Path, adb_server: Any, start_daemon: Any) -> None:
@@ -109,17 +114,6 @@ def test_connected_phones(home: Path, adb_server: Any, start_daemon: Any) -> Non
         ["nnapi-prof"], env=variables | asked, capture_output=True, text=True, check=True
     )
     assert f"plain,{phone.serial}" in done.stdout.splitlines()
-
-
-@needs_bash
-def test_files(home: Path) -> None:
-    assert offered(home, "nnapi-prof profile o") == ["one.pt"]
-    models = offered(home, "nnapi-prof profile ")
-    assert models == ["a b.pt", "bin", "done.nnprof", "models", "one.pt", "two.pt2"]
-    assert offered(home, "nnapi-prof profile models/") == ["models/inner.pt"]
-    assert offered(home, "nnapi-prof profile ~/models/") == ["~/models/inner.pt"]
-    assert offered(home, "nnapi-prof run d") == ["done.nnprof"]
-    assert offered(home, "nnapi-prof run nowhere/") == []
 
 
 @needs_bash
@@ -160,13 +154,8 @@ def test_no_torch_is_loaded_at_tab(home: Path) -> None:
     ask = "import sys; sys.argv = ['nnapi-prof']; import atexit, json; "
     ask += "atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr)); "
     ask += "from nnapi_prof.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", ask],
-        env=environment(home) | {"_NNAPI_PROF_COMPLETE": "bash_complete", "COMP_LINE": line},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    asked = {"_NNAPI_PROF_COMPLETE": "bash_complete", "COMP_LINE": line}
+    done = python("-c", ask, env=environment(home) | asked)
     assert "plain,sim:npu-phone" in done.stdout
     loaded = set(json.loads(done.stderr))
     assert not loaded & {"torch", "pandas", "matplotlib", "sqlalchemy", "rich", "adb_shell"}

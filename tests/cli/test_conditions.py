@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,7 @@ from nnapi_prof.costs import Conditions, Mode, Precision
 from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.graph.plan import CPU, REFERENCE, Preference, Target
-from tests.cli.common import INPUT, Profiled, Result
-
-Cli = Callable[..., Result]
-SIM = ("--device", "sim:npu-phone")
+from tests.cli.common import INPUT, SIM, Cli, Profiled
 
 
 @pytest.mark.parametrize(
@@ -40,8 +36,7 @@ def test_from_profile_to_run(
     costs, bundle = tmp_path / "costs.sqlite", tmp_path / "tiny.nnprof"
     named = (*SIM, "--input", INPUT, "--costs", costs, *options)
     only = ("--preference", "fast", "--accelerator", "nnapi-reference")
-    result = cli("profile", *named, *only, tiny)
-    assert result.code == 0, result.err
+    cli.ok("profile", *named, *only, tiny)
     with CostStore(costs) as store:
         (device,) = store.devices()
         rows = [r for r in store.measurements(device.fingerprint) if r.kind is not Kind.THREADS]
@@ -49,16 +44,14 @@ def test_from_profile_to_run(
     assert {r.conditions for r in rows if r.target != CPU} == {
         conditions.on(Target.nnapi(REFERENCE, Preference.FAST_SINGLE_ANSWER))
     }
-    result = cli("partition", *named, "--output", bundle, tiny)
-    assert result.code == 0, result.err
+    cli.ok("partition", *named, "--output", bundle, tiny)
     loaded = read_bundle(bundle)
     assert loaded.conditions == conditions
     assert bool(loaded.halved) == (conditions.precision is Precision.FLOAT16)
     # The CPU is the faster one here; what is asked is what NNAPI gives.
     (on_nnapi,) = (p for p in loaded.plans if {s.target for s in p.segments}.isdisjoint({CPU}))
     write_bundle(bundle, dataclasses.replace(loaded, plans=(on_nnapi,)), tiny)
-    result = cli("run", *SIM, bundle)
-    assert result.code == 0, result.err
+    result = cli.ok("run", *SIM, bundle)
     assert words in result.out and conditions.options in result.out.splitlines()[0]
     document = json.loads((bundle / "run.json").read_text())
     assert document["conditions"] == conditions.options
@@ -68,36 +61,16 @@ def test_from_profile_to_run(
 
 def test_other_conditions_were_not_measured(cli: Cli, profiled: Profiled) -> None:
     named = (*SIM, "--input", INPUT, "--costs", profiled.costs, "--output", profiled.bundle)
-    result = cli("partition", *named, "--mode", "burst", profiled.model)
-    assert result.code == 1
-    assert "nothing was measured on this device's NNAPI with --mode burst" in result.error
-    assert "run `nnapi-prof profile --mode burst`" in result.error
-    result = cli("partition", *named, "--cpus", "0x1", profiled.model)
-    assert result.code == 1
-    assert "were never measured" in result.error and "nnapi-prof profile" in result.error
+    error = cli.error("partition", *named, "--mode", "burst", profiled.model, code=1)
+    assert "nothing was measured on this device's NNAPI with --mode burst" in error
+    assert "run `nnapi-prof profile --mode burst`" in error
+    error = cli.error("partition", *named, "--cpus", "0x1", profiled.model, code=1)
+    assert "were never measured" in error and "nnapi-prof profile" in error
 
 
 def test_a_run_may_keep_to_other_cores(cli: Cli, profiled: Profiled) -> None:
-    result = cli("run", *SIM, "--cpus", "0x01", "--memory-mb", "4096", profiled.bundle)
-    assert result.code == 0, result.err
+    result = cli.ok("run", *SIM, "--cpus", "0x01", "--memory-mb", "4096", profiled.bundle)
     assert "--cpus 0x1" in result.out.splitlines()[0]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--relaxed", "--float16"), "--float16 has no float32"),
-        (("--cpus", "little"), "'little' is neither big nor all nor a mask like 0xf0"),
-        (("--memory-mb", "0"), "invalid value for '--memory-mb'"),
-        (("--cooldown-s", "-1"), "invalid value for '--cooldown-s'"),
-    ],
-)
-@pytest.mark.parametrize("command", ["profile", "partition"])
-def test_what_cannot_be_asked(
-    cli: Cli, tiny: Path, command: str, options: tuple[str, ...], words: str
-) -> None:
-    result = cli(command, *SIM, "--input", INPUT, *options, tiny)
-    assert result.code == 2 and words in result.error
 
 
 def test_times_are_taken_in_rounds(cli: Cli, profiled: Profiled) -> None:
@@ -110,7 +83,6 @@ def test_times_are_taken_in_rounds(cli: Cli, profiled: Profiled) -> None:
     on_cpu = [row for row in rows if row.target == CPU]
     assert all((row.kernels_xnnpack or 0) + (row.kernels_portable or 0) > 0 for row in on_cpu)
     html = profiled.bundle.with_suffix(".html")
-    result = cli("report", "--costs", profiled.costs, "--output", html, profiled.bundle)
-    assert result.code == 0, result.err
+    cli.ok("report", "--costs", profiled.costs, "--output", html, profiled.bundle)
     text = html.read_text()
     assert "<dt>rounds of each</dt><dd>5</dd>" in text and "to doubt" not in text

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import load
 from nnapi_prof.frontend.inputs import parse_input_spec
 from nnapi_prof.graph.plan import Engine, Preference
-from tests.cli.common import INPUT, Profiled, Result, trace
+from tests.cli.common import INPUT, Cli, Profiled, trace
 from tests.convert.region_reader import from_json
 
 
@@ -36,22 +35,15 @@ def model(tiny: Path, tmp_path: Path) -> Path:
     return Path(shutil.copyfile(tiny, tmp_path / "models" / "tiny.pt"))
 
 
-def test_files_are_called_as_the_model_is(cli: Callable[..., Result], model: Path) -> None:
+def test_files_are_called_as_the_model_is(cli: Cli, model: Path) -> None:
     beside = model.rename(model.with_name("net ä.pt"))
-    result = cli("convert", "--format", "json", "--format", "stock", "--input", INPUT, beside)
-    assert result.code == 0, result.err
-    assert names(beside.parent) == [
-        "net ä.json",
-        "net ä.nnapi.pt",
-        "net ä.pt",
-        "net ä.weights",
-    ]
+    cli.ok("convert", "--format", "json", "--format", "stock", "--input", INPUT, beside)
+    assert names(beside.parent) == ["net ä.json", "net ä.nnapi.pt", "net ä.pt", "net ä.weights"]
 
 
-def test_json(cli: Callable[..., Result], model: Path) -> None:
+def test_json(cli: Cli, model: Path) -> None:
     asked = ("--preference", "fast", "--relaxed", "--level", "28")
-    result = cli("convert", "--format", "json", "--input", INPUT, *asked, model)
-    assert result.code == 0, result.err
+    result = cli.ok("convert", "--format", "json", "--input", INPUT, *asked, model)
     base = model.with_suffix("")
     assert names(model.parent) == ["tiny.json", "tiny.pt", "tiny.weights"]
     program = load(model, [parse_input_spec(INPUT)])
@@ -74,11 +66,10 @@ def offloading(profiled: Profiled) -> Path:
     pytest.fail("no plan of the model uses NNAPI")
 
 
-def test_the_regions_of_a_plan(cli: Callable[..., Result], offloading: Path) -> None:
+def test_the_regions_of_a_plan(cli: Cli, offloading: Path) -> None:
     folder = offloading.parent
     before = names(folder)
-    result = cli("convert", "--format", "json", "--format", "cpp", offloading)
-    assert result.code == 0, result.err
+    cli.ok("convert", "--format", "json", "--format", "cpp", offloading)
     manifest = json.loads((offloading / "manifest.json").read_text())
     segments = manifest["plans"][0]["segments"]
     on_nnapi = [i for i, s in enumerate(segments) if s["target"].startswith("nnapi:")]
@@ -101,11 +92,9 @@ def test_the_regions_of_a_plan(cli: Callable[..., Result], offloading: Path) -> 
     ],
 )
 def test_a_bundle_refuses(
-    cli: Callable[..., Result], offloading: Path, options: tuple[str, ...], wanted: str
+    cli: Cli, offloading: Path, options: tuple[str, ...], wanted: str
 ) -> None:
-    result = cli("convert", *options, offloading)
-    assert result.code == 2
-    assert wanted in result.error
+    assert wanted in cli.error("convert", *options, offloading)
 
 
 class Beside(nn.Module):
@@ -119,10 +108,9 @@ class Beside(nn.Module):
         return torch.relu(x), x, self.anchors * 2
 
 
-def test_what_nnapi_does_not_compute_is_said(cli: Callable[..., Result], tmp_path: Path) -> None:
+def test_what_nnapi_does_not_compute_is_said(cli: Cli, tmp_path: Path) -> None:
     path = trace(Beside(), tmp_path / "beside.pt", (2,), (2, 3))
-    result = cli("convert", "--format", "json", "--input", "2", "--input", "2x3", path)
-    assert result.code == 0, result.err
+    result = cli.ok("convert", "--format", "json", "--input", "2", "--input", "2x3", path)
     assert "note: outputs of the model that NNAPI has nothing to do with" in result.err
     assert "note: inputs of the model that NNAPI has nothing to do with" in result.err
     assert f"1 NNAPI operations in {tmp_path}/beside.json\n" in result.err

@@ -1,16 +1,13 @@
 """``convert --float16`` and ``--relaxed``: what is written, and what is said of its accuracy."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from nnapi_prof.nnapi.codes import OperandCode
-from tests.cli.common import INPUT, Result, TinyNet, trace
+from tests.cli.common import INPUT, Cli, TinyNet, trace
 from tests.convert.region_reader import from_json
-
-Cli = Callable[..., Result]
 
 
 def model_in(tmp_path: Path) -> Path:
@@ -21,8 +18,7 @@ def model_in(tmp_path: Path) -> Path:
 def test_float16_is_written_and_measured(cli: Cli, tmp_path: Path) -> None:
     model = model_in(tmp_path)
     asked = ("--input", INPUT, "--float16", "--format", "json", "--output", tmp_path / "half.json")
-    result = cli("convert", *asked, model)
-    assert result.code == 0
+    result = cli.ok("convert", *asked, model)
     moved = re.search(r"note: float16 moves the outputs by (\S+) of their largest", result.err)
     assert moved is not None and 1e-6 < float(moved[1]) < 1e-2
     text = (tmp_path / "half.json").read_text()
@@ -34,16 +30,15 @@ def test_float16_is_written_and_measured(cli: Cli, tmp_path: Path) -> None:
 
 def test_relaxed_says_what_it_may_cost(cli: Cli, tmp_path: Path) -> None:
     model = model_in(tmp_path)
-    result = cli("convert", "--input", INPUT, "--relaxed", model)
-    assert result.code == 0
+    result = cli.ok("convert", "--input", INPUT, "--relaxed", model)
     assert "a driver that computes relaxed float32 all in float16 moves the outputs" in result.err
-    result = cli("convert", "--input", INPUT, "--relaxed", "--level", 28, model)
-    assert result.code == 0
+    result = cli.ok("convert", "--input", INPUT, "--relaxed", "--level", 28, model)
     assert "not measured: float16 needs API 29" in result.err
 
 
 def test_float16_below_its_level_is_refused(cli: Cli, tmp_path: Path) -> None:
-    result = cli("convert", "--input", INPUT, "--float16", "--level", 28, model_in(tmp_path))
-    assert result.code == 1
-    assert "float16 needs API 29 (feature level 3), the region is for API 28" in result.error
+    error = cli.error(
+        "convert", "--input", INPUT, "--float16", "--level", 28, model_in(tmp_path), code=1
+    )
+    assert "float16 needs API 29 (feature level 3), the region is for API 28" in error
     assert not (tmp_path / "tiny.nnapi.pt").exists()

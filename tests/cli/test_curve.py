@@ -1,7 +1,6 @@
 """`nnapi-prof partition`: latency by number of segments, and the fastest plan."""
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,7 @@ from nnapi_prof.cli.partition import MOST_ROWS, proven, show_curve, worth_showin
 from nnapi_prof.partition import CurvePoint
 from nnapi_prof.partition.solver import find_plans
 from tests.api.test_found import BEST, GRAPH, costs_of
-from tests.cli.common import INPUT, Profiled, Result
-
-Cli = Callable[..., Result]
+from tests.cli.common import INPUT, Cli, Profiled
 
 
 def points(*latencies: float) -> list[CurvePoint]:

@@ -12,10 +12,8 @@ from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import list_phones
 from nnapi_prof.device.transport import adb
 from nnapi_prof.execution.profile import measurer
-from tests.cli.common import INPUT, Result, count_rows, trace, unit_row
+from tests.cli.common import INPUT, Cli, Result, count_rows, trace, unit_row
 from tests.device.asking_phone import AskingPhone
-
-Cli = Callable[..., Result]
 
 
 @pytest.fixture
@@ -34,8 +32,8 @@ def use(cli: Cli, tiny: Path, tmp_path: Path) -> Cli:
 
 
 def test_listed_without_a_phone(cli: Cli) -> None:
-    result = cli("devices")
-    assert result.code == 0 and result.err == ""
+    result = cli.ok("devices")
+    assert result.err == ""
     head, *rows = (line.split() for line in result.out.splitlines())
     assert head == ["device", "reached", "by", "state", "description"]
     rows = [row for row in rows if not row[0].startswith("qnn:")]  # with the extra of that name
@@ -53,7 +51,7 @@ def test_listed_with_phones(
     stranger, friend = asking_phone(), start_daemon()
     adb_server.adb("connect", stranger.serial)
     adb_server.connect(friend.serial)
-    result = cli("devices", "--json").document("devices")
+    result = cli.document("devices")
     rows = {row["serial"]: row for row in result["devices"]}
     assert rows[stranger.serial]["state"] == "unauthorized"
     assert rows[friend.serial]["state"] == "device"
@@ -123,9 +121,8 @@ def test_storage_too_small_for_the_weights(
     model, costs = trace(heavy, tmp_path / "heavy.pt", (1, 64)), tmp_path / "costs.sqlite"
     named = ("--input", "1x64", "--costs", costs, "--preference", "fast", "--runs", 3)
     # A trial of threads would begin with the heaviest unit.
-    result = cli("profile", "--device", serial, *named, "--threads", 1, model)
-    assert result.code == 1
-    assert "is full" in result.error and "free some space there" in result.error
-    assert f"measurements made before are kept in {costs}" in result.error
+    error = cli.error("profile", "--device", serial, *named, "--threads", 1, model, code=1)
+    assert "is full" in error and "free some space there" in error
+    assert f"measurements made before are kept in {costs}" in error
     assert count_rows(costs) >= 4
-    assert f"the {count_rows(costs)} measurements" in result.error
+    assert f"the {count_rows(costs)} measurements" in error

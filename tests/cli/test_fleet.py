@@ -1,6 +1,5 @@
 """``nnapi-prof fleet``: one bundle for several phones, each of which runs its own plan."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,8 @@ import nnapi_prof as np_
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.cli import main
 from nnapi_prof.errors import UsageError
-from tests.cli.common import Profiled, Result, trace
+from tests.cli.common import Cli, Profiled, Result, trace
 
-Cli = Callable[..., Result]
 INPUT = "1x16x48x48"
 THREADS = {"npu": 4, "gpu": 2}
 PHONES = tuple(THREADS)
@@ -77,7 +75,7 @@ def test_each_phone_runs_its_own_plan(cli: Cli, measured: Profiled, tmp_path: Pa
         assert run["plans"][0]["median_ns"] == pytest.approx(row["predicted_ns"], rel=0.1)
         assert "predictions are for that device" not in " ".join(run["notes"])
         page = tmp_path / f"{phone}.md"
-        assert cli("report", "--costs", measured.costs, "-o", page, measured.bundle).code == 0
+        cli.ok("report", "--costs", measured.costs, "-o", page, measured.bundle)
         assert f"simulated {phone}-phone" in page.read_text()
     done = cli("run", "--device", "sim:slow-nnapi-phone", measured.bundle)
     assert "this phone's plan is all-cpu (it has no name that the bundle knows)" in done.err
@@ -89,20 +87,6 @@ def test_words_for_people(cli: Cli, measured: Profiled) -> None:
     assert done.code == 0 and "Regret by the number of plans" in done.out
     assert "ms, simulated" in done.out
     assert len(read_bundle(measured.bundle).plans) in (1, 2)  # the plan, and the CPU for others
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--phones", "pixel*"], "no device of the cost table is called 'pixel*'"),
-        (["--weight", "gpu"], "a pattern of phones and a number"),
-        (["--weight", "*=0"], "the weight of some phone is above 0"),
-        (["--weight", "pixel*=1"], "no device of the cost table is called"),
-        (["--threads", "3"], "measured on none of 2 phones"),
-    ],
-)
-def test_mistakes(cli: Cli, measured: Profiled, options: list[str], words: str) -> None:
-    assert words in chosen(cli, measured, *options).error
 
 
 def test_from_python(measured: Profiled, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """`nnapi-prof partition --max-error`: what less than float32 moves too far stays off NNAPI."""
 
 import json
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +20,9 @@ from nnapi_prof.execution.half_errors import accuracy_constraint, narrow_errors,
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition import Constraints
-from tests.cli.common import Result, trace
+from tests.cli.common import Cli, Result, trace
 from tests.conftest import PHONES
 
-Cli = Callable[..., Result]
 SHAPE = (1, 3, 64, 64)
 ONLY = ("--accelerator", "sim-npu", "--preference", "fast")
 
@@ -61,14 +59,12 @@ def test_the_guard_keeps_off_what_moves_too_far(cli: Cli, tmp_path: Path) -> Non
     (tmp_path / "phone.json").write_text(json.dumps(phone))
     named = ("--device", f"sim:{tmp_path / 'phone.json'}", "--input", "1x3x64x64", "--relaxed")
     model, costs = trace(Heavy(), tmp_path / "heavy.pt", SHAPE), tmp_path / "costs.sqlite"
-    done = cli("profile", *named, "--costs", costs, *ONLY, model)
-    assert done.code == 0, done.err
+    cli.ok("profile", *named, "--costs", costs, *ONLY, model)
 
     def partition(limit: str) -> tuple[Bundle, Result]:
         output = tmp_path / f"{limit}.nnprof"
         guard = ("--max-error", limit)
-        done = cli("partition", *named, "--costs", costs, "--output", output, *guard, model)
-        assert done.code == 0, done.err
+        done = cli.ok("partition", *named, "--costs", costs, "--output", output, *guard, model)
         assert "meets the constraints" in done.err
         return read_bundle(output), done
 

@@ -12,21 +12,17 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.common import Profiled, Result, start_program
-from tests.cli.messages import costs, devices, models, plans
+from tests.cli.common import Cli, Profiled, Result, start_program
 from tests.cli.messages.provoked import CASES, SHAPE, SIM, Case, Place
 from tests.conftest import rig
 from tests.doctor.common import without_root
 from tests.doctor.conftest import open_folder as open_folder
 
-Cli = Callable[..., Result]
-
-FAMILIES = (models, devices, costs, plans)
 PREFIX = "nnapi-prof: error: "
 COLUMNS, LINES = 110, 3
 # How a message tells what to do: an order, a command, or what there is to choose from.
@@ -84,16 +80,10 @@ def test_facts(case: Case, cli: Cli, place: Place) -> None:
         assert (document["message"], document["exit_code"]) == (result.error, result.code)
 
 
-def test_every_family_has_its_words() -> None:
-    for family in FAMILIES:
-        cases = [case for case in CASES if case.provoke.__module__ == family.__name__]
-        assert 3 <= sum(bool(case.message) for case in cases) < len(cases)
-
-
 def test_a_cost_table_of_another_user(cli: Cli, profiled: Profiled, open_folder: Path) -> None:
     """One that may be read is read; it is not written to."""
     table, other = open_folder / "costs.sqlite", open_folder / "other.sqlite"
-    assert cli("costs", "merge", "--costs", table, profiled.costs).code == 0
+    cli.ok("costs", "merge", "--costs", table, profiled.costs)
     with sqlite3.connect(table) as link:
         link.execute("pragma journal_mode = delete")
         shutil.copy(table, other)

@@ -3,7 +3,9 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,10 +17,7 @@ from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.device.find import phone_file
 from nnapi_prof.errors import UsageError
 from nnapi_prof.nnapi.container import ContainerKind, read_container
-from tests.cli.common import INPUT, Profiled, Result, trace
-
-Cli = Callable[..., Result]
-SIZE = "1x16x24x24"
+from tests.cli.common import INPUT, Cli, Profiled, trace
 
 
 class Branches(nn.Module):
@@ -33,40 +32,58 @@ class Branches(nn.Module):
         return self.left(x) + self.right(x)
 
 
+@dataclass(frozen=True)
+class Planned:
+    """Where branches were planned at once, for a GPU that is as fast as the CPU, with next to no
+    transfers; ``out`` is what the partition printed."""
+
+    device: tuple[object, ...]
+    costs: tuple[object, ...]
+    folder: Path
+    document: dict[str, Any]
+    out: str
+
+
 @pytest.fixture
-def phone(tmp_path: Path) -> Path:
-    """gpu-phone with a GPU that is as fast as its CPU, and next to no transfers."""
-    description = json.loads(phone_file("gpu-phone").read_text())
-    description.pop("memory_bandwidth")
-    description["contention"] = {"value": 1.1, "unit": "ratio", "origin": "a test"}
-    gpu = description["accelerators"][0]
-    description["accelerators"] = [gpu]
-    gpu.pop("driver_share")
-    gpu["peak"]["default"]["value"] = description["cpu"]["peak"]["default"]["value"]
-    for constant, value in (("transfer_floor", 10), ("transfer_bandwidth", 20), ("invocation", 20)):
-        gpu[constant]["value"] = value
-    path = tmp_path / "phone.json"
-    path.write_text(json.dumps(description))
-    return path
+def plan(cli: Cli, tmp_path: Path) -> Callable[..., Planned]:
+    """``plan(CONTENTION, assumed=CONTENTION)``: what the phone has, and what the partition is told."""
+
+    def make(contention: float, assumed: float) -> Planned:
+        description = json.loads(phone_file("gpu-phone").read_text())
+        description.pop("memory_bandwidth")
+        description["contention"] = {"value": contention, "unit": "ratio", "origin": "a test"}
+        gpu = description["accelerators"][0]
+        description["accelerators"] = [gpu]
+        gpu.pop("driver_share")
+        gpu["peak"]["default"]["value"] = description["cpu"]["peak"]["default"]["value"]
+        fast = {"transfer_floor": 10, "transfer_bandwidth": 20, "invocation": 20}
+        for constant, value in fast.items():
+            gpu[constant]["value"] = value
+        (tmp_path / "phone.json").write_text(json.dumps(description))
+        torch.manual_seed(0)
+        model = trace(Branches(), tmp_path / "net.pt", (1, 16, 24, 24))
+        device = ("--device", f"sim:{tmp_path / 'phone.json'}")
+        costs, folder = ("--costs", tmp_path / "costs.sqlite"), tmp_path / "net.nnprof"
+        named = (*device, *costs, "--threads", 1, "--input", "1x16x24x24")
+        cli.ok("profile", *named, "--preference", "fast", model)
+        asked = ("--parallel", "--contention", assumed, "--seconds", 4, "-o", folder, model)
+        document = cli.document("partition", *named, *asked)
+        out = " ".join(cli.ok("partition", *named, *asked).out.split())
+        return Planned(device, costs, folder, document, out)
+
+    return make
 
 
-def test_branches_at_once_where_they_run_faster(cli: Cli, phone: Path, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model, folder = trace(Branches(), tmp_path / "net.pt", (1, 16, 24, 24)), tmp_path / "net.nnprof"
-    named = [
-        *("--device", f"sim:{phone}", "--threads", 1, "--input", SIZE),
-        *("--costs", tmp_path / "costs.sqlite"),
-    ]
-    cli("profile", *named, "--preference", "fast", model)
-    asked = ("--parallel", "--contention", 1.1, "--seconds", 4, "-o", folder)
-    document = cli("partition", *named, *asked, "--json", model).document("partition")
+def test_branches_at_once_where_they_run_faster(cli: Cli, plan: Callable[..., Planned]) -> None:
+    planned = plan(1.1, assumed=1.1)
+    document, costs, folder = planned.document, planned.costs, planned.folder
     parallel, ways = document["parallel"], document["frames"]["ways"]
     assert parallel["tried"] and parallel["promise"] > 1.3
     assert parallel["latency_ns"] < parallel["serial_ns"] / 1.2
     assert ways[0]["overlaps"] and not ways[1]["overlaps"]
     assert any("branches at once" in note for note in document["notes"])
 
-    document = cli("run", *named[:2], folder, "--json").document("run")
+    document = cli.document("run", *planned.device, folder)
     overlapped, serial = document["frames"]
     assert overlapped["latency_ns"] < serial["latency_ns"] / 1.2
     assert overlapped["latency_ns"] == pytest.approx(parallel["latency_ns"], rel=0.05)
@@ -77,46 +94,32 @@ def test_branches_at_once_where_they_run_faster(cli: Cli, phone: Path, tmp_path:
     assert first["predicted_ns"] == pytest.approx(parallel["latency_ns"])
     assert first["plan"]["predicted_ns"] == first["predicted_ns"]
     assert first["median_ns"] == pytest.approx(overlapped["latency_ns"])
-    shown = " ".join(cli("partition", *named, *asked, model).out.split())
-    assert "times as fast as the fastest rule that needs no partitioner" in shown
-    headline = cli("report", *named[-2:], "--format", "md", "-o", "-", folder).out
-    assert re.search(r"× as fast\*\* as the fastest rule|× as fast as the fastest rule", headline)
-    refused = cli("advise", *named[-2:], folder)
-    assert refused.code == 2 and "make one without --parallel" in refused.error
+    assert "times as fast as the fastest rule that needs no partitioner" in planned.out
+    headline = cli.ok("report", *costs, "--format", "md", "-o", "-", folder).out
+    assert re.search(r"× as fast(\*\*)? as the fastest rule", headline)
+    assert "make one without --parallel" in cli.error("advise", *costs, folder)
     # The file for apps says so, too, and libraries from before pass over it.
     sections = read_container(runtime_bundle(read_bundle(folder)), ContainerKind.BUNDLE)
     assert sections["OVLP"] == (1).to_bytes(4, "little") + bytes(4)
 
 
-def test_a_schedule_that_is_not_faster_is_a_rival(cli: Cli, phone: Path, tmp_path: Path) -> None:
-    description = json.loads(phone.read_text())
-    description["contention"]["value"] = 4.0
-    phone.write_text(json.dumps(description))
-    torch.manual_seed(0)
-    model, folder = trace(Branches(), tmp_path / "net.pt", (1, 16, 24, 24)), tmp_path / "net.nnprof"
-    costs = ("--costs", tmp_path / "costs.sqlite")
-    named = ("--device", f"sim:{phone}", "--threads", 1, "--input", SIZE, *costs)
-    cli("profile", *named, "--preference", "fast", model)
-    asked = ("--parallel", "--contention", 1, "--seconds", 4, "-o", folder)
-    out = " ".join(cli("partition", *named, *asked, model).out.split())
-    assert "times as fast is not taken" in out
-    document = cli("run", *named[:2], folder, "--json").document("run")
+def test_a_schedule_that_is_not_faster_is_a_rival(cli: Cli, plan: Callable[..., Planned]) -> None:
+    planned = plan(4.0, assumed=1)
+    assert "times as fast is not taken" in planned.out
+    document = cli.document("run", *planned.device, planned.folder)
     plans = {each["plan"]["name"]: each for each in document["plans"]}
     serial, overlapped = document["frames"]
     assert document["plans"][0] == plans["dp"] and not serial["differing"]
     assert plans["parallel"]["median_ns"] == pytest.approx(overlapped["latency_ns"])
-    assert cli("advise", *costs, folder).code == 0  # of the plan, which is one frame's
-    assert cli("run", *named[:2], folder, "--no-baselines").code == 0
+    cli.ok("advise", *planned.costs, planned.folder)  # of the plan, which is one frame's
+    cli.ok("run", *planned.device, planned.folder, "--no-baselines")
 
 
 def test_a_chain_is_not_tried(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
-    named = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", profiled.costs]
     folder = tmp_path / "chain.nnprof"
-    out = cli("partition", *named, "--parallel", "-o", folder, profiled.model).out
+    out = cli("partition", *profiled.named, "--parallel", "-o", folder, profiled.model).out
     assert "too little to try" in " ".join(out.split())
     assert read_bundle(folder).frames is None
-    done = cli("partition", *named, "--parallel", "--max-regions", 1, profiled.model)
-    assert done.code == 2 and "--max-regions and --parallel exclude each other" in done.error
 
 
 def test_from_python(profiled: Profiled) -> None:

@@ -1,8 +1,6 @@
 """A command's options are the arguments of the functions that it calls, with the same defaults."""
 
 import inspect
-import subprocess
-import sys
 from collections.abc import Callable
 
 import click
@@ -11,7 +9,7 @@ import pytest
 import nnapi_prof as np_
 from nnapi_prof.cli import cli as commands
 from nnapi_prof.options import default_of, options_of
-from tests.cli.common import INPUT, Profiled
+from tests.cli.common import Profiled, python
 
 OWN = {
     "profile": set[str](),
@@ -69,14 +67,10 @@ def test_options_are_arguments(name: str, functions: tuple[Callable[..., object]
 
 
 def test_what_is_known_is_told_without_pytorch(profiled: Profiled) -> None:
-    named = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", str(profiled.costs)]
-    words = ["profile", *named, "--preference", "fast", "--no-refine", str(profiled.model)]
+    words = ("profile", *profiled.named, "--preference", "fast", "--no-refine", profiled.model)
     code = (
         "import sys\nfrom nnapi_prof.cli import main\n"
-        f"try:\n    main({words!r})\n"
+        "try:\n    main(sys.argv[1:])\n"
         "except SystemExit as ended:\n    print(ended.code, 'torch' in sys.modules)"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert result.stdout.splitlines()[-1] == "0 False"
+    assert python("-c", code, *words, check=True).stdout.splitlines()[-1] == "0 False"

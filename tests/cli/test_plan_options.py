@@ -1,15 +1,10 @@
 """`nnapi-prof partition` with constraints and a list of its own."""
 
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.graph.plan import CPU, Engine
-from tests.cli.common import INPUT, Profiled, Result
-
-Cli = Callable[..., Result]
+from tests.cli.common import INPUT, Cli, Profiled, Result
 
 
 def partition(cli: Cli, profiled: Profiled, output: Path, *options: str) -> Result:
@@ -52,22 +47,3 @@ def test_a_limit_of_compile_time(cli: Cli, profiled: Profiled, tmp_path: Path) -
     assert not any(s.target.engine is Engine.NNAPI for s in plan.segments)
     assert any("of 0.500 ms allowed" in note for note in plan.notes)
     assert "95 % interval" in done.out and plan.segments[0].interval_ns is not None
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--max-error", "0.001"), "add one of them"),
-        (("--forbid", "conv2d*=tpu"), "no target 'tpu'; there are cpu, nnapi:"),
-        (("--pin", "conv2d*"), "say where, as in --pin 'conv2d*=cpu'"),
-        (("--pin", "conv2d*=nnapi:*"), "one target wanted"),
-        (("--pin", "conv2d*=cpu", "--pin", "*=nnapi:sim-npu/fast"), "is pinned to cpu, too"),
-        (("--preference", "low_power"), "nothing was measured under it"),
-    ],
-)
-def test_wishes_that_mean_nothing(
-    cli: Cli, profiled: Profiled, tmp_path: Path, options: tuple[str, ...], words: str
-) -> None:
-    done = partition(cli, profiled, tmp_path / "x.nnprof", *options)
-    assert done.code == 2 and words in done.error
-    assert not (tmp_path / "x.nnprof").exists()

@@ -1,14 +1,14 @@
 """Models whose inputs are quantised tensors to them, through every command."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from tests.cli.common import Result, trace
+from tests.cli.common import Cli, trace
 
 SPEC = "1x3x8x8:quint8@0.03@120"
 
@@ -46,27 +46,23 @@ def quantised(tmp_path: Path, qnnpack: None) -> Path:
     return save_quantised(tmp_path / "quantised.pt")
 
 
-def test_the_whole_way(cli: Callable[..., Result], quantised: Path, tmp_path: Path) -> None:
+def test_the_whole_way(cli: Cli, quantised: Path, tmp_path: Path) -> None:
     on = ("--device", "sim:npu-phone", "--input", SPEC, "--costs", tmp_path / "costs.sqlite")
-    assert cli("profile", *on, "--preference", "fast", quantised).code == 0
-    assert cli("partition", *on, quantised).code == 0
+    cli.ok("profile", *on, "--preference", "fast", quantised)
+    cli.ok("partition", *on, quantised)
     bundle = quantised.with_suffix(".nnprof")
-    result = cli("run", "--device", "sim:npu-phone", bundle)
-    assert result.code == 0, result.err
+    cli.ok("run", "--device", "sim:npu-phone", bundle)
     (check,) = json.loads((bundle / "run.json").read_text())["checks"]
     assert check["shape"] == [1, 4, 6, 6] and check["max_abs"] <= 1  # a step of the integers
 
 
-def test_rules_that_make_floats_are_told(
-    cli: Callable[..., Result], qnnpack: None, tmp_path: Path
-) -> None:
+def test_rules_that_make_floats_are_told(cli: Cli, qnnpack: None, tmp_path: Path) -> None:
     """NNAPI's MUL wants a scale above the product of its inputs' scales."""
     model = save_quantised(tmp_path / "other.pt", Squares())
     on = ("--device", "sim:npu-phone", "--input", SPEC, "--costs", tmp_path / "costs.sqlite")
-    assert cli("profile", *on, "--preference", "fast", model).code == 0
-    assert cli("partition", *on, model).code == 0
+    cli.ok("profile", *on, "--preference", "fast", model)
+    cli.ok("partition", *on, model)
     told = "1 quantised unit is computed in float32 between conversions"
     tables = ("--costs", tmp_path / "costs.sqlite")
-    report = cli("report", "--format", "md", "-o", "-", *tables, model.with_suffix(".nnprof"))
-    assert report.code == 0, report.err
+    report = cli.ok("report", "--format", "md", "-o", "-", *tables, model.with_suffix(".nnprof"))
     assert told in report.out and "0.0005" in report.out

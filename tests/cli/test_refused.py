@@ -11,9 +11,7 @@ import torch
 from torch import nn
 
 from tests.api.test_model import scripted
-from tests.cli.common import INPUT, Result, TinyNet, trace
-
-Cli = Callable[..., Result]
+from tests.cli.common import INPUT, Cli, TinyNet, trace
 
 
 def multiplied(x: torch.Tensor) -> torch.Tensor:
@@ -39,16 +37,14 @@ def test_an_operation_that_nobody_converts(
     node = operation.split(".")[1]
     sentence = rf"{re.escape(operation)} cannot run on NNAPI: NNAPI has no such operation"
 
-    result = cli("profile", *named, "--preference", "fast", model)
-    assert result.code == 0
+    result = cli.ok("profile", *named, "--preference", "fast", model)
     refused = re.search(r"(\d+) measured, (\d+) refused by the converter", result.out)
     assert refused is not None and int(refused[1]) > 0
     # One on the CPU and one on each of sim-npu and sim-gpu; on nnapi-reference and auto where a
     # trial does not leave them at that.
     assert 3 <= int(refused[2]) <= 5
 
-    result = cli("partition", *named, "--output", bundle, model)
-    assert result.code == 0
+    result = cli.ok("partition", *named, "--output", bundle, model)
     segments = json.loads((bundle / "manifest.json").read_text())["plans"][0]["segments"]
     assert [s["target"] for s in segments].count("host") == 1
     assert re.search(rf"no engine of the agent runs {node} [0-9x]+ \(unit \d+\)", result.out)
@@ -59,13 +55,11 @@ def test_an_operation_that_nobody_converts(
     (behind,) = (s for s in segments if s["target"] == "host")
     assert [units[index]["label"].split()[0] for index in behind["units"]] == [node]
 
-    result = cli("run", "--device", "sim:npu-phone", "--runs", 3, bundle)
-    assert result.code == 0
+    result = cli.ok("run", "--device", "sim:npu-phone", "--runs", 3, bundle)
     assert "agrees with eager PyTorch" in result.out and "DIFFERS" not in result.out
     assert "on the host, in eager PyTorch: " in result.out
 
-    result = cli("report", "--costs", costs, bundle)
-    assert result.code == 0
+    result = cli.ok("report", "--costs", costs, bundle)
     page = Path(result.out.strip())
     assert page == tmp_path / "odd.html"
     text = html.unescape(page.read_text())
@@ -80,8 +74,8 @@ def test_an_operation_that_nobody_converts(
     assert not (tmp_path / "odd.nnapi.pt").exists()
 
     # Stock PyTorch has a CPU.
-    result = cli("convert", "--input", INPUT, model)
-    assert result.code == 0 and "in 2 parts and 1 unit on the CPU" in result.err
+    result = cli.ok("convert", "--input", INPUT, model)
+    assert "in 2 parts and 1 unit on the CPU" in result.err
     assert "Stays on the CPU" in result.out and operation in result.out
 
 
@@ -131,14 +125,14 @@ def test_what_depends_on_data_stays_on_the_host(
         torch.export.save(torch.export.export(Detector().eval(), (x,)), model)
     named = ["--device", "sim:npu-phone", "--costs", tmp_path / "c.sqlite"]
     named += ["--input", "1x3x32x32"]
-    result = cli("go", *named, model)
-    assert result.code == 0 and f"{node} on the host (eager PyTorch)" in result.out
+    result = cli.ok("go", *named, model)
+    assert f"{node} on the host (eager PyTorch)" in result.out
     assert "no advice" not in result.err
     assert node in (tmp_path / "detector.html").read_text()
     pin = ["--pin", "conv2d*=nnapi:sim-npu/fast"]
-    assert cli("partition", *named, *pin, "-o", tmp_path / "d.nnprof", model).code == 0
-    result = cli("run", "--device", "sim:npu-phone", tmp_path / "d.nnprof")
-    assert result.code == 0 and f"on the host, in eager PyTorch: {node}" in result.out
+    cli.ok("partition", *named, *pin, "-o", tmp_path / "d.nnprof", model)
+    result = cli.ok("run", "--device", "sim:npu-phone", tmp_path / "d.nnprof")
+    assert f"on the host, in eager PyTorch: {node}" in result.out
     assert re.search(rf"host +│ {node} +│ [0-9.<]+ est\.", result.out)
-    assert cli("convert", "--input", "1x3x32x32", model).code == 0
+    cli.ok("convert", "--input", "1x3x32x32", model)
     assert cli("convert", "--whole", "--input", "1x3x32x32", model).code == 1

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,16 +9,13 @@ import pytest
 
 from nnapi_prof.bundle.deployment import deploy_steps
 from nnapi_prof.bundle.storage import read_bundle
-from nnapi_prof.cli import main
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.execution.report import RunReport, every
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.reports import ENDINGS, format_of
-from tests.cli.common import INPUT, Result
+from tests.cli.common import INPUT, Cli, call
 from tests.documents.common import check
-
-Cli = Callable[..., Result]
 
 LONG_AGO = "2026-01-31T12:00:00+00:00"
 
@@ -33,12 +29,6 @@ class Bundles:
     costs: Path
     npu: Path
     gpu: Path
-
-
-def call(*arguments: object) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    assert ended.value.code == 0
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +47,15 @@ def made(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     return result
 
 
+def last_run(bundle: Path) -> RunReport:
+    return RunReport.from_json((bundle / "run.json").read_text())
+
+
 def backdate(bundle: Path) -> None:
     """The bundle's last run was long ago, and took twice as long."""
-    file = bundle / "run.json"
-    report = RunReport.from_json(file.read_text())
+    report = last_run(bundle)
     runs = tuple(replace(r, total_ns=tuple(2 * ns for ns in r.total_ns)) for r in report.runs)
-    file.write_text(replace(report, created_at=LONG_AGO, runs=runs).to_json())
+    (bundle / "run.json").write_text(replace(report, created_at=LONG_AGO, runs=runs).to_json())
 
 
 @pytest.fixture
@@ -92,8 +85,8 @@ def test_the_ending_says_which_format(cli: Cli, bundles: Bundles, tmp_path: Path
 
 def test_a_format_beats_the_ending_and_names_the_default(cli: Cli, bundles: Bundles) -> None:
     odd = bundles.npu.with_name("report.txt")
-    result = cli("report", "--costs", bundles.costs, "--format", "md", "-o", odd, bundles.npu)
-    assert result.code == 0 and odd.read_text().startswith("# ")
+    result = cli.ok("report", "--costs", bundles.costs, "--format", "md", "-o", odd, bundles.npu)
+    assert odd.read_text().startswith("# ")
     for form, ending in (("html", ".html"), ("md", ".md"), ("trace", ".trace.json")):
         result = cli("report", "--costs", bundles.costs, "--format", form, bundles.npu)
         assert result.out.strip() == str(bundles.npu.with_suffix(ending))
@@ -102,8 +95,8 @@ def test_a_format_beats_the_ending_and_names_the_default(cli: Cli, bundles: Bund
 
 
 def test_standard_output(cli: Cli, bundles: Bundles) -> None:
-    result = cli("report", "--costs", bundles.costs, "--format", "md", "-o", "-", bundles.npu)
-    assert result.code == 0 and result.out.startswith("# ")
+    result = cli.ok("report", "--costs", bundles.costs, "--format", "md", "-o", "-", bundles.npu)
+    assert result.out.startswith("# ")
     for step in deploy_steps(read_bundle(bundles.npu), bundles.npu):  # the end is what to type next
         assert (step.refusal or step.command) in result.out.partition("## Ship it")[2]
     assert not Path("-").exists()
@@ -117,7 +110,7 @@ def test_json_prints_the_data_and_writes_what_is_asked(
     document = cli(*named, bundles.npu).document("report")
     assert sorted(bundles.npu.parent.iterdir()) == before
     assert document["simulated"] and document["run"]["simulated"]
-    last = RunReport.from_json((bundles.npu / "run.json").read_text())
+    last = last_run(bundles.npu)
     assert document["run"]["plans"][0]["total_ns"] == list(last.runs[0].total_ns)
     with CostStore(bundles.costs) as store:
         rows = store.select(Selection(newest=True))
@@ -135,44 +128,22 @@ def test_json_prints_the_data_and_writes_what_is_asked(
 
 def test_before_a_run_the_report_says_so(cli: Cli, bundles: Bundles) -> None:
     (bundles.gpu / "run.json").unlink()
-    result = cli("report", "--costs", bundles.costs, bundles.gpu)
-    assert result.code == 0 and "gpu was not run yet: the report shows predictions" in result.err
-    document = cli("report", "--json", "--costs", bundles.costs, bundles.gpu).document("report")
-    assert document["run"] is None
-
-
-def test_a_bundle_of_estimated_costs(
-    cli: Cli, bundles: Bundles, tiny: Path, tmp_path: Path
-) -> None:
-    """What `partition --estimate` planned can be reported: it is estimated again."""
-    import torch
-
-    from tests.cli.common import TinyNet, trace
-
-    other = trace(TinyNet(torch.tanh), tmp_path / "other.pt")
-    device = ("--device", "sim:npu-phone")
-    named = (*device, "--input", INPUT, "--costs", bundles.costs)
-    bundle = tmp_path / "other.nnprof"
-    result = cli("partition", *named, "--estimate", "--no-verify", "--output", bundle, other)
-    assert result.code == 0, result.err
-    actual = cli("report", "--json", "--costs", bundles.costs, bundle)
-    assert actual.code == 0, actual.err
-    assert actual.document("report")["estimated"]
+    result = cli.ok("report", "--json", "--costs", bundles.costs, bundles.gpu)
+    assert "gpu was not run yet: the report shows predictions" in result.err
+    assert result.document("report")["run"] is None
 
 
 def test_a_bundle_keeps_its_runs(cli: Cli, bundles: Bundles) -> None:
     runs = every(bundles.npu)
     assert [run.created_at == LONG_AGO for run in runs] == [True, False]
-    named = ("report", "--json", "--costs", bundles.costs)
-    then = cli(*named, "--run", "2026-01-31", bundles.npu).document("report")
-    assert then["run"]["created_at"] == LONG_AGO
-    now = cli(*named, bundles.npu).document("report")
-    assert now["run"]["created_at"] == runs[1].created_at
+    for options, created_at in (("--run", "2026-01-31"), LONG_AGO), ((), runs[1].created_at):
+        document = cli.document("report", "--costs", bundles.costs, *options, bundles.npu)
+        assert document["run"]["created_at"] == created_at
 
 
 def test_one_plan_under_the_costs_of_two_dates(cli: Cli, bundles: Bundles) -> None:
     """Everything was three times as slow on NNAPI in January: the same plan, priced anew."""
-    run = RunReport.from_json((bundles.npu / "run.json").read_text())
+    run = last_run(bundles.npu)
     with CostStore(bundles.costs) as store:
         rows = store.select(Selection((run.fingerprint,), newest=True))
         old = [
@@ -202,74 +173,48 @@ def test_one_plan_under_the_costs_of_two_dates(cli: Cli, bundles: Bundles) -> No
 # ---- what is wrong -----------------------------------------------------------------------------
 
 
-def test_a_report_is_of_one(cli: Cli, bundles: Bundles) -> None:
-    for wrong in (
-        (bundles.npu, bundles.gpu),
-        ("--run", "npu", "--run", "gpu", bundles.npu),
-        ("--at", "2026-01-31", "--at", "2026-02-28", bundles.npu),
-    ):
-        result = cli("report", "--costs", bundles.costs, *wrong)
-        assert result.code == 2 and "`nnapi-prof compare BASE NEW`" in result.error
-    both = ("--run", "npu", "--at", "2026-01-31")
-    result = cli("report", "--costs", bundles.costs, *both, bundles.npu)
-    assert result.code == 2 and "exclude each other" in result.error
-
-
-def test_standard_output_holds_one_thing(cli: Cli, bundles: Bundles) -> None:
-    result = cli("report", "--json", "-o", "-", bundles.npu)
-    assert result.code == 2 and "leave -o - out" in result.err
-
-
 def test_dates_and_runs_that_are_not_there(cli: Cli, bundles: Bundles) -> None:
     named = ("report", "--costs", bundles.costs)
-    result = cli(*named, "--at", "2020-01-01", bundles.npu)
-    assert result.code == 1
-    assert "nothing was measured on simulated npu-phone until 2020-01-02" in result.error
-    assert "(the first is of 20" in result.error and result.error.endswith("choose a later --at")
-    result = cli(*named, "--run", "Pixel", bundles.npu)
-    assert result.code == 2
-    assert "no run of the bundle fits 'Pixel': there are 2026-01-31T12:00:00 on" in result.error
-    (bundles.gpu / "run.json").unlink()
-    result = cli(*named, "--run", "npu", bundles.gpu)
-    assert result.code == 2 and result.error.endswith("never run: `nnapi-prof run` does it")
+    error = cli.error(*named, "--at", "2020-01-01", bundles.npu, code=1)
+    assert "nothing was measured on simulated npu-phone until 2020-01-02" in error
+    assert "(the first is of 20" in error and error.endswith("choose a later --at")
+    assert "leave -o - out" in cli.error(*named, "--json", "-o", "-", bundles.npu)
+    error = cli.error(*named, "--run", "Pixel", bundles.npu)
+    assert "no run of the bundle fits 'Pixel': there are 2026-01-31T12:00:00 on" in error
 
 
 def test_a_plan_that_was_not_to_be_had_at_the_time(cli: Cli, bundles: Bundles) -> None:
     """The NPU is newer than the date: nothing says what the plan took there."""
-    run = RunReport.from_json((bundles.npu / "run.json").read_text())
+    run = last_run(bundles.npu)
     with CostStore(bundles.costs) as store:
         rows = store.select(Selection((run.fingerprint,), newest=True))
         store.add(*(replace(m, measured_at=LONG_AGO) for m in rows if m.target == CPU))
     assert any(s.target != CPU for s in run.runs[0].plan.segments)
-    result = cli("report", "--costs", bundles.costs, "--at", "2026-01-31", bundles.npu)
-    assert result.code == 1
-    assert "until 2026-02-01T00:00:00 nothing says what" in result.error
-    assert "where the plan runs it: choose a later --at" in result.error
+    error = cli.error("report", "--costs", bundles.costs, "--at", "2026-01-31", bundles.npu, code=1)
+    assert "until 2026-02-01T00:00:00 nothing says what" in error
+    assert "where the plan runs it: choose a later --at" in error
 
 
 def test_a_damaged_earlier_run(cli: Cli, bundles: Bundles) -> None:
     (earlier,) = (bundles.npu / "runs").iterdir()
     earlier.write_text("{")
-    assert cli("report", "--costs", bundles.costs, bundles.npu).code == 0
-    result = cli("report", "--costs", bundles.costs, "--run", "npu", bundles.npu)
-    assert result.code == 1
-    assert f"{earlier}: this is not a run report" in result.error
-    assert "remove the file to do without it" in result.error
+    cli.ok("report", "--costs", bundles.costs, bundles.npu)
+    error = cli.error("report", "--costs", bundles.costs, "--run", "npu", bundles.npu, code=1)
+    assert f"{earlier}: this is not a run report" in error
+    assert "remove the file to do without it" in error
 
 
 def test_a_bundle_knows_the_table_that_it_was_planned_with(
-    cli: Callable[..., Result], bundles: Bundles, made: Bundles, tmp_path: Path
+    cli: Cli, bundles: Bundles, made: Bundles, tmp_path: Path
 ) -> None:
     """The report opens no other table than the one that is asked, and says which is missing."""
     other = tmp_path / "other.sqlite"
-    missing = cli("report", "--costs", other, bundles.npu)
-    assert missing.code == 2 and not other.exists()
-    assert missing.error.endswith(
-        f"; the bundle was planned with another table: add --costs {made.costs}"
-    )
+    error = cli.error("report", "--costs", other, bundles.npu)
+    assert not other.exists()
+    assert error.endswith(f"; the bundle was planned with another table: add --costs {made.costs}")
     with CostStore(str(bundles.costs)) as known, CostStore(str(other)) as store:
         rows = [row for row in known.select(Selection()) if row.n_units == 1]
         store.add(*(replace(row, signature="another", members=("another",)) for row in rows))
-    lacking = cli("report", "--costs", other, bundles.npu)
-    assert lacking.code == 1 and "were never measured on this device" in lacking.error
-    assert lacking.error.endswith(f"another table: add --costs {made.costs}")
+    error = cli.error("report", "--costs", other, bundles.npu, code=1)
+    assert "were never measured on this device" in error
+    assert error.endswith(f"another table: add --costs {made.costs}")

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,35 +15,28 @@ from nnapi_prof.device.protocol import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.execution.frames import all_cores, choose_way, conditions_of, fastest
 from nnapi_prof.execution.report import FrameScheduleRun, RunReport
-from tests.cli.common import INPUT, Profiled, Result
+from tests.cli.common import INPUT, SIM, Cli, Profiled
 
-Cli = Callable[..., Result]
 THROUGHPUT = ("--objective", "throughput", "--contention", 1.05)
 
 
-def named(profiled: Profiled) -> list[object]:
-    return ["--device", "sim:npu-phone", "--input", INPUT, "--costs", profiled.costs]
+def known(profiled: Profiled) -> np_.Costs:
+    model = np_.load(profiled.model, inputs=[INPUT])
+    return np_.read_costs(model, str(profiled.costs), "simulated npu*")
 
 
 @pytest.fixture(scope="module")
 def planned(_profiled: Profiled) -> np_.ModelPlan:
-    model = np_.load(_profiled.model, inputs=[INPUT])
-    costs = np_.read_costs(model, str(_profiled.costs), "simulated npu*")
-    return np_.partition(
-        model,
-        costs,
-        np_.Throughput(
-            contention={("cpu", "sim-npu"): 1.2, ("sim-npu", "cpu"): 1.01}, frames_in_flight=6
-        ),
-        device="sim:npu-phone",
-        verify=True,
-    )
+    costs = known(_profiled)
+    contention = {("cpu", "sim-npu"): 1.2, ("sim-npu", "cpu"): 1.01}
+    objective = np_.Throughput(contention=contention, frames_in_flight=6)
+    return np_.partition(costs.model, costs, objective, device=SIM[1], verify=True)
 
 
 def test_a_bundle_of_frames_and_its_run(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
     folder = tmp_path / "frames.nnprof"
     done = cli(
-        *("partition", *named(profiled), *THROUGHPUT, "--frames-in-flight", 4, "-o", folder),
+        *("partition", *profiled.named, *THROUGHPUT, "--frames-in-flight", 4, "-o", folder),
         *("--json", profiled.model),
     )
     document = done.document("partition")
@@ -61,7 +53,7 @@ def test_a_bundle_of_frames_and_its_run(cli: Cli, profiled: Profiled, tmp_path: 
     assert ways[0]["in_flight"] <= 4
     assert sum(plan["share"] for plan in ways[0]["plans"]) == pytest.approx(1.0)
 
-    document = cli("run", *named(profiled)[:2], folder, "--frames", 30, "--json").document("run")
+    document = cli.document("run", *SIM, folder, "--frames", 30)
     assert [row["how"] for row in document["frames"]] == [way["how"] for way in ways]
     measured = {row["how"]: row["frames_per_second"]["measured"] for row in document["frames"]}
     assert document["frames"][0]["frames_per_second"]["predicted"] == pytest.approx(
@@ -77,25 +69,19 @@ def test_a_bundle_of_frames_and_its_run(cli: Cli, profiled: Profiled, tmp_path: 
 def test_frames_per_second_for_people(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
     folder = tmp_path / "frames.nnprof"
     frames = ("--objective", "throughput")
-    out = cli("partition", *named(profiled), *frames, "-o", folder, profiled.model).out
+    out = cli("partition", *profiled.named, *frames, "-o", folder, profiled.model).out
     assert "slow each other down 1.1 times is assumed" in " ".join(out.split())
     assert "Frames per second, predicted, simulated" in out and "% of frames" in out
     assert "best single device" in out and "measured one at a time" in out
-    out = cli("run", *named(profiled)[:2], folder, "--frames", 20, "--no-baselines").out
+    out = cli("run", *SIM, folder, "--frames", 20, "--no-baselines").out
     assert "gave, bit by bit, what their plan gives alone" in out
     out = cli("convert", folder, "--format", "runtime", "-o", tmp_path / "net.nnprt").out
     assert (tmp_path / "net.nnprt").exists()
 
 
-def test_what_is_asked_is_checked(cli: Cli, profiled: Profiled) -> None:
-    done = cli("partition", *named(profiled), "--frames-in-flight", 2, profiled.model)
-    assert done.code == 2 and "--frames-in-flight is for --objective throughput" in done.error
-    slow = (*THROUGHPUT, "--max-latency-ms", 0.001)
-    done = cli("partition", *named(profiled), *slow, profiled.model)
-    assert done.code == 1 and "one alone takes" in done.error
-    done = cli("partition", *named(profiled), *THROUGHPUT, "--pin", "conv2d*=cpu", profiled.model)
-    assert done.code == 2
-    assert "--pin and --objective throughput exclude each other" in done.error
+def test_a_latency_that_nothing_keeps(cli: Cli, profiled: Profiled) -> None:
+    asked = (*profiled.named, *THROUGHPUT, "--max-latency-ms", 0.001, profiled.model)
+    assert "one alone takes" in cli.error("partition", *asked, code=1)
 
 
 def test_from_python(planned: np_.ModelPlan) -> None:
@@ -130,9 +116,8 @@ def test_python_asks_for_what_can_be_had(planned: np_.ModelPlan) -> None:
 
 
 def test_any_bundle_runs_frames(profiled: Profiled) -> None:
-    model = np_.load(profiled.model, inputs=[INPUT])
-    costs = np_.read_costs(model, str(profiled.costs), "simulated npu*")
-    result = np_.run(np_.partition(model, costs), "sim:npu-phone", frames=12)
+    costs = known(profiled)
+    result = np_.run(np_.partition(costs.model, costs), SIM[1], frames=12)
     ways = result.frames().way.tolist()
     assert ways[0] == "dp" and "largest-supported nnapi:sim-npu/fast" in ways
     assert (result.frames().same == 12).all()
@@ -211,8 +196,8 @@ def test_what_a_stranger_wrote(planned: np_.ModelPlan) -> None:
 
 def test_frames_turned_by_their_number_on_this_machine(profiled: Profiled) -> None:
     torch.manual_seed(1)
-    model = np_.load(profiled.model, inputs=[INPUT])
-    cpu = np_.partition(model, np_.read_costs(model, str(profiled.costs), "simulated npu*"))
+    costs = known(profiled)
+    cpu = np_.partition(costs.model, costs)
     only_cpu = [plan for plan in cpu.plans if plan.name == "all-cpu"]
     result = np_.run(dataclasses.replace(cpu, plans=tuple(only_cpu)), "local", frames=16, runs=3)
     assert (result.frames().same == 16).all() and not result.run.frames[0].error
