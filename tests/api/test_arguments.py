@@ -46,12 +46,6 @@ PARTITION = [
 RUN = [{"runs": 0}, {"tolerance": -1}, {"tolerance": math.nan}, {"cooldown_s": -1}]
 
 
-@pytest.mark.parametrize("wrong", PROFILE, ids=str)
-def test_of_profile(way: Way, wrong: dict[str, object]) -> None:
-    with pytest.raises(UsageError, match=next(iter(wrong))):
-        np_.profile(way.model, PHONE, **{"costs": way.table, **wrong})  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     "cls, wrong",
     [
@@ -71,16 +65,25 @@ def test_of_options(cls: Callable[..., object], wrong: dict[str, object]) -> Non
         cls(**wrong)
 
 
-@pytest.mark.parametrize("wrong", PARTITION, ids=str)
-def test_of_partition(way: Way, wrong: dict[str, object]) -> None:
-    with pytest.raises(UsageError, match=next(iter(wrong))):
-        np_.partition(way.model, way.costs, **wrong)  # type: ignore[arg-type]
+CALLS: dict[str, tuple[Callable[..., object], list[dict[str, object]]]] = {
+    "profile": (
+        lambda way, costs=None, **wrong: np_.profile(
+            way.model, PHONE, costs=costs or way.table, **wrong
+        ),
+        PROFILE,
+    ),
+    "partition": (lambda way, **wrong: np_.partition(way.model, way.costs, **wrong), PARTITION),
+    "run": (lambda way, **wrong: np_.run(way.planned, PHONE, **wrong), RUN),
+}
 
 
-@pytest.mark.parametrize("wrong", RUN, ids=str)
-def test_of_run(way: Way, wrong: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "name, wrong", [(name, each) for name, (_, rows) in CALLS.items() for each in rows], ids=str
+)
+def test_of_calls(way: Way, name: str, wrong: dict[str, object]) -> None:
+    call, _ = CALLS[name]
     with pytest.raises(UsageError, match=next(iter(wrong))):
-        np_.run(way.planned, PHONE, **wrong)  # type: ignore[arg-type]
+        call(way, **wrong)
 
 
 @pytest.mark.parametrize(
@@ -115,45 +118,26 @@ def test_sizes_are_a_shape(way: Way) -> None:
     assert product.inputs == ("5x2", "5x3")
 
 
+def constrained(way: Way, **constraint: object) -> np_.ModelPlan:
+    return np_.partition(way.model, way.costs, np_.Latency(**constraint))  # type: ignore[arg-type]
+
+
 def test_placements_as_a_mapping(way: Way) -> None:
-    mapped = np_.partition(
-        way.model, way.costs, np_.Latency(pin={"*": "cpu"}, forbid={"conv2d*": "nnapi:*"})
-    )
-    listed = np_.partition(
-        way.model, way.costs, np_.Latency(pin="*=cpu", forbid=["conv2d*=nnapi:*"])
-    )
+    mapped = constrained(way, pin={"*": "cpu"}, forbid={"conv2d*": "nnapi:*"})
+    listed = constrained(way, pin="*=cpu", forbid=["conv2d*=nnapi:*"])
     assert mapped.plan == listed.plan
-    with pytest.raises(
-        UsageError, match=r"pin is {'a': 3}: units and targets as text are required"
-    ):
-        np_.partition(way.model, way.costs, np_.Latency(pin={"a": 3}))  # type: ignore[dict-item]
-    with pytest.raises(UsageError, match=r"listed is {'a': 'cpu'}: texts are required"):
-        np_.partition(way.model, way.costs, np_.Latency(listed={"a": "cpu"}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "call, words",
     [
-        (
-            lambda way: np_.partition(way.model, way.costs, np_.Latency(pin="conv*")),
-            "pin='conv*': say where",
-        ),
-        (
-            lambda way: np_.partition(way.model, way.costs, np_.Latency(pin={"lstm": "cpu"})),
-            "pin='lstm=cpu'",
-        ),
-        (
-            lambda way: np_.partition(way.model, way.costs, np_.Latency(forbid="lstm")),
-            "forbid='lstm': no unit",
-        ),
-        (
-            lambda way: np_.partition(way.model, way.costs, np_.Latency(listed="lstm")),
-            "listed='lstm': no unit",
-        ),
-        (
-            lambda way: np_.partition(way.model, way.costs, np_.Latency(max_error=0.1)),
-            "max_error guards what",
-        ),
+        (lambda way: constrained(way, pin="conv*"), "pin='conv*': say where"),
+        (lambda way: constrained(way, pin={"lstm": "cpu"}), "pin='lstm=cpu'"),
+        (lambda way: constrained(way, pin={"a": 3}), "pin is {'a': 3}: units and targets as text"),
+        (lambda way: constrained(way, forbid="lstm"), "forbid='lstm': no unit"),
+        (lambda way: constrained(way, listed="lstm"), "listed='lstm': no unit"),
+        (lambda way: constrained(way, listed={"a": "cpu"}), "{'a': 'cpu'}: texts are required"),
+        (lambda way: constrained(way, max_error=0.1), "max_error guards what"),
         (lambda way: np_.load(way.file, inputs=["1x3", "1x3"]), "a shape in inputs for each"),
         (lambda way: np_.load(way.file, inputs=["1x4x16x16"]), "the shapes it wants with inputs"),
         (lambda way: np_.read_costs(way.model, "ftp://x/y"), "costs and $NNAPI_PROF_COSTS take"),

@@ -4,7 +4,6 @@ line, with the outputs of libneuralnetworks.so."""
 from pathlib import Path
 
 import pytest
-import torch
 from torch import nn
 
 from nnapi_prof.costs.store import CostStore
@@ -19,7 +18,6 @@ INPUT = "1x3x32x32"
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is too much for the CPU: 40 million multiplications."""
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3))
     return trace(model, tmp_path_factory.mktemp("models") / "wide.pt", (1, 3, 32, 32))
 

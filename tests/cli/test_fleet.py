@@ -8,54 +8,36 @@ from torch import nn
 
 import nnapi_prof as np_
 from nnapi_prof.bundle.storage import read_bundle
-from nnapi_prof.cli import main
 from nnapi_prof.errors import UsageError
-from tests.cli.common import Cli, Profiled, Result, trace
+from tests.cli.common import Cli, Profiled, call, trace
 
 INPUT = "1x16x48x48"
 THREADS = {"npu": 4, "gpu": 2}
-PHONES = tuple(THREADS)
 
 
-class Wide(nn.Module):
+def wide() -> nn.Module:
     """Convolutions that an NPU is worth asking for, around an operation that it lacks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Sequential(nn.Conv2d(16, 96, 3, padding=1), nn.ReLU())
-        self.second = nn.Sequential(nn.Conv2d(96, 96, 3, padding=1), nn.Conv2d(96, 8, 1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.second(torch.sigmoid(self.first(x)))
+    first = (nn.Conv2d(16, 96, 3, padding=1), nn.ReLU())
+    return nn.Sequential(*first, nn.Sigmoid(), nn.Conv2d(96, 96, 3, padding=1), nn.Conv2d(96, 8, 1))
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("fleet")
-    model = trace(Wide(), folder / "wide.pt", (1, 16, 48, 48))
-    for phone in PHONES:
-        with pytest.raises(SystemExit) as ended:
-            main(
-                [
-                    *("profile", "--device", f"sim:{phone}-phone", "--input", INPUT),
-                    *("--preference", "fast", "--costs", str(folder / "costs.sqlite"), str(model)),
-                ]
-            )
-        assert ended.value.code == 0
+    model = trace(wide(), folder / "wide.pt", (1, 16, 48, 48))
+    costs = ("--preference", "fast", "--costs", folder / "costs.sqlite")
+    for phone in THREADS:
+        call("profile", "--device", f"sim:{phone}-phone", "--input", INPUT, *costs, model)
     return Profiled(model, folder / "costs.sqlite", folder / "wide.nnprof")
 
 
-def chosen(cli: Cli, measured: Profiled, *more: object) -> Result:
-    return cli(
-        *("fleet", "--input", INPUT, "--costs", measured.costs, "-o", measured.bundle),
-        *more,
-        measured.model,
-    )
+def asked(measured: Profiled) -> tuple[object, ...]:
+    return ("--input", INPUT, "--costs", measured.costs, "-o", measured.bundle, measured.model)
 
 
 def test_each_phone_runs_its_own_plan(cli: Cli, measured: Profiled, tmp_path: Path) -> None:
-    document = chosen(cli, measured, "-k", 2, "--json").document("fleet")
+    document = cli.document("fleet", *asked(measured), "-k", 2)
     assert document["simulated"] and not document["estimated"]
     assert document["mean_regret"] == pytest.approx(0, abs=1e-9)
     assert document["mean_half"] > 0
@@ -63,7 +45,7 @@ def test_each_phone_runs_its_own_plan(cli: Cli, measured: Profiled, tmp_path: Pa
     assert document["curve"][0]["mean"] >= document["least_mean_of_one"] - 1e-9
     by_name = {row["name"]: row for row in document["phones"]}
     assert {row["plan"] for row in by_name.values()} == {0, 1}
-    for phone in PHONES:
+    for phone, threads in THREADS.items():
         row = by_name[f"simulated {phone}-phone"]
         assert row["predicted_ns"] == row["least_ns"] < row["all_cpu_ns"]
         done = cli("run", "--device", f"sim:{phone}-phone", "--json", measured.bundle)
@@ -71,7 +53,7 @@ def test_each_phone_runs_its_own_plan(cli: Cli, measured: Profiled, tmp_path: Pa
         name = document["plans"][row["plan"]]["name"]
         assert f"this phone's plan is {name} (by its build)" in done.err
         assert run["plans"][0]["plan"]["name"] == name
-        assert run["conditions"] == f"--threads {THREADS[phone]}"
+        assert run["conditions"] == f"--threads {threads}"
         assert run["plans"][0]["median_ns"] == pytest.approx(row["predicted_ns"], rel=0.1)
         assert "predictions are for that device" not in " ".join(run["notes"])
         page = tmp_path / f"{phone}.md"
@@ -82,11 +64,13 @@ def test_each_phone_runs_its_own_plan(cli: Cli, measured: Profiled, tmp_path: Pa
     assert done.code == 0
 
 
-def test_words_for_people(cli: Cli, measured: Profiled) -> None:
-    done = chosen(cli, measured, "-k", 1, "--objective", "worst", "--weight", "*gpu*=2")
-    assert done.code == 0 and "Regret by the number of plans" in done.out
-    assert "ms, simulated" in done.out
+def test_words_for_people_and_threads_that_nobody_measured(cli: Cli, measured: Profiled) -> None:
+    weighed = ("-k", 1, "--objective", "worst", "--weight", "*gpu*=2")
+    out = cli.ok("fleet", *asked(measured), *weighed).out
+    assert "Regret by the number of plans" in out and "ms, simulated" in out
     assert len(read_bundle(measured.bundle).plans) in (1, 2)  # the plan, and the CPU for others
+    result = cli("fleet", *asked(measured), "--threads", "3")
+    assert "measured on none of 2 phones" in result.error
 
 
 def test_from_python(measured: Profiled, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """`nnapi-prof partition --max-error`: what less than float32 moves too far stays off NNAPI."""
 
 import json
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,17 +27,11 @@ SHAPE = (1, 3, 64, 64)
 ONLY = ("--accelerator", "sim-npu", "--preference", "fast")
 
 
-class Heavy(nn.Module):
+def heavy() -> nn.Module:
     """Two convolutions that pay on an accelerator, and a maximum that rounding passes through.
     [1, 3, 64, 64] -> [1, 64, 32, 32]"""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 64, 3, padding=1)
-        self.second = nn.Conv2d(64, 64, 3, padding=1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.max_pool2d(self.second(torch.tanh(self.first(x))), 2)
+    first, second = nn.Conv2d(3, 64, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1)
+    return nn.Sequential(first, nn.Tanh(), second, nn.MaxPool2d(2))
 
 
 def on_nnapi(bundle: Bundle) -> set[str]:
@@ -58,7 +52,7 @@ def test_the_guard_keeps_off_what_moves_too_far(cli: Cli, tmp_path: Path) -> Non
     del phone["cpu"]["peak"]["relaxed"]  # a CPU without float16 keeps to float32
     (tmp_path / "phone.json").write_text(json.dumps(phone))
     named = ("--device", f"sim:{tmp_path / 'phone.json'}", "--input", "1x3x64x64", "--relaxed")
-    model, costs = trace(Heavy(), tmp_path / "heavy.pt", SHAPE), tmp_path / "costs.sqlite"
+    model, costs = trace(heavy(), tmp_path / "heavy.pt", SHAPE), tmp_path / "costs.sqlite"
     cli.ok("profile", *named, "--costs", costs, *ONLY, model)
 
     def partition(limit: str) -> tuple[Bundle, Result]:
@@ -80,38 +74,27 @@ def test_the_guard_keeps_off_what_moves_too_far(cli: Cli, tmp_path: Path) -> Non
     assert strict.plan.predicted_ns > loose.plan.predicted_ns
 
 
-class Softmax(nn.Module):
-    """What the CPU keeps in float32."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.softmax(torch.exp(x), -1)
-
-
 @pytest.mark.parametrize(
     ("model", "half", "limit", "refused"),
     [
-        (Heavy, HalfArithmetic.EMULATED, 1e-6, False),  # relaxed is float32 there
-        (Heavy, HalfArithmetic.NATIVE, 1e-6, True),
-        (Heavy, HalfArithmetic.NATIVE, 0.1, False),
-        (Softmax, HalfArithmetic.NATIVE, 1e-6, False),
+        (heavy(), HalfArithmetic.EMULATED, 1e-6, False),  # relaxed is float32 there
+        (heavy(), HalfArithmetic.NATIVE, 1e-6, True),
+        (heavy(), HalfArithmetic.NATIVE, 0.1, False),
+        (nn.Softmax(-1), HalfArithmetic.NATIVE, 1e-6, False),  # the CPU keeps it in float32
     ],
 )
 def test_on_a_cpu_in_float16_it_is_refused(
-    model: type[nn.Module], half: HalfArithmetic, limit: float, refused: bool
+    model: nn.Module, half: HalfArithmetic, limit: float, refused: bool
 ) -> None:
     """Where only the CPU runs a unit, too."""
-    program = prepare(model().eval(), (torch.rand(SHAPE),), "model")
+    program = prepare(model.eval(), (torch.rand(SHAPE),), "model")
     description = json.loads((PHONES / "npu-phone.json").read_text())
     table = estimated_costs(program, description, relaxed=True).table
     accelerated = [t.engine is Engine.NNAPI for t in table.targets]
-    unit_ns = np.where(accelerated, np.inf, table.unit_ns)
-    table = replace(table, unit_ns=unit_ns)
-    relaxed = Conditions(Precision.RELAXED)
-    with ExitStack() as expected:
-        if refused:
-            expected.enter_context(
-                pytest.raises(UsageError, match="the CPU of this device computes in float16, too")
-            )
+    table = replace(table, unit_ns=np.where(accelerated, np.inf, table.unit_ns))
+    message = "the CPU of this device computes in float16, too"
+    with pytest.raises(UsageError, match=message) if refused else nullcontext():
+        relaxed = Conditions(Precision.RELAXED)
         accuracy_constraint(program, table, relaxed, limit, half, Constraints())
 
 

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from nnapi_prof.execution.report import RunReport
-from tests.cli.common import Cli, Result, TinyNet, trace
+from tests.cli.common import SIM, Cli, Result, TinyNet, call, trace
 
 OPEN = "1x3x?=16x?=16"
 
@@ -25,25 +25,17 @@ def test_a_model_that_fixes_its_sizes(cli: Cli, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle with open sizes, of TinyNet on sim:npu-phone."""
-    from nnapi_prof.cli import main
-
     folder = tmp_path_factory.mktemp("open")
-    model = trace(TinyNet(), folder / "tiny.pt")
-    named = ["--device", "sim:npu-phone", "--input", OPEN, "--costs", str(folder / "costs.sqlite")]
-    path = folder / "tiny.nnprof"
-    for command in (
-        ["profile", *named, "--preference", "fast", "--runs", "5", str(model)],
-        ["partition", *named, "--no-verify", "--output", str(path), str(model)],
-    ):
-        with pytest.raises(SystemExit) as ended:
-            main(command)
-        assert ended.value.code == 0
+    model, path = trace(TinyNet(), folder / "tiny.pt"), folder / "tiny.nnprof"
+    named = (*SIM, "--input", OPEN, "--costs", folder / "costs.sqlite")
+    call("profile", *named, "--preference", "fast", "--runs", 5, model)
+    call("partition", *named, "--no-verify", "--output", path, model)
     return path
 
 
 def run(cli: Cli, bundle: Path, *inputs: str) -> Result:
     named = [word for text in inputs for word in ("--input", text)]
-    return cli("run", "--device", "sim:npu-phone", "--runs", "3", *named, bundle)
+    return cli("run", *SIM, "--runs", "3", *named, bundle)
 
 
 def test_a_bundle_at_its_examples(cli: Cli, bundle: Path) -> None:

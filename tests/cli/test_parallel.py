@@ -46,7 +46,7 @@ class Planned:
 
 @pytest.fixture
 def plan(cli: Cli, tmp_path: Path) -> Callable[..., Planned]:
-    """``plan(CONTENTION, assumed=CONTENTION)``: what the phone has, and what the partition is told."""
+    """``plan(1.1, assumed=1.2)``: the phone's contention, and what the partition is told of it."""
 
     def make(contention: float, assumed: float) -> Planned:
         description = json.loads(phone_file("gpu-phone").read_text())
