@@ -112,7 +112,8 @@ def test_inputs_that_are_no_shapes(way: Way) -> None:
 
 
 def test_sizes_are_a_shape(way: Way) -> None:
-    for inputs in ([(1, 3, 16, 16)], (1, 3, 16, 16), [[1, 3, 16, 16]], torch.Size([1, 3, 16, 16])):
+    tensor = torch.zeros(1, 3, 16, 16)
+    for inputs in ([(1, 3, 16, 16)], (1, 3, 16, 16), [[1, 3, 16, 16]], tensor.shape, tensor):
         assert np_.load(way.file, inputs=inputs).graph == way.model.graph
     product = np_.load(torch.nn.Bilinear(2, 3, 4), inputs=[(5, 2), torch.zeros(5, 3)], name="two")
     assert product.inputs == ("5x2", "5x3")

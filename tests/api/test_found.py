@@ -1,18 +1,21 @@
 """The fastest plan and the curve beside the plan that one ships."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import nnapi_prof as np_
 from nnapi_prof.api import Listener
+from nnapi_prof.cli.partition import MOST_ROWS, proven, show_curve, worth_showing
 from nnapi_prof.costs import Conditions
 from nnapi_prof.execution import profile
 from nnapi_prof.execution.profile import Progress, tell_planning
 from nnapi_prof.graph.plan import CPU, Engine, Target
-from nnapi_prof.partition import CompileTimes, CostTable, SearchLimits, Watch, solver
-from nnapi_prof.partition.solver import INTERRUPTED
+from nnapi_prof.partition import CompileTimes, CostTable, CurvePoint, SearchLimits, Watch, solver
+from nnapi_prof.partition.solver import INTERRUPTED, find_plans
 from tests.api.conftest import Way
 from tests.partition.cases import NPU, Table, build_graph
 
@@ -120,3 +123,53 @@ def test_the_proof_of_another_objective_says_so(way: Way) -> None:
     proof = planned.plan.proof
     assert proof is not None and proof.objective == "energy in mJ" and proof.constrained
     assert proof.least_ns / 1e6 == pytest.approx(planned.objective_values[0], rel=0.02)
+
+
+# ---- as it is shown ------------------------------------------------------------------------------
+
+
+def points(*latencies: float) -> list[CurvePoint]:
+    return [CurvePoint(count + 1, ns, ns, ()) for count, ns in enumerate(latencies)]
+
+
+def shown(best: bool, baseline: bool = False) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    plan_set = find_plans(GRAPH, costs_of(), best=best)
+    plan = plan_set.baselines[0] if baseline else plan_set.plan
+    show_curve(console, plan_set, plan, best, "ms, simulated")
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_baseline_that_ran_faster_saves_nothing() -> None:
+    """``--best`` asked for the fastest, and running them whole chose another."""
+    text = shown(best=True, baseline=True)
+    assert "would save" in text and "all-cpu was faster when both ran whole)" in text
+    assert "--best" not in text
+
+
+def test_the_fastest_against_the_default() -> None:
+    text = shown(best=False)
+    assert text.count("optimal for its number") == 2, "the ends only: less than 1 % is between"
+    assert "353.000 │   364.920 │" in text, "compiling and the first run of the fastest"
+    assert text.rstrip().endswith(
+        f"({BEST} segments instead of 1 would save 0.7%: 11.920 instead of 12.000 ms, simulated;"
+        " --best chooses them)"
+    )
+    assert f"({BEST} segments instead of 1 save 0.7%" in shown(best=True)
+
+
+def test_rows_are_the_ends_the_default_and_the_falls() -> None:
+    def counts(*latencies: float, default: int = 1) -> list[int]:
+        return [point.n_segments for point in worth_showing(points(*latencies), default)]
+
+    assert counts(100, 99.5, 98, 97.9, 97.8) == [1, 3, 5]
+    assert counts(100, 99.5, 98, 97.9, 97.8, default=4) == [1, 3, 4, 5]
+    assert counts(7) == [1]
+    many = counts(*(1000 * 0.9**n for n in range(30)), default=3)
+    assert len(many) == MOST_ROWS and {1, 3, 30} <= set(many)
+
+
+def test_a_point_without_proof_says_its_gap() -> None:
+    assert proven(CurvePoint(2, 103.0, 100.0, ())) == "at most 3.0% above the optimum"
+    assert proven(CurvePoint(2, 103.0, 0.0, ())) == "no bound known"

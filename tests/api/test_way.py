@@ -127,18 +127,18 @@ def test_a_report_of_a_plan_from_a_folder_reads_the_cost_table(way: Way, tmp_pat
 
 
 def test_reports_that_cannot_be_written(way: Way, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"names no format"):
-        way.result.report(tmp_path / "out.docx")
-    with pytest.raises(UsageError, match="nnapi-prof report --format json"):
-        way.result.report(tmp_path / "out.json")
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot write"):
-        way.result.report(tmp_path / "file" / "out.html")
-    with pytest.raises(UsageError, match="cannot write"):
-        way.planned.save(tmp_path / "file" / "tiny.nnprof")
     trace = tmp_path / "out.trace.json"  # one would overwrite the other
-    with pytest.raises(UsageError, match=r"is .html or .md|names no format"):
-        np_.compare(way.result, way.planned).report(trace)
+    both = np_.compare(way.result, way.planned)
+    for write, path, words in (
+        (way.result.report, tmp_path / "out.docx", "names no format"),
+        (way.result.report, tmp_path / "out.json", "nnapi-prof report --format json"),
+        (way.result.report, tmp_path / "file" / "out.html", "cannot write"),
+        (way.planned.save, tmp_path / "file" / "tiny.nnprof", "cannot write"),
+        (both.report, trace, r"is .html or .md|names no format"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            write(path)
     assert not trace.exists()
 
 
@@ -184,32 +184,25 @@ def test_a_phone_fitted_to_a_table(way: Way, tmp_path: Path) -> None:
 def test_plan_options(way: Way) -> None:
     pinned = np_.partition(way.model, way.costs, np_.Latency(pin=[f"*={SLOW}"]))
     assert {s.target.key for s in pinned.plan.segments} == {SLOW}
-    on_cpu = np_.partition(way.model, way.costs, np_.Latency(forbid=["*"]))
+    off = np_.Latency(forbid=["*"])
+    on_cpu = np_.partition(way.model, way.costs, off)
     assert {s.target.engine for s in on_cpu.plan.segments} == {Engine.CPU}
     with pytest.raises(UsageError, match="verify"):
-        np_.partition(way.model, way.costs, np_.Latency(forbid=["*"]), verify=True)
-    with pytest.raises(UsageError, match="no unit"):
-        np_.partition(way.model, way.costs, np_.Latency(pin=["nothing*=cpu"]))
+        np_.partition(way.model, way.costs, off, verify=True)
 
 
 def test_costs_of_another_model(way: Way) -> None:
     other = np_.load(torch.nn.Conv2d(3, 8, 3), inputs=["1x3x16x16"])
-    with pytest.raises(
-        UsageError, match=r"not of Model\('Conv2d', .*inputs 1x3x16x16\): profile it"
-    ):
+    words = r"not of Model\('Conv2d', .*inputs 1x3x16x16\): profile it"
+    with pytest.raises(UsageError, match=words):
         np_.partition(other, way.costs)
 
 
 def test_progress_and_notes(way: Way, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[np_.Progress] = []
+    options = np_.MeasureOptions(fresh=True, refine=False)
     with caplog.at_level(logging.INFO, logger="nnapi_prof"):
-        np_.profile(
-            way.model,
-            PHONE,
-            costs=way.table,
-            options=np_.MeasureOptions(fresh=True, refine=False),
-            progress=seen.append,
-        )
+        np_.profile(way.model, PHONE, costs=way.table, options=options, progress=seen.append)
     assert seen[0].done == 0 and any(each.done == each.total > 0 for each in seen)
     assert "tiny on simulated npu-phone" in caplog.text
 
@@ -218,10 +211,8 @@ def test_comparison(way: Way, tmp_path: Path) -> None:
     slow = np_.partition(way.model, way.costs, np_.Latency(pin=[f"*={SLOW}"]))
     compared = np_.compare(way.planned, slow)
     assert compared.plan is None and compared.frame().empty
-    (move,) = compared.moves[-1:]
-    assert (
-        move.new.target.key == SLOW and compared.new.predicted_ns > 2 * compared.base.predicted_ns
-    )
+    assert compared.moves[-1].new.target.key == SLOW
+    assert compared.new.predicted_ns > 2 * compared.base.predicted_ns
     assert compared.report(tmp_path / "both.html").stat().st_size > 1000
 
 

@@ -1,13 +1,14 @@
-"""``convert --format json`` and ``--format cpp``: which files there are and what they hold."""
+"""``convert``: files of each format, what they hold, levels, and precisions."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.convert.export_json import RegionDescription
@@ -15,6 +16,7 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import load
 from nnapi_prof.frontend.inputs import parse_input_spec
 from nnapi_prof.graph.plan import Engine, Preference
+from nnapi_prof.nnapi.codes import OperandCode
 from tests.cli.common import INPUT, Cli, Profiled, trace
 from tests.convert.region_reader import from_json
 
@@ -117,3 +119,56 @@ def test_what_nnapi_does_not_compute_is_said(cli: Cli, tmp_path: Path) -> None:
     assert not (tmp_path / "beside.weights").exists()
     region = described(tmp_path / "beside").region
     assert (len(region.inputs), len(region.outputs)) == (1, 1)
+
+
+# ---- levels --------------------------------------------------------------------------------------
+
+
+class Attention(nn.Module):
+    """Products of computed matrices: many operations before level 6, one from there on."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ((x @ x.transpose(1, 2)).softmax(-1) @ x).flip(2)
+
+
+@pytest.mark.parametrize("level", [27, 30, 31, 1000006, 1000007, 1000008])
+def test_levels(cli: Cli, tmp_path: Path, level: int) -> None:
+    """What devices report, also beyond API levels."""
+    attention = trace(Attention(), tmp_path / "attention.pt", (2, 3, 4))
+    asked = ("--input", "2x3x4", "--level", level, "--format", "json", attention)
+    if level == 27:
+        error = cli.error("convert", *asked, code=1)
+        assert "TRANSPOSE exists from level 2 (API 28) on, wanted at level 1" in error
+        return
+    cli.ok("convert", *asked)
+    model = json.loads(attention.with_suffix(".json").read_text())
+    have = {operation["name"] for operation in model["operations"]}
+    assert ("BATCH_MATMUL" in have) == (level >= 1000006)
+    assert ("REVERSE" in have) == (level >= 1000007)
+
+
+# ---- precision -----------------------------------------------------------------------------------
+
+
+def test_float16_is_written_and_measured(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    half = tmp_path / "half.json"
+    asked = ("--input", INPUT, "--float16", "--format", "json", "--output", half)
+    result = cli.ok("convert", *asked, tiny)
+    moved = re.search(r"note: float16 moves the outputs by (\S+) of their largest", result.err)
+    assert moved is not None and 1e-6 < float(moved[1]) < 1e-2
+    operands = described(tmp_path / "half").region.model.operands
+    assert OperandCode.TENSOR_FLOAT16 in {operand.type for operand in operands}
+
+
+def test_relaxed_says_what_it_may_cost(cli: Cli, model: Path) -> None:
+    result = cli.ok("convert", "--input", INPUT, "--relaxed", model)
+    assert "a driver that computes relaxed float32 all in float16 moves the outputs" in result.err
+    result = cli.ok("convert", "--input", INPUT, "--relaxed", "--level", 28, model)
+    assert "not measured: float16 needs API 29" in result.err
+
+
+def test_float16_below_its_level_is_refused(cli: Cli, model: Path) -> None:
+    asked = ("--input", INPUT, "--float16", "--level", 28)
+    error = cli.error("convert", *asked, model, code=1)
+    assert "float16 needs API 29 (feature level 3), the region is for API 28" in error
+    assert names(model.parent) == ["tiny.pt"]

@@ -69,12 +69,6 @@ def test_without_a_phone_a_simulated_one_is_used_and_named(use: Cli) -> None:
     assert "note: no phone is connected: using the simulated phone sim:npu-phone" in result.err
 
 
-def test_one_accelerator(use: Cli) -> None:
-    result = use("sim:gpu-phone", "--accelerator", "sim-gpu", "--preference", "fast")
-    assert result.code == 0
-    assert "sim-gpu" in result.out and "nnapi-reference" not in result.out
-
-
 # ---- there, and unwilling ----------------------------------------------------------------------
 
 CONSENT = "does not know this computer yet: confirm 'Allow USB debugging' on the phone's screen"

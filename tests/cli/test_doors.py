@@ -42,7 +42,7 @@ def test_a_model_goes_all_the_way_through_each_door(
         through = ("--device", PHONE, "--nnapi-library", library)
         named = (*through, "--input", INPUT, "--costs", costs, "--threads", 1)
         bundle = tmp_path / f"{door}.nnprof"
-        info = cli("devices", *through, "--json").document("agent-info")
+        info = cli.ok("devices", *through, "--json").document("agent-info")
         at = "" if door == "nnapi" else f"@{library.name}"
         assert info["nnapi"]["door"] == door
         names = [each["name"] for each in info["nnapi"]["accelerators"]]

@@ -1,21 +1,24 @@
 """--help, --version, and what is said of a command line that is none."""
 
 import importlib
+import inspect
 import json
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
 
-import nnapi_prof
+import nnapi_prof as np_
 from nnapi_prof.cli import cli as root
 from nnapi_prof.cli import commands
 from nnapi_prof.cli.command import HELP, REMOVED
 from nnapi_prof.cli.output import Output
 from nnapi_prof.documents import COMMANDS, plugins, schemas
-from tests.cli.common import Cli, python, start_program
+from nnapi_prof.options import default_of, options_of
+from tests.cli.common import Cli, Profiled, python, start_program
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -54,10 +57,10 @@ def test_version(cli: Cli) -> None:
     result = cli.ok("--version")
     assert result.err == ""
     first, second = result.out.splitlines()
-    assert first == f"nnapi-prof {nnapi_prof.__version__}"
+    assert first == f"nnapi-prof {np_.__version__}"
     assert second.startswith("Python 3.") and "torch 2." in second
     document = cli("--version", "--json").document("version")
-    assert document["version"] == nnapi_prof.__version__ and document["packages"]["numpy"] in second
+    assert document["version"] == np_.__version__ and document["packages"]["numpy"] in second
 
 
 def test_schema(cli: Cli) -> None:
@@ -68,16 +71,6 @@ def test_schema(cli: Cli) -> None:
     for asked in (["run"], ["costs-list"], ["costs", "list"], ["run", "--json"]):
         name = "-".join(word for word in asked if word != "--json")
         assert json.loads(cli("schema", *asked).out) == schemas()[name]
-
-
-def test_every_command_has_its_document() -> None:
-    names = set(schemas())
-    for name in commands():
-        command = command_of(name)
-        if isinstance(command, click.Group):
-            assert {f"{name}-{sub}" for sub in command.commands} <= names
-        else:
-            assert name in names
 
 
 def test_without_arguments_the_help_is_shown(cli: Cli) -> None:
@@ -179,3 +172,69 @@ def test_every_command_of_a_module_is_found() -> None:
         defined -= set(group.commands.values())
     assert {each.name for each in defined} == set(commands())
     assert all(line.endswith(".") for line in commands().values())
+
+
+# ---- options and the arguments of functions ------------------------------------------------------
+
+
+OWN = {
+    "profile": set[str](),
+    "partition": {"output", "no_verify", "estimate", "objective", "parallel"},
+    "go": {"output", "open_it"},
+    "run": {"no_baselines", "against"},
+    "estimate": {"device", "device_spec", "calibration", "samples"},  # chips: nnp.estimate_chips
+    "calibrate": {"output"},
+}
+"""Options that are none: where a file goes, what is shown, several calls, a flag that takes an
+argument back."""
+OBJECTS: dict[str, tuple[type, ...]] = {
+    "profile": (np_.ConditionOptions, np_.MeasureOptions, np_.Gates),
+    "partition": (np_.ConditionOptions, np_.Latency, np_.Within, np_.Parallel, np_.Throughput),
+    "go": (np_.ConditionOptions,),
+    "calibrate": (np_.ConditionOptions,),
+}
+"""Classes whose fields are options, too."""
+OF_DEVICE = {"nnapi_library"}
+"""Parts of the device's name in Python: ``device="SERIAL,library=PATH"``."""
+RENAMED = {"device_spec": "device", "stated": "sizes", "fingerprint": "device"}
+"""Where the option's own name means another thing in Python."""
+
+
+@pytest.mark.parametrize(
+    "name, functions",
+    [
+        ("profile", (np_.load, np_.profile)),
+        ("partition", (np_.load, np_.read_costs, np_.partition)),
+        ("go", (np_.load, np_.go)),
+        ("run", (np_.run,)),
+        ("estimate", (np_.load, np_.estimate)),
+        ("calibrate", (np_.calibrate,)),
+    ],
+)
+def test_options_are_arguments(name: str, functions: tuple[Callable[..., object], ...]) -> None:
+    defaults = {
+        argument.name: None if argument.default is argument.empty else argument.default
+        for function in reversed(functions)
+        for argument in inspect.signature(function).parameters.values()
+    }
+    for cls in OBJECTS.get(name, ()):
+        defaults |= {field: default_of(cls, field) for field in options_of(cls)}
+    for option in command_of(name).params:
+        assert option.name is not None
+        if isinstance(option, click.Argument) or option.name in {*OWN[name], *OF_DEVICE}:
+            continue
+        if not option.expose_value:
+            continue
+        argument = RENAMED.get(option.name, option.name)
+        assert argument in defaults, f"{name} takes {option.opts}"
+        assert (option.to_info_dict()["default"] or None) == (defaults[argument] or None), argument
+
+
+def test_what_is_known_is_told_without_pytorch(profiled: Profiled) -> None:
+    words = ("profile", *profiled.named, "--preference", "fast", "--no-refine", profiled.model)
+    code = (
+        "import sys\nfrom nnapi_prof.cli import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "except SystemExit as ended:\n    print(ended.code, 'torch' in sys.modules)"
+    )
+    assert python("-c", code, *words, check=True).stdout.splitlines()[-1] == "0 False"

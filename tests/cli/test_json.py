@@ -35,8 +35,7 @@ def test_profile(cli: Cli, profiled: Profiled) -> None:
 
 def test_partition_and_run(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
     bundle = tmp_path / "made.nnprof"
-    asked = ("--costs", profiled.costs, "--input", INPUT, "-o", bundle, profiled.model)
-    result = cli.ok("partition", *SIM, *asked, "--json")
+    result = cli.ok("partition", *profiled.named, "-o", bundle, profiled.model, "--json")
     assert f"bundle in {bundle}" in result.err
     planned = result.document("partition")
     assert planned["bundle"] == str(bundle) and planned["simulated"] and not planned["estimated"]
@@ -46,16 +45,14 @@ def test_partition_and_run(cli: Cli, profiled: Profiled, tmp_path: Path) -> None
         assert segment["cause"] and Target(segment["target"]).engine in Engine
     assert "all-cpu" in {plan["name"] for plan in planned["baselines"]}
 
-    result = cli.ok("run", *SIM, bundle, "--json", "--runs", 7)
-    ran = result.document("run")
+    ran = cli.document("run", *SIM, bundle, "--runs", 7)
     assert ran["agrees"] and ran["outputs"][0]["ok"] and ran["simulated"]
     assert Path(ran["result"]).parent == bundle and json.loads(Path(ran["result"]).read_text())
     first = ran["plans"][0]
     assert first["plan"] == planned["plan"]
     assert len(first["total_ns"]) == 7 and first["median_ns"] == sorted(first["total_ns"])[3]
-    assert [s["target"] for s in first["segments"]] == [
-        s["target"] for s in planned["plan"]["segments"]
-    ]
+    targets = [s["target"] for s in planned["plan"]["segments"]]
+    assert [s["target"] for s in first["segments"]] == targets
 
 
 def test_outputs_that_differ_are_a_result_and_a_failure(
@@ -71,9 +68,8 @@ def test_outputs_that_differ_are_a_result_and_a_failure(
 
 
 def test_convert(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
-    asked = ("convert", "--input", INPUT, profiled.model, "--json", "-o", tmp_path / "net")
-    formats = ("--format", "json", "--format", "cpp")
-    result = cli(*asked, *formats).document("convert")
+    asked = ("--input", INPUT, "-o", tmp_path / "net", "--format", "json", "--format", "cpp")
+    result = cli.document("convert", *asked, profiled.model)
     actual = {Path(each["file"]).name: each for each in result["files"]}
     assert set(actual) == {"net.json", "net.h", "net.cpp", "net.weights"}
     assert all(each["n_bytes"] == (tmp_path / name).stat().st_size for name, each in actual.items())
@@ -82,8 +78,8 @@ def test_convert(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
     assert result["regions"] == [{"n_operations": len(described["operations"])}]
     assert (result["cpu_units"], result["kept"], result["precision"]) == (0, [], [])
 
-    actual = cli("convert", profiled.bundle, "--format", "runtime", "-o", tmp_path / "b", "--json")
-    result = actual.document("convert")
+    asked = ("--format", "runtime", "-o", tmp_path / "b")
+    result = cli.document("convert", profiled.bundle, *asked)
     assert result["source"] == str(profiled.bundle) and result["formats"] == ["runtime"]
     assert [Path(each["file"]).name for each in result["files"]] == ["b.nnprt"]
 

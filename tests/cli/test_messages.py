@@ -6,6 +6,7 @@ output, or under ``--json`` one document with the same words. Those with a famil
 for people, the others for programs.
 """
 
+import contextlib
 import re
 import shutil
 import signal
@@ -17,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.common import Cli, Profiled, Result, start_program
-from tests.cli.messages.provoked import CASES, SHAPE, SIM, Case, Place
+from tests.cli.common import INPUT, Cli, Profiled, Result, count_rows, start_program
+from tests.cli.messages.provoked import CASES, SHAPE, Case, Place
 from tests.conftest import rig
 from tests.doctor.common import without_root
 from tests.doctor.conftest import open_folder as open_folder
@@ -131,34 +132,62 @@ def test_ctrl_c(tiny: Path, as_json: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("line", "words"),
     [
         (
-            ("report", "--costs", "{costs}", "-o", "{full}/x.html", "{bundle}"),
-            "cannot write the report {full}/x.html: No space left on device: name another --output",
+            "report --costs {at.costs} -o {full}/x.html {at.bundle}",
+            "cannot write the report {full}/x.html",
         ),
         (
-            ("partition", *SIM, *SHAPE, "--costs", "{costs}", "-o", "{full}/x.nnprof", "{model}"),
-            "cannot write {full}/x.nnprof: No space left on device: name another --output",
+            "partition {sim} {shape} --costs {at.costs} -o {full}/x.nnprof {at.model}",
+            "cannot write {full}/x.nnprof",
         ),
-        (
-            ("costs", "show", "--costs", "{costs}", "--format", "csv", "-o", "{full}/x.csv"),
-            "cannot write {full}/x.csv: No space left on device: name another --output",
-        ),
+        ("costs show --costs {at.costs} --format csv -o {full}/x.csv", "cannot write {full}/x.csv"),
     ],
     ids=["report", "partition", "export"],
 )
-def test_a_full_disk(
-    profiled: Profiled, tmp_path: Path, command: tuple[str, ...], words: str
-) -> None:
+def test_a_full_disk(profiled: Profiled, tmp_path: Path, line: str, words: str) -> None:
     isolation = rig.mount_isolation()
     if isolation is None:
         pytest.skip("needs a mount namespace: run the tests as root")
     full = tmp_path / "full"
     full.mkdir()
     script = f'mount -t tmpfs -o size=4k tmpfs "{full}" && exec "$@"'
-    names = {"costs": profiled.costs, "bundle": profiled.bundle, "model": profiled.model}
-    arguments = [part.format(full=full, **names) for part in command]
+    arguments = line.format(full=full, at=profiled, sim=Place.sim, shape=Place.shape).split()
     result = ended(start_program(*arguments, before=(*isolation, "sh", "-c", script, "sh")))
     assert result.code == 2 and result.out == ""
-    assert result.error == words.format(full=full)
+    problem = "No space left on device: name another --output"
+    assert result.error == f"{words.format(full=full)}: {problem}"
+
+
+WAIT_S = 300
+"""For what comes for certain, on a busy machine, too."""
+
+
+@pytest.mark.slow("measures for real, for half an hour were it not stopped")
+def test_ctrl_c_keeps_what_was_measured(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    costs = tmp_path / "costs.sqlite"
+    named = ("--device", "local", "--input", INPUT, "--costs", costs)
+    fast = (*named, "--preference", "fast", "--threads", 1)
+    process = start_program("profile", *fast, "--runs", 100_000, "--budget-ms", 150, tiny)
+    deadline = time.monotonic() + WAIT_S
+    while count_rows(costs) < 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=WAIT_S)
+    rows = count_rows(costs)
+    assert process.returncode == 130 and rows >= 4
+    assert out.startswith(f"interrupted: {rows} measured, 0 refused by the converter")
+    assert "Traceback" not in out + err and "error:" not in err
+
+    result = cli.ok("profile", *fast, "--runs", 5, tiny)
+    counts = re.search(r"(\d+) measured, 0 refused .*, (\d+) known before", result.out)
+    assert counts is not None and int(counts[1]) > 0 and int(counts[2]) >= rows
+    assert count_rows(costs) == rows + int(counts[1])
+    with contextlib.closing(sqlite3.connect(costs)) as link:
+        # The reference runs again and again, and what was measured in a drifting window again.
+        query = (
+            "select count(*) from measurements where kind <> 'anchor' and drift_percent is null"
+            " group by signature, target, threads having count(*) > 1"
+        )
+        assert link.execute(query).fetchall() == []

@@ -1,14 +1,17 @@
 """``report``: formats, several bundles, runs and dates side by side, and what may be wrong."""
 
+import io
 import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from nnapi_prof.bundle.deployment import deploy_steps
+from nnapi_prof.bundle.deployment import AppRuntime, DeployStep, deploy_steps
 from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.cli.ship import show_steps
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.execution.report import RunReport, every
@@ -74,8 +77,8 @@ def test_the_ending_says_which_format(cli: Cli, bundles: Bundles, tmp_path: Path
               ".md": "# ", ".trace.json": "{", "": "<!DOCTYPE html>"}  # fmt: skip
     for ending, begin in begins.items():
         path = tmp_path / "out" / f"report{ending}"
-        result = cli("report", "--costs", bundles.costs, "-o", path, bundles.npu)
-        assert (result.code, result.out.strip()) == (0, str(path)), result.err
+        result = cli.ok("report", "--costs", bundles.costs, "-o", path, bundles.npu)
+        assert result.out.strip() == str(path)
         assert path.read_text().startswith(begin), ending
     document = json.loads((tmp_path / "out" / "report.json").read_text())
     check(document, "report")
@@ -106,8 +109,8 @@ def test_json_prints_the_data_and_writes_what_is_asked(
     cli: Cli, bundles: Bundles, tmp_path: Path
 ) -> None:
     before = sorted(bundles.npu.parent.iterdir())
-    named = ("report", "--json", "--costs", bundles.costs)
-    document = cli(*named, bundles.npu).document("report")
+    named = ("--costs", bundles.costs, bundles.npu)
+    document = cli.document("report", *named)
     assert sorted(bundles.npu.parent.iterdir()) == before
     assert document["simulated"] and document["run"]["simulated"]
     last = last_run(bundles.npu)
@@ -121,8 +124,7 @@ def test_json_prints_the_data_and_writes_what_is_asked(
             measurement = measured.get((unit["signature"], cost["target"]))
             assert cost["alone_ns"] == (None if measurement is None else pytest.approx(measurement))
     path = tmp_path / "report.html"
-    again = cli(*named, "-o", path, bundles.npu)
-    again.document("report")
+    cli.document("report", "-o", path, *named)
     assert path.read_text().startswith("<!DOCTYPE html>")
 
 
@@ -145,19 +147,11 @@ def test_one_plan_under_the_costs_of_two_dates(cli: Cli, bundles: Bundles) -> No
     """Everything was three times as slow on NNAPI in January: the same plan, priced anew."""
     run = last_run(bundles.npu)
     with CostStore(bundles.costs) as store:
-        rows = store.select(Selection((run.fingerprint,), newest=True))
-        old = [
-            replace(
-                m,
-                samples_ns=tuple(ns * (1 if m.target == CPU else 3) for ns in m.samples_ns),
-                measured_at=LONG_AGO,
-            )
-            for m in rows
-        ]
-        assert store.add(*old) == len(old)
-    named = ("report", "--json", "--costs", bundles.costs)
+        for m in store.select(Selection((run.fingerprint,), newest=True)):
+            samples = tuple(ns * (1 if m.target == CPU else 3) for ns in m.samples_ns)
+            assert store.add(replace(m, samples_ns=samples, measured_at=LONG_AGO)) == 1
     then, now = (
-        cli(*named, "--at", date, bundles.npu).document("report")
+        cli.document("report", "--costs", bundles.costs, "--at", date, bundles.npu)
         for date in ("2026-01-31", "2999-12-31")
     )
     assert (then["run"]["created_at"], now["run"]["created_at"]) == (LONG_AGO, run.created_at)
@@ -218,3 +212,23 @@ def test_a_bundle_knows_the_table_that_it_was_planned_with(
     error = cli.error("report", "--costs", other, bundles.npu, code=1)
     assert "were never measured on this device" in error
     assert error.endswith(f"another table: add --costs {made.costs}")
+
+
+# ---- what to type next ---------------------------------------------------------------------------
+
+
+COMMAND = (
+    "nnapi-prof convert --format runtime -o /somewhere/nets/net.nnprt /somewhere/nets/net.nnprof"
+)
+WAYS = (
+    DeployStep(AppRuntime.LIBRARY, COMMAND, None),
+    DeployStep(AppRuntime.AAR, "nnapi-prof ship --aar x", "no: " * 40),
+)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120, 160])
+def test_a_command_is_not_broken_over_lines(columns: int) -> None:
+    out = io.StringIO()
+    show_steps(Console(file=out, width=columns, force_terminal=True, color_system=None), WAYS)
+    assert sum(COMMAND in each for each in out.getvalue().splitlines()) == 1
+    assert "ship --aar x" not in out.getvalue()

@@ -35,11 +35,8 @@ def planned(_profiled: Profiled) -> np_.ModelPlan:
 
 def test_a_bundle_of_frames_and_its_run(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
     folder = tmp_path / "frames.nnprof"
-    done = cli(
-        *("partition", *profiled.named, *THROUGHPUT, "--frames-in-flight", 4, "-o", folder),
-        *("--json", profiled.model),
-    )
-    document = done.document("partition")
+    asked = (*THROUGHPUT, "--frames-in-flight", 4, "-o", folder)
+    document = cli.document("partition", *profiled.named, *asked, profiled.model)
     predicted, ways = document["throughput"], document["frames"]["ways"]
     contention = predicted["contention"]
     assert contention["basis"] == "given"
@@ -104,15 +101,13 @@ def test_from_python(planned: np_.ModelPlan) -> None:
 
 
 def test_python_asks_for_what_can_be_had(planned: np_.ModelPlan) -> None:
-    model, costs = planned.model, planned.costs
-    assert costs is not None
-    weighted = costs.adjusted(weight={"*": 2.0})
+    weighted = planned.costs.adjusted(weight={"*": 2.0})  # type: ignore[union-attr]
     with pytest.raises(UsageError, match="frames per second are of latencies"):
-        np_.partition(model, weighted, np_.Throughput())
-    with pytest.raises(UsageError, match=r"contention is 0\.5"):
-        np_.Throughput(contention=0.5)
-    with pytest.raises(UsageError, match="frames_in_flight is 64"):
-        np_.Throughput(frames_in_flight=64)
+        np_.partition(planned.model, weighted, np_.Throughput())
+    for wrong, words in (({"contention": 0.5}, r"contention is 0\.5"),
+                         ({"frames_in_flight": 64}, "frames_in_flight is 64")):  # fmt: skip
+        with pytest.raises(UsageError, match=words):
+            np_.Throughput(**wrong)
 
 
 def test_any_bundle_runs_frames(profiled: Profiled) -> None:
@@ -183,11 +178,10 @@ def test_what_a_stranger_wrote(planned: np_.ModelPlan) -> None:
     data = planned.frames.to_json()
     n = len(planned.plans)
     assert FramePlan.from_json(data, n) == planned.frames
-    for field, value in (("in_flight", 64), ("plans", [[n, 1.0]]), ("plans", [[0, 0.5]]),
-                         ("threads", 0), ("predicted_per_second", "many"),
-                         ("in_flight", 1.5)):  # fmt: skip
+    for change in ({"in_flight": 64}, {"in_flight": 1.5}, {"plans": [[n, 1.0]]}, {"threads": 0},
+                   {"plans": [[0, 0.5]]}, {"predicted_per_second": "many"}):  # fmt: skip
         wrong = json.loads(json.dumps(data))
-        wrong["ways"][0][field] = value
+        wrong["ways"][0] |= change
         with pytest.raises(SerializationError):
             FramePlan.from_json(wrong, n)
     with pytest.raises(SerializationError):
