@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import nnapi_prof as np_
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import CPU, Target
 from nnapi_prof.partition import CostTable
-from tests.api.conftest import Way
 
 WATTS = {"cpu": 2.5, "nnapi:sim-npu/*": 0.4, "nnapi:sim-gpu/*": 1.5}
 FEW = (CPU, Target("nnapi:sim-gpu/fast"), Target("nnapi:nnapi-reference/fast"))
@@ -23,7 +21,7 @@ def fewer(costs: np_.Costs) -> CostTable:
     return replace(costs.base_table.on(FEW), compiling=None, noise=None)
 
 
-def test_weights_move_the_plan(way: Way) -> None:
+def test_weights_move_the_plan(way):
     """What the CPU is charged decides whether it is used."""
     dear = np_.partition(way.model, way.costs.adjusted(weight={"cpu": 1e6}))
     assert "cpu" not in set(dear.segments()["target"])
@@ -36,7 +34,7 @@ def test_weights_move_the_plan(way: Way) -> None:
     assert same.objective_values[0] == pytest.approx(3 * plain.latency_ms)
 
 
-def test_a_plan_for_energy_tells_energy_and_latency(way: Way) -> None:
+def test_a_plan_for_energy_tells_energy_and_latency(way):
     asked = way.costs.adjusted(weight=WATTS, name="energy", unit="mJ")
     planned = np_.partition(way.model, asked)
     table = planned.frame().set_index("plan")
@@ -51,7 +49,7 @@ def test_a_plan_for_energy_tells_energy_and_latency(way: Way) -> None:
     assert asked.frame()["objective"].notna().any()
 
 
-def test_a_plan_for_another_objective_runs_and_is_kept(way: Way, tmp_path: Path) -> None:
+def test_a_plan_for_another_objective_runs_and_is_kept(way, tmp_path):
     planned = np_.partition(way.model, way.costs.adjusted(weight={"cpu": 1e6}))
     ran = np_.run(planned, runs=2)
     assert ran.agrees and abs(ran.error) < 0.2
@@ -59,7 +57,7 @@ def test_a_plan_for_another_objective_runs_and_is_kept(way: Way, tmp_path: Path)
     assert np_.read_plan(planned.save(tmp_path / "p.nnprof")).plan == planned.plan
 
 
-def test_none_keeps_a_unit_off(way: Way) -> None:
+def test_none_keeps_a_unit_off(way):
     off = way.costs.adjusted(lambda unit, target, ns: ns if target != CPU else None)
     planned = np_.partition(way.model, off)
     assert "cpu" not in set(planned.segments()["target"])
@@ -67,7 +65,7 @@ def test_none_keeps_a_unit_off(way: Way) -> None:
     assert set(reasons) == {"kept off by the cost function"}
 
 
-def test_everything_of_ones_own(way: Way) -> None:
+def test_everything_of_ones_own(way):
     """A table of arrays is all that the partitioner takes."""
     planned = np_.partition(way.model, fewer(way.costs))
     assert planned.costs is None and planned.objective is None
@@ -90,18 +88,18 @@ def test_everything_of_ones_own(way: Way) -> None:
         (None, {"nnapi:tpu/*": 1.0}, "no target fits it; there are cpu"),
     ],
 )
-def test_costs_that_are_none(way: Way, cost: object, weight: object, words: str) -> None:
+def test_costs_that_are_none(way, cost, weight, words):
     with pytest.raises(UsageError, match=words):
         way.costs.adjusted(cost, weight=weight)  # type: ignore[arg-type]
 
 
-def test_costs_are_adjusted_once(way: Way) -> None:
+def test_costs_are_adjusted_once(way):
     once = way.costs.adjusted(weight={"cpu": 2.0}, name="money", unit="cents")
     with pytest.raises(UsageError, match="adjusted to money in cents already"):
         once.adjusted(weight={"cpu": 2.0})
 
 
-def test_a_limit_of_compile_time_holds_for_adjusted_costs(way: Way) -> None:
+def test_a_limit_of_compile_time_holds_for_adjusted_costs(way):
     dear = way.costs.adjusted(weight={"cpu": 1e3})
     free = np_.partition(way.model, dear)
     assert any(t != "cpu" for t in free.segments()["target"])

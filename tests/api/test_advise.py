@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from nnapi_prof.device.find import phone_file
 from nnapi_prof.errors import UsageError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.unit import Work
+from tests.cli.common import Function
 from tests.parts import again_but
 
 PHONE = "sim:npu-phone"
@@ -41,15 +41,6 @@ class Net(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.back(self.middle(self.front(x)))
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
 
 
 class LinearInLastPlace(nn.Module):
@@ -96,7 +87,7 @@ def profiled(
 @pytest.mark.parametrize(
     "name", again_but(PLANTED, "layout", "tiny", why="another operation is refused")
 )
-def test_what_was_planted_is_first_and_saves_what_was_predicted(name: str, tmp_path: Path):
+def test_what_was_planted_is_first_and_saves_what_was_predicted(name, tmp_path):
     middle, kind, operation = PLANTED[name]
     model, costs = profiled(middle, tmp_path, 128)
     first = nnp.advise(nnp.partition(model, costs, verify=False), tries=1).advice[0]
@@ -109,7 +100,7 @@ def test_what_was_planted_is_first_and_saves_what_was_predicted(name: str, tmp_p
     assert not first.rewrite.exact or verified.moved < 1e-5
 
 
-def test_a_unit_that_accuracy_keeps_off_is_let_go(tmp_path: Path):
+def test_a_unit_that_accuracy_keeps_off_is_let_go(tmp_path):
     described = json.loads(phone_file("npu-phone").read_text())
     del described["cpu"]["peak"]["relaxed"]  # a CPU in float32 is what holds to the error
     phone = tmp_path / "phone.json"
@@ -124,7 +115,7 @@ def test_a_unit_that_accuracy_keeps_off_is_let_go(tmp_path: Path):
     assert first.saves_ns == pytest.approx(first.verified.saves_ns, rel=0.1)
 
 
-def test_advice_is_kept_in_the_bundle(tmp_path: Path):
+def test_advice_is_kept_in_the_bundle(tmp_path):
     table = tmp_path / "costs.sqlite"
     model, costs = profiled(nn.SiLU(), tmp_path, threads=1)
     advised = nnp.advise(nnp.partition(model, costs, verify=False))
@@ -146,7 +137,7 @@ def test_costs_of_ones_own_have_no_advice(way):
         nnp.advise(nnp.partition(way.model, estimated))
 
 
-def test_a_small_saving_is_told_with_its_interval(tmp_path: Path):
+def test_a_small_saving_is_told_with_its_interval(tmp_path):
     """On a phone whose CPU is the fastest: 2 % of the plan, about as much as costs can tell."""
     model, costs = profiled(nn.SiLU(), tmp_path, device="sim:gpu-phone")
     plan = nnp.partition(model, costs, verify=False)

@@ -53,7 +53,7 @@ ONCE = np_.MeasureOptions(refine=False)
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_a_model_in_memory_is_the_one_that_runs(net: Net, tmp_path: Path, kind: str) -> None:
+def test_a_model_in_memory_is_the_one_that_runs(net, tmp_path, kind):
     with torch.no_grad():
         source, inputs = SOURCES[kind](net)
     model = np_.load(source, inputs, name="mine")
@@ -68,7 +68,7 @@ def test_a_model_in_memory_is_the_one_that_runs(net: Net, tmp_path: Path, kind: 
     assert again.agrees
 
 
-def test_a_module_in_training_stays_so_and_is_measured_as_it_infers(net: Net) -> None:
+def test_a_module_in_training_stays_so_and_is_measured_as_it_infers(net):
     net.train()
     try:
         model = np_.load(net, X)
@@ -79,7 +79,7 @@ def test_a_module_in_training_stays_so_and_is_measured_as_it_infers(net: Net) ->
         net.eval()
 
 
-def test_the_copy_of_a_model_from_memory_goes_with_it(net: Net) -> None:
+def test_the_copy_of_a_model_from_memory_goes_with_it(net):
     model = np_.load(net, X)
     folder = model.path.parent
     assert model.path.is_file()
@@ -88,12 +88,12 @@ def test_the_copy_of_a_model_from_memory_goes_with_it(net: Net) -> None:
     assert not folder.exists()
 
 
-def test_guessed_inputs_are_told() -> None:
+def test_guessed_inputs_are_told():
     model = np_.load(scripted(nn.Sequential(nn.Linear(7, 2))))
     assert any("guess" in note for note in model.notes) and "guess" in model._repr_html_()
 
 
-def test_sizes_left_open_stay_open_in_the_bundle(net: Net, tmp_path: Path) -> None:
+def test_sizes_left_open_stay_open_in_the_bundle(net, tmp_path):
     model = np_.load(scripted(nn.Sequential(nn.Conv2d(3, 4, 3))), ["1x3x?=8x?=8"])
     costs = np_.profile(model, PHONE, costs=tmp_path / "costs.sqlite", options=ONCE)
     planned = np_.partition(model, costs, verify=False)
@@ -115,8 +115,6 @@ class Data(nn.Module):
         (Data(), X, FrontendError, "cannot be exported"),
     ],
 )
-def test_models_that_cannot_be_loaded(
-    source: object, inputs: object, error: type[Exception], words: str
-) -> None:
+def test_models_that_cannot_be_loaded(source, inputs, error, words):
     with pytest.raises(error, match=words):
         np_.load(source, inputs)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ CLASSES = [name for name in NAMES if inspect.isclass(getattr(np_, name))]
 FUNCTIONS = [name for name in NAMES if name not in CLASSES]
 
 
-def test_the_stub_has_the_same_names_from_the_same_modules() -> None:
+def test_the_stub_has_the_same_names_from_the_same_modules():
     told = {}
     for statement in ast.parse(STUB.read_text()).body:
         if isinstance(statement, ast.ImportFrom):
@@ -28,7 +28,7 @@ def test_the_stub_has_the_same_names_from_the_same_modules() -> None:
     assert told == {name: f"nnapi_prof.{np_._WHERE[name]}" for name in NAMES}
 
 
-def test_importing_loads_nothing() -> None:
+def test_importing_loads_nothing():
     code = (
         "import sys, nnapi_prof\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules],"
@@ -62,7 +62,7 @@ except np_.NnapiProfError as error:
         why="another order of imports",
     ),
 )
-def test_functions_that_are_packages_too_are_both(first: str | None) -> None:
+def test_functions_that_are_packages_too_are_both(first):
     """Whatever was imported before: imports tie packages to the names of functions."""
     code = f"import {first or 'sys'}{BOTH}"
     result = python("-c", code)
@@ -71,7 +71,7 @@ def test_functions_that_are_packages_too_are_both(first: str | None) -> None:
     assert told == "['plan', 'device'] True" and "nowhere does not exist" in error
 
 
-def test_names_of_executorch_are_defined_where_the_package_looks_for_them() -> None:
+def test_names_of_executorch_are_defined_where_the_package_looks_for_them():
     """Read, not imported: ExecuTorch need not be installed."""
     folder = STUB.parent / "executorch"
     for name, module in executorch._WHERE.items():
@@ -80,14 +80,14 @@ def test_names_of_executorch_are_defined_where_the_package_looks_for_them() -> N
         assert name in {node.name for node in definitions}, f"{module}.{name}"
 
 
-def test_an_unknown_name_is_none() -> None:
+def test_an_unknown_name_is_none():
     with pytest.raises(AttributeError, match="no attribute 'prtition'"):
         np_.prtition  # noqa: B018
     assert set(np_.__all__) <= set(dir(np_)) and not hasattr(np_, "_no_such_name")
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_is_documented_and_typed(name: str) -> None:
+def test_a_function_is_documented_and_typed(name):
     function = getattr(np_, name)
     told = inspect.getdoc(function)
     assert told and len(told) > 80
@@ -102,7 +102,7 @@ def test_a_function_is_documented_and_typed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_a_class_is_documented_and_typed(name: str) -> None:
+def test_a_class_is_documented_and_typed(name):
     result = getattr(np_, name)
     assert inspect.getdoc(result)
     for member, value in vars(result).items():

@@ -20,12 +20,12 @@ from nnapi_prof.device import description_of, device_fingerprint
 from nnapi_prof.device.protocol import AgentInfo
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU
-from tests.api.conftest import PHONE, Way
+from tests.api.conftest import PHONE
 from tests.cli.common import TinyNet, trace
 from tests.measure.scripted import NPU, info
 
 
-def test_a_device_and_a_table_that_are_open(way: Way, tmp_path: Path) -> None:
+def test_a_device_and_a_table_that_are_open(way, tmp_path):
     notes: list[str] = []
     listener = Listener(note=notes.append, busy=notes.append)
     with CostStore(way.table) as store, open_client(PHONE) as client:
@@ -57,7 +57,7 @@ def test_a_device_and_a_table_that_are_open(way: Way, tmp_path: Path) -> None:
     assert bundle.fits.keys() == costs.measured.fits.keys()
 
 
-def test_ctrl_c_while_it_measures_says_what_is_kept(way: Way, tmp_path: Path) -> None:
+def test_ctrl_c_while_it_measures_says_what_is_kept(way, tmp_path):
     table = tmp_path / "costs.sqlite"
 
     def stop(progress: np_.Progress) -> None:
@@ -79,9 +79,7 @@ def test_ctrl_c_while_it_measures_says_what_is_kept(way: Way, tmp_path: Path) ->
     assert issubclass(Interrupted, KeyboardInterrupt), "what catches errors lets it through"
 
 
-def test_a_listener_hears_the_notes_of_a_model_and_when_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listener_hears_the_notes_of_a_model_and_when_it_is_read(tmp_path, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))  # no earlier run has read it
     told: list[str] = []
 
@@ -99,7 +97,7 @@ def test_a_listener_hears_the_notes_of_a_model_and_when_it_is_read(
     assert again.program.units == model.graph and told[-1] == "reading unread.pt"
 
 
-def test_costs_of_a_table_that_lacks_a_unit_on_the_cpu(way: Way, tmp_path: Path) -> None:
+def test_costs_of_a_table_that_lacks_a_unit_on_the_cpu(way, tmp_path):
     table = Path(shutil.copyfile(way.table, tmp_path / "costs.sqlite"))
     unit = way.model.graph.units[1]
     with contextlib.closing(sqlite3.connect(table)) as link, link:
@@ -140,7 +138,7 @@ def notes(store: CostStore, agent: AgentInfo) -> list[str]:
     return heard
 
 
-def test_portable_kernels_are_another_agent_where_the_clock_is_real() -> None:
+def test_portable_kernels_are_another_agent_where_the_clock_is_real():
     real = replace(info(NPU), simulated=False)
     fast = replace(real, engines={"cpu": ("xnnpack", "portable")})
     portable = replace(real, engines={"cpu": ("portable",)})
@@ -161,6 +159,6 @@ def test_portable_kernels_are_another_agent_where_the_clock_is_real() -> None:
         assert notes(store, faster) == []
 
 
-def test_a_simulated_clock_does_not_depend_on_the_kernels() -> None:
+def test_a_simulated_clock_does_not_depend_on_the_kernels():
     simulated = info(NPU)
     assert simulated.cost_version == replace(simulated, engines={"cpu": ("portable",)}).cost_version

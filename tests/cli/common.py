@@ -124,6 +124,17 @@ class TinyNet(nn.Module):
         return self.second(self.between(torch.relu(self.first(x))))
 
 
+class Function(nn.Module):
+    """A model that is one function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(*inputs)
+
+
 def trace(model: nn.Module, path: Path, *inputs: tuple[int, ...] | torch.Tensor) -> Path:
     """Saves a model as TorchScript, traced with these inputs or inputs of these shapes."""
     examples = tuple(

@@ -2,15 +2,12 @@
 
 from pathlib import Path
 
-import pytest
-
 from nnapi_prof.device import build as build_module
-from nnapi_prof.device.build import HostBuild
 from nnapi_prof.errors import BuildError
-from tests.cli.common import SIM, Cli
+from tests.cli.common import SIM
 
 
-def test_build_says_abi_size_and_path(cli: Cli, built_host: HostBuild, tmp_path: Path) -> None:
+def test_build_says_abi_size_and_path(cli, built_host, tmp_path):
     result = cli.ok("agent", "build", "--abi", "host", "--output", tmp_path / "out")
     abi, size, path = result.out.rstrip("\n").split("\t")
     assert (abi, path) == ("host", str(tmp_path / "out" / "host" / "agent"))
@@ -23,9 +20,7 @@ def test_build_says_abi_size_and_path(cli: Cli, built_host: HostBuild, tmp_path:
     assert document == {"abi": "host", "n_bytes": int(size), "file": str(built_host.agent)}
 
 
-def test_build_makes_all_abis_unless_told(
-    cli: Cli, built_host: HostBuild, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_build_makes_all_abis_unless_told(cli, built_host, monkeypatch):
     asked = []
 
     def agent_binary(abi: str, os_name: str, progress: object) -> Path:
@@ -41,14 +36,14 @@ def test_build_makes_all_abis_unless_told(
     assert result.code == 1 and result.error == "no compiler for armeabi-v7a: install ziglang"
 
 
-def test_push_says_where_it_is(cli: Cli, built_host: HostBuild) -> None:
+def test_push_says_where_it_is(cli, built_host):
     result = cli("agent", "push", *SIM)
     assert (result.code, result.out) == (0, f"sim:npu-phone\t{built_host.agent}\n")
     document = cli.document("agent push", *SIM)
     assert (document["serial"], document["path"]) == ("sim:npu-phone", str(built_host.agent))
 
 
-def test_info_names_engines_and_accelerators(cli: Cli, built_host: HostBuild) -> None:
+def test_info_names_engines_and_accelerators(cli, built_host):
     result = cli.ok("agent", "info", *SIM)
     for word in ("simulated phone", "protocol 5", "cpu (", "portable", "sim-npu", "sim-gpu"):
         assert word in result.out
@@ -62,7 +57,7 @@ def test_info_names_engines_and_accelerators(cli: Cli, built_host: HostBuild) ->
     assert {"sim-npu", "sim-gpu"} <= named
 
 
-def test_clean(cli: Cli, built_host: HostBuild) -> None:
+def test_clean(cli, built_host):
     for options in ((), ("--older-than", "3"), ("--all",)):
         out = cli.ok("agent", "clean", *SIM, *options).out
         assert out.startswith("sim:npu-phone: 0.0 MB removed, 0.0 MB kept; 0 agents")

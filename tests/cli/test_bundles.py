@@ -13,10 +13,10 @@ from torch import nn
 from nnapi_prof.bundle.storage import VERSION
 from nnapi_prof.execution import RunOptions
 from nnapi_prof.execution.report import RunReport
-from tests.cli.common import SIM, Cli, Profiled, Result, TinyNet, call, trace
+from tests.cli.common import SIM, Cli, Result, TinyNet, call, trace
 
 
-def test_a_guessed_input_is_said(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+def test_a_guessed_input_is_said(cli, tiny, tmp_path):
     result = cli.ok("convert", "--output", tmp_path / "out.pt", tiny)
     note = "note: input shape guessed as 1x3x224x224 from the first convolution"
     assert result.err.count(note) == 1
@@ -26,7 +26,7 @@ def test_a_guessed_input_is_said(cli: Cli, tiny: Path, tmp_path: Path) -> None:
         assert result.err.count(note) == 1
 
 
-def test_partition_wants_a_profile_with_as_many_threads(cli: Cli, profiled: Profiled) -> None:
+def test_partition_wants_a_profile_with_as_many_threads(cli, profiled):
     error = cli.error("partition", *profiled.named, "--threads", 2, profiled.model, code=1)
     assert "were never measured on this device's CPU with 2 threads" in error
     assert "run `nnapi-prof profile --threads 2` with the same model" in error
@@ -54,9 +54,7 @@ DAMAGES = [  # those of regions and weights are in tests/bundle/test_storage.py
 
 
 @pytest.mark.parametrize(("damage", "words"), DAMAGES)
-def test_a_damaged_bundle(
-    cli: Cli, profiled: Profiled, damage: Callable[[Path], None], words: str
-) -> None:
+def test_a_damaged_bundle(cli, profiled, damage, words):
     damage(profiled.bundle)
     for command in (["run", *SIM], ["report", "--costs", profiled.costs]):
         result = cli(*command, profiled.bundle)
@@ -69,7 +67,7 @@ def test_a_damaged_bundle(
     cli.ok("run", *SIM, "--runs", 2, profiled.bundle)
 
 
-def test_a_bundle_of_another_phone(cli: Cli, tmp_path: Path) -> None:
+def test_a_bundle_of_another_phone(cli, tmp_path):
     costs, bundle = tmp_path / "costs.sqlite", tmp_path / "large.nnprof"
     # So much work that the plan goes to the NPU, which the other phone lacks.
     heavy = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3), nn.Conv2d(64, 64, 3))
@@ -96,7 +94,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_bundle_for_another_phone_that_runs_nevertheless(cli: Cli, profiled: Profiled) -> None:
+def test_a_bundle_for_another_phone_that_runs_nevertheless(cli, profiled):
     result = cli.ok("run", "--device", "sim:gpu-phone", "--runs", 2, profiled.bundle)
     assert f"note: {profiled.bundle} was made for simulated npu-phone" in result.err
     for words in ("predictions are for that device, not this", "Plan, latency in ms, simulated"):
@@ -105,7 +103,7 @@ def test_a_bundle_for_another_phone_that_runs_nevertheless(cli: Cli, profiled: P
 
 
 @pytest.mark.usefixtures("impatient")
-def test_only_what_is_simulated_is_labelled_so(cli: Cli, profiled: Profiled) -> None:
+def test_only_what_is_simulated_is_labelled_so(cli, profiled):
     result = cli.ok("run", "--device", "local", "--runs", 2, profiled.bundle)
     assert "latency in ms, simulated" not in result.out
     assert result.out.count("predicted (simulated)") == 2  # the plan's table, and its baselines'
@@ -115,7 +113,7 @@ def test_only_what_is_simulated_is_labelled_so(cli: Cli, profiled: Profiled) -> 
 # ---- where results go --------------------------------------------------------------------------
 
 
-def test_a_result_that_cannot_be_kept(cli: Cli, profiled: Profiled) -> None:
+def test_a_result_that_cannot_be_kept(cli, profiled):
     """What was measured is shown even where it cannot be written down."""
     (profiled.bundle / "run.json").mkdir()
     result = cli("run", *SIM, "--runs", 2, profiled.bundle)
@@ -124,9 +122,7 @@ def test_a_result_that_cannot_be_kept(cli: Cli, profiled: Profiled) -> None:
     assert "agrees with eager PyTorch" in result.out
 
 
-def test_commands_inside_the_bundle(
-    cli: Cli, profiled: Profiled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_inside_the_bundle(cli, profiled, monkeypatch):
     monkeypatch.chdir(profiled.bundle)
     cli.ok("run", *SIM, "--runs", 2, ".")
     page = cli.ok("report", "--costs", profiled.costs, ".").out.strip()
@@ -139,7 +135,7 @@ def test_commands_inside_the_bundle(
 OPEN = "1x3x?=16x?=16"
 
 
-def test_a_model_that_fixes_its_sizes(cli: Cli, tmp_path: Path) -> None:
+def test_a_model_that_fixes_its_sizes(cli, tmp_path):
     model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(2 * 14 * 14, 4))
     path = trace(model, tmp_path / "flat.pt")
     error = cli.error("convert", "--input", OPEN, path)
@@ -166,13 +162,13 @@ def run(cli: Cli, bundle: Path, *inputs: str) -> Result:
     return cli("run", *SIM, "--runs", "3", *named, bundle)
 
 
-def test_a_bundle_at_its_examples(cli: Cli, bundle: Path) -> None:
+def test_a_bundle_at_its_examples(cli, bundle):
     done = run(cli, bundle)
     assert done.code == 0
     assert "note: sizes left open are those of 1x3x16x16 here\n" in done.err
 
 
-def test_a_bundle_at_other_sizes(cli: Cli, bundle: Path) -> None:
+def test_a_bundle_at_other_sizes(cli, bundle):
     assert run(cli, bundle, "1x3x20x12").code == 0
     report = RunReport.from_json((bundle / "run.json").read_text())
     assert [(check.shape, check.ok) for check in report.checks] == [((1, 8, 20, 12), True)]
@@ -183,7 +179,7 @@ def test_a_bundle_at_other_sizes(cli: Cli, bundle: Path) -> None:
 
 
 @pytest.mark.parametrize("stated", ["1x4x16x16", "1x3x16", "1x3x16x16:int32", "1x3x?x16"])
-def test_sizes_that_the_bundle_does_not_leave_open(cli: Cli, bundle: Path, stated: str) -> None:
+def test_sizes_that_the_bundle_does_not_leave_open(cli, bundle, stated):
     done = run(cli, bundle, stated)
     assert done.code == 2
     assert done.error.startswith("the bundle is for the input 1x3x?=16x?=16, 1x")

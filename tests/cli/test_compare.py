@@ -39,7 +39,7 @@ def slowed(base: Path, factor: float, **changes: Any) -> Path:
     return path
 
 
-def test_a_slow_down_fails_and_no_change_does_not(cli: Cli, ran: Path, tmp_path: Path) -> None:
+def test_a_slow_down_fails_and_no_change_does_not(cli, ran, tmp_path):
     limit = ("--fail-if-slower", "5%")
     same = cli("compare", *limit, "--json", ran, slowed(ran, 1.0))
     document = same.document("compare")
@@ -58,7 +58,7 @@ def test_a_slow_down_fails_and_no_change_does_not(cli: Cli, ran: Path, tmp_path:
         np_.compare(ran, slowed(ran, 1.3), 0.05).raise_for_slower()
 
 
-def test_bundles_by_their_last_runs(cli: Cli, profiled: Profiled, ran: Path) -> None:
+def test_bundles_by_their_last_runs(cli, profiled, ran):
     other = profiled.bundle.with_name("other.nnprof")
     shutil.copytree(profiled.bundle, other)
     done = cli.ok("compare", "--fail-if-slower", "5%", profiled.bundle, other)
@@ -66,7 +66,7 @@ def test_bundles_by_their_last_runs(cli: Cli, profiled: Profiled, ran: Path) -> 
     assert cli("compare", profiled.bundle, ran).code == 0  # of a bundle and a document
 
 
-def test_runs_of_one_bundle(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+def test_runs_of_one_bundle(cli, profiled, tmp_path):
     """The runs of two dates, the earlier one twice as slow; then without the cost table."""
     cli.ok("run", "--device", "sim:npu-phone", "--runs", 7, profiled.bundle)
     now = last(profiled.bundle)
@@ -86,7 +86,7 @@ def test_runs_of_one_bundle(cli: Cli, profiled: Profiled, tmp_path: Path) -> Non
     assert page.read_text().startswith("# ")
 
 
-def test_dates_and_devices_of_one_table(cli: Cli, profiled: Profiled) -> None:
+def test_dates_and_devices_of_one_table(cli, profiled):
     with CostStore(profiled.costs) as store:
         for m in store.select(Selection(newest=True)):
             samples = tuple(ns * (1 if m.target == CPU else 3) for ns in m.samples_ns)
@@ -100,7 +100,7 @@ def test_dates_and_devices_of_one_table(cli: Cli, profiled: Profiled) -> None:
     assert done["base"]["fingerprint"] == done["new"]["fingerprint"]
 
 
-def test_tables(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+def test_tables(cli, profiled, tmp_path):
     for phone in ("npu", "gpu"):
         costs = ("--input", INPUT, "--costs", tmp_path / f"{phone}.sqlite", "--preference", "fast")
         cli.ok("profile", "--device", f"sim:{phone}-phone", *costs, profiled.model)
@@ -121,14 +121,14 @@ def test_tables(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
         ({"schema": "nnapi-prof/other/1"}, "is not a document"),
     ],
 )
-def test_sides_that_are_not_alike(cli: Cli, ran: Path, change: dict[str, Any], words: str) -> None:
+def test_sides_that_are_not_alike(cli, ran, change, words):
     document = json.loads(ran.read_text()) | change
     other = ran.with_name("other.json")
     other.write_text(json.dumps(document))
     assert words in cli("compare", "--fail-if-slower", "5%", ran, other).error
 
 
-def test_mistakes(cli: Cli, ran: Path, profiled: Profiled, tmp_path: Path) -> None:
+def test_mistakes(cli, ran, profiled, tmp_path):
     for arguments, words in (
         ((ran, tmp_path / "none.json"), "none.json does not exist: name a bundle"),
         (("-o", tmp_path / "x.pdf", ran, ran), "x.pdf names no format"),
@@ -138,7 +138,7 @@ def test_mistakes(cli: Cli, ran: Path, profiled: Profiled, tmp_path: Path) -> No
         assert words in cli.error("compare", *arguments)
 
 
-def test_recorded_noise_fails_no_build_and_five_percent_does() -> None:
+def test_recorded_noise_fails_no_build_and_five_percent_does():
     """tests/run/gate_trial.py has 1,000 pairs of each."""
     assert count(12, 1.0) == 0
     assert count(12, 1.05) == 12

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is no
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_scripts(cli: Cli, shell: str) -> None:
+def test_scripts(cli, shell):
     result = cli.ok("completion", shell)
     assert result.err == ""
     assert "nnapi-prof" in result.out and "_NNAPI_PROF_COMPLETE" in result.out
@@ -87,13 +86,13 @@ def offered(home: Path, line: str) -> list[str]:
         ("run nowhere/", []),
     ],
 )
-def test_commands_options_and_files(home: Path, line: str, wanted: list[str]) -> None:
+def test_commands_options_and_files(home, line, wanted):
     assert offered(home, f"nnapi-prof {line}") == wanted
 
 
 @pytest.mark.slow
 @needs_bash
-def test_devices_and_phones(home: Path) -> None:
+def test_devices_and_phones(home):
     simulated = [f"sim:{name}" for name in list_phones()]
     assert offered(home, "nnapi-prof profile --device ") == ["local", *simulated]
     # bash replaces only what stands behind a colon.
@@ -104,7 +103,7 @@ def test_devices_and_phones(home: Path) -> None:
     assert {"--json", "--quiet", "--verbose"} <= set(offered(home, "nnapi-prof devices --"))
 
 
-def test_connected_phones(home: Path, adb_server: Any, start_daemon: Any) -> None:
+def test_connected_phones(home, adb_server, start_daemon):
     phone = start_daemon()
     adb_server.connect(phone.serial)
     asked = {"_NNAPI_PROF_COMPLETE": "bash_complete", "COMP_LINE": "nnapi-prof run --device "}
@@ -117,7 +116,7 @@ def test_connected_phones(home: Path, adb_server: Any, start_daemon: Any) -> Non
 
 
 @needs_bash
-def test_a_real_bash_completes_at_tab(home: Path) -> None:
+def test_a_real_bash_completes_at_tab(home):
     """Typed into an interactive bash on a terminal of its own, with all of readline."""
     pid, terminal = pty.fork()
     if pid == 0:
@@ -149,7 +148,7 @@ def test_a_real_bash_completes_at_tab(home: Path) -> None:
         os.waitpid(pid, 0)
 
 
-def test_no_torch_is_loaded_at_tab(home: Path) -> None:
+def test_no_torch_is_loaded_at_tab(home):
     line = "nnapi-prof profile --device "
     ask = "import sys; sys.argv = ['nnapi-prof']; import atexit, json; "
     ask += "atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr)); "

@@ -3,9 +3,7 @@
 import os
 import subprocess
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +11,7 @@ from torch import nn
 from torch.utils._pytree import tree_flatten
 
 from tests import warm
-from tests.cli.common import Cli, Profiled, trace
+from tests.cli.common import Function, trace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -88,7 +86,7 @@ def stated(*shapes: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_mobilenet_v2_in_stock_pytorch(cli: Cli, tmp_path: Path, emulator_library: Path) -> None:
+def test_mobilenet_v2_in_stock_pytorch(cli, tmp_path, emulator_library):
     model, converted = tmp_path / "mobilenet_v2.pt", tmp_path / "converted.pt"
     script = ROOT / "examples" / "models.py"
     subprocess.run([*warm.python(), script, "mobilenet_v2", model], check=True)
@@ -118,23 +116,12 @@ class Crossed(nn.Module):
 
 
 @pytest.mark.slow
-def test_inputs_and_outputs_are_the_models(
-    cli: Cli, tmp_path: Path, emulator_library: Path
-) -> None:
+def test_inputs_and_outputs_are_the_models(cli, tmp_path, emulator_library):
     inputs = torch.randn(2), torch.randn(1, 2, 5, 5), torch.randn(1, 3, 9, 9)
     module, converted = Crossed(), tmp_path / "converted.pt"
     model = save(module, tmp_path / "crossed.pt", inputs)
     cli.ok("convert", *stated("2", "1x2x5x5", "1x3x9x9"), "--output", converted, model)
     run(emulator_library, converted, *inputs, wanted=module(*inputs))
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
 
 
 NESTED = {
@@ -147,9 +134,7 @@ NESTED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NESTED)
 @pytest.mark.parametrize("ending", ["pt", "pt2"])
-def test_outputs_are_nested_as_the_models(
-    cli: Cli, tmp_path: Path, emulator_library: Path, name: str, ending: str
-) -> None:
+def test_outputs_are_nested_as_the_models(cli, tmp_path, emulator_library, name, ending):
     module, x, converted = Function(NESTED[name]), torch.randn(2, 3), tmp_path / "converted.pt"
     model = save(module, tmp_path / f"nested.{ending}", (x,))
     cli.ok("convert", "--input", "2x3", "--output", converted, model)
@@ -165,7 +150,7 @@ class Takes(nn.Module):
 
 
 @pytest.mark.slow
-def test_inputs_are_nested_as_the_models(cli: Cli, tmp_path: Path, emulator_library: Path) -> None:
+def test_inputs_are_nested_as_the_models(cli, tmp_path, emulator_library):
     a, b, c, d, e = (torch.randn(2, 3) for _ in range(5))
     args, converted = ((a, b), {"one": [c, d]}, 3.0), tmp_path / "converted.pt"
     model = save(Takes(), tmp_path / "takes.pt2", args, shift=e)
@@ -197,9 +182,7 @@ class Scripted(nn.Module):
 
 
 @pytest.mark.slow
-def test_torchscript_inputs_are_nested_as_the_models(
-    cli: Cli, tmp_path: Path, emulator_library: Path
-) -> None:
+def test_torchscript_inputs_are_nested_as_the_models(cli, tmp_path, emulator_library):
     model, converted = tmp_path / "scripted.pt", tmp_path / "converted.pt"
     a, b, c, d, e = (torch.randn(2, 3) for _ in range(5))
     with warnings.catch_warnings():
@@ -212,9 +195,7 @@ def test_torchscript_inputs_are_nested_as_the_models(
     assert ran[0] == "arg_1: the model was exported for 2 items"
 
 
-def test_a_dict_of_several_types_becomes_a_tuple(
-    cli: Cli, tmp_path: Path, emulator_library: Path
-) -> None:
+def test_a_dict_of_several_types_becomes_a_tuple(cli, tmp_path, emulator_library):
     """TorchScript has no type for it."""
     x, converted = torch.randn(2, 3), tmp_path / "converted.pt"
     mixed = Function(lambda x: {"one": torch.relu(x), "two": (x + 1.0, x)})
@@ -223,28 +204,17 @@ def test_a_dict_of_several_types_becomes_a_tuple(
     run(emulator_library, converted, x, wanted=(torch.relu(x), (x + 1.0, x)))
 
 
-class Tagger(nn.Module):
-    """A recurrence in both directions, which stock PyTorch's runtime has step by step only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(8, 8, bidirectional=True, batch_first=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.lstm(x)[0]
-
-
 @pytest.mark.slow
-def test_convert_says_that_a_model_grew(cli: Cli, tmp_path: Path) -> None:
+def test_convert_says_that_a_model_grew(cli, tmp_path):
+    """By a recurrence in both directions, which stock PyTorch's runtime has step by step only."""
+    tagger = nn.LSTM(8, 8, bidirectional=True, batch_first=True)
     for steps, grows in ((2, False), (32, True)):
-        model = trace(Tagger(), tmp_path / f"tagger{steps}.pt", (1, steps, 8))
+        model = trace(tagger, tmp_path / f"tagger{steps}.pt", (1, steps, 8))
         done = cli.ok("convert", "--input", f"1x{steps}x8", model)
         assert ("note: the model becomes" in done.err) == grows
 
 
-def test_partition_says_that_a_plan_grew(
-    cli: Cli, profiled: Profiled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partition_says_that_a_plan_grew(cli, profiled, monkeypatch):
     monkeypatch.setattr("nnapi_prof.convert.region.VERY_MANY", 1)  # a model that grows takes long
     for pin, grows in (("conv2d*=nnapi:sim-npu/fast", True), ("*=cpu", False)):
         asked = ("--pin", pin, "--output", profiled.bundle)

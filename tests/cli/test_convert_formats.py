@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.convert.export_json import RegionDescription
@@ -17,7 +16,7 @@ from nnapi_prof.frontend import load
 from nnapi_prof.frontend.inputs import parse_input_spec
 from nnapi_prof.graph.plan import Engine, Preference
 from nnapi_prof.nnapi.codes import OperandCode
-from tests.cli.common import INPUT, Cli, Profiled, trace
+from tests.cli.common import INPUT, Function, Profiled, trace
 from tests.convert.region_reader import from_json
 
 
@@ -37,13 +36,13 @@ def model(tiny: Path, tmp_path: Path) -> Path:
     return Path(shutil.copyfile(tiny, tmp_path / "models" / "tiny.pt"))
 
 
-def test_files_are_called_as_the_model_is(cli: Cli, model: Path) -> None:
+def test_files_are_called_as_the_model_is(cli, model):
     beside = model.rename(model.with_name("net ä.pt"))
     cli.ok("convert", "--format", "json", "--format", "stock", "--input", INPUT, beside)
     assert names(beside.parent) == ["net ä.json", "net ä.nnapi.pt", "net ä.pt", "net ä.weights"]
 
 
-def test_json(cli: Cli, model: Path) -> None:
+def test_json(cli, model):
     asked = ("--preference", "fast", "--relaxed", "--level", "28")
     result = cli.ok("convert", "--format", "json", "--input", INPUT, *asked, model)
     base = model.with_suffix("")
@@ -68,7 +67,7 @@ def offloading(profiled: Profiled) -> Path:
     pytest.fail("no plan of the model uses NNAPI")
 
 
-def test_the_regions_of_a_plan(cli: Cli, offloading: Path) -> None:
+def test_the_regions_of_a_plan(cli, offloading):
     folder = offloading.parent
     before = names(folder)
     cli.ok("convert", "--format", "json", "--format", "cpp", offloading)
@@ -93,25 +92,14 @@ def test_the_regions_of_a_plan(cli: Cli, offloading: Path) -> None:
         (("--format", "cpp", "--output", "no/such/x"), "cannot write no/such/x_"),
     ],
 )
-def test_a_bundle_refuses(
-    cli: Cli, offloading: Path, options: tuple[str, ...], wanted: str
-) -> None:
+def test_a_bundle_refuses(cli, offloading, options, wanted):
     assert wanted in cli.error("convert", *options, offloading)
 
 
-class Beside(nn.Module):
+def test_what_nnapi_does_not_compute_is_said(cli, tmp_path):
     """An input that nothing reads, an output that is an input, and a constant one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("anchors", torch.arange(3.0))
-
-    def forward(self, unread: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return torch.relu(x), x, self.anchors * 2
-
-
-def test_what_nnapi_does_not_compute_is_said(cli: Cli, tmp_path: Path) -> None:
-    path = trace(Beside(), tmp_path / "beside.pt", (2,), (2, 3))
+    beside = Function(lambda unread, x: (torch.relu(x), x, torch.arange(3.0) * 2))
+    path = trace(beside, tmp_path / "beside.pt", (2,), (2, 3))
     result = cli.ok("convert", "--format", "json", "--input", "2", "--input", "2x3", path)
     assert "note: outputs of the model that NNAPI has nothing to do with" in result.err
     assert "note: inputs of the model that NNAPI has nothing to do with" in result.err
@@ -124,17 +112,12 @@ def test_what_nnapi_does_not_compute_is_said(cli: Cli, tmp_path: Path) -> None:
 # ---- levels --------------------------------------------------------------------------------------
 
 
-class Attention(nn.Module):
-    """Products of computed matrices: many operations before level 6, one from there on."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return ((x @ x.transpose(1, 2)).softmax(-1) @ x).flip(2)
-
-
 @pytest.mark.parametrize("level", [27, 30, 31, 1000006, 1000007, 1000008])
-def test_levels(cli: Cli, tmp_path: Path, level: int) -> None:
-    """What devices report, also beyond API levels."""
-    attention = trace(Attention(), tmp_path / "attention.pt", (2, 3, 4))
+def test_levels(cli, tmp_path, level):
+    """What devices report, also beyond API levels: products of computed matrices are many
+    operations before level 6, and one from there on."""
+    attend = Function(lambda x: ((x @ x.transpose(1, 2)).softmax(-1) @ x).flip(2))
+    attention = trace(attend, tmp_path / "attention.pt", (2, 3, 4))
     asked = ("--input", "2x3x4", "--level", level, "--format", "json", attention)
     if level == 27:
         error = cli.error("convert", *asked, code=1)
@@ -150,7 +133,7 @@ def test_levels(cli: Cli, tmp_path: Path, level: int) -> None:
 # ---- precision -----------------------------------------------------------------------------------
 
 
-def test_float16_is_written_and_measured(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+def test_float16_is_written_and_measured(cli, tiny, tmp_path):
     half = tmp_path / "half.json"
     asked = ("--input", INPUT, "--float16", "--format", "json", "--output", half)
     result = cli.ok("convert", *asked, tiny)
@@ -160,14 +143,14 @@ def test_float16_is_written_and_measured(cli: Cli, tiny: Path, tmp_path: Path) -
     assert OperandCode.TENSOR_FLOAT16 in {operand.type for operand in operands}
 
 
-def test_relaxed_says_what_it_may_cost(cli: Cli, model: Path) -> None:
+def test_relaxed_says_what_it_may_cost(cli, model):
     result = cli.ok("convert", "--input", INPUT, "--relaxed", model)
     assert "a driver that computes relaxed float32 all in float16 moves the outputs" in result.err
     result = cli.ok("convert", "--input", INPUT, "--relaxed", "--level", 28, model)
     assert "not measured: float16 needs API 29" in result.err
 
 
-def test_float16_below_its_level_is_refused(cli: Cli, model: Path) -> None:
+def test_float16_below_its_level_is_refused(cli, model):
     asked = ("--input", INPUT, "--float16", "--level", 28)
     error = cli.error("convert", *asked, model, code=1)
     assert "float16 needs API 29 (feature level 3), the region is for API 28" in error

@@ -19,7 +19,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.frontend import load, reference
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Plan, Preference, Segment, Target
-from tests.cli.common import INPUT, SIM, Cli, Profiled, TinyNet, trace
+from tests.cli.common import INPUT, SIM, Profiled, TinyNet, trace
 from tests.cli.test_convert import run, save, stated
 
 
@@ -27,7 +27,7 @@ def multiplied(x: torch.Tensor) -> torch.Tensor:
     return torch.logcumsumexp(x, 1) * 0.1
 
 
-def test_an_operation_stays_on_the_cpu(cli: Cli, emulator_library: Path, tmp_path: Path) -> None:
+def test_an_operation_stays_on_the_cpu(cli, emulator_library, tmp_path):
     torch.manual_seed(0)
     module = TinyNet(multiplied).eval()
     model = trace(module, tmp_path / "odd.pt")
@@ -53,7 +53,7 @@ class NestedParts(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["pt", "pt2"])
-def test_nested_values(cli: Cli, emulator_library: Path, tmp_path: Path, ending: str) -> None:
+def test_nested_values(cli, emulator_library, tmp_path, ending):
     inputs = {"x": torch.randn(2, 3)}, (torch.randn(2, 3), torch.randn(4))
     converted = tmp_path / "out.pt"
     model = save(NestedParts(), tmp_path / f"nested.{ending}", inputs)
@@ -63,7 +63,7 @@ def test_nested_values(cli: Cli, emulator_library: Path, tmp_path: Path, ending:
 
 
 @pytest.mark.slow
-def test_small_parts_and_float16(cli: Cli, emulator_library: Path, tmp_path: Path) -> None:
+def test_small_parts_and_float16(cli, emulator_library, tmp_path):
     torch.manual_seed(0)
     module = TinyNet(multiplied).eval()
     model = trace(module, tmp_path / "odd.pt")
@@ -87,9 +87,7 @@ def test_small_parts_and_float16(cli: Cli, emulator_library: Path, tmp_path: Pat
         (("--input", "1x3x?x16"), "sizes left open need the model whole on NNAPI"),
     ],
 )
-def test_what_must_be_whole(
-    cli: Cli, tmp_path: Path, options: tuple[str, ...], reason: str
-) -> None:
+def test_what_must_be_whole(cli, tmp_path, options, reason):
     model = trace(TinyNet(multiplied), tmp_path / "odd.pt")
     named = () if "--input" in options else ("--input", INPUT)
     result = cli("convert", *named, *options, model)
@@ -99,9 +97,7 @@ def test_what_must_be_whole(
 
 
 @pytest.mark.slow
-def test_a_bundle_follows_its_plan(
-    cli: Cli, profiled: Profiled, emulator_library: Path, tmp_path: Path
-) -> None:
+def test_a_bundle_follows_its_plan(cli, profiled, emulator_library, tmp_path):
     """The plan where it names no accelerator, else the best of the others."""
     bundle = read_bundle(profiled.bundle)
     named, auto = (
@@ -135,9 +131,7 @@ def test_a_bundle_follows_its_plan(
         assert ran[0] == parts and set(ran[1:]) == {"1 True"}
 
 
-def test_that_others_compute_the_cpus_parts_in_float32_is_said(
-    cli: Cli, profiled: Profiled, auto: Bundle, tmp_path: Path
-) -> None:
+def test_that_others_compute_the_cpus_parts_in_float32_is_said(cli, profiled, auto, tmp_path):
     everywhere = Segment(tuple(range(len(auto.graph.units))), CPU, 1.0, "for the test")
     on_cpu = Plan("all-cpu", (everywhere,), simulated=True)
     half = replace(auto, conditions=Conditions(Precision.RELAXED))
@@ -176,9 +170,7 @@ def auto(profiled: Profiled) -> Bundle:
     return bundle
 
 
-def test_stock_pytorch_follows_costs_of_addresses(
-    cli: Cli, profiled: Profiled, auto: Bundle, tmp_path: Path
-) -> None:
+def test_stock_pytorch_follows_costs_of_addresses(cli, profiled, auto, tmp_path):
     """Tables that differ in rows of that mode alone give different plans, and a table without them
     that of the bundle."""
     slow = auto.graph.units[0].signature
@@ -202,9 +194,7 @@ def test_stock_pytorch_follows_costs_of_addresses(
     assert parts_by_table["slow"] == (["nnapi_0", "cpu_0"], 1)
 
 
-def test_a_table_that_cannot_be_read_is_no_table_without_rows(
-    cli: Cli, profiled: Profiled, auto: Bundle, tmp_path: Path
-) -> None:
+def test_a_table_that_cannot_be_read_is_no_table_without_rows(cli, profiled, auto, tmp_path):
     broken, other = tmp_path / "broken.sqlite", tmp_path / "other.sqlite"
     broken.write_bytes(b"SQLite format 3\0" + bytes(100))
     CostStore(other).close()
@@ -219,7 +209,7 @@ def test_a_table_that_cannot_be_read_is_no_table_without_rows(
         assert result.code == code and words in result.err, result.err
 
 
-def test_steps_into_an_app_are_refused_as_their_commands_are(cli: Cli, profiled: Profiled) -> None:
+def test_steps_into_an_app_are_refused_as_their_commands_are(cli, profiled):
     bundle = read_bundle(profiled.bundle)
     on_cpu = next(plan for plan in bundle.plans if plan.name == "all-cpu")
     on_nnapi = next(
@@ -239,7 +229,7 @@ def test_steps_into_an_app_are_refused_as_their_commands_are(cli: Cli, profiled:
     assert refusals == [[AppRuntime.CPP, AppRuntime.STOCK]] * 2 + [[AppRuntime.STOCK]] * 2
 
 
-def test_what_only_pytorch_runs_goes_to_executorch_all_the_same(profiled: Profiled) -> None:
+def test_what_only_pytorch_runs_goes_to_executorch_all_the_same(profiled):
     """Its kernels run what neither NNAPI nor our CPU engine does."""
     bundle = read_bundle(profiled.bundle)
     (segment,) = next(plan for plan in bundle.plans if plan.name == "all-cpu").segments
@@ -269,7 +259,7 @@ class Deciding(nn.Module):
 
 
 @pytest.mark.slow
-def test_a_branch_on_data(cli: Cli, emulator_library: Path, tmp_path: Path) -> None:
+def test_a_branch_on_data(cli, emulator_library, tmp_path):
     torch.manual_seed(0)
     module, model = Deciding().eval(), tmp_path / "deciding.pt"
     with warnings.catch_warnings():

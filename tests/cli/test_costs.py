@@ -12,7 +12,7 @@ from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.execution.profile.threads import N_CALLS
 from nnapi_prof.graph.plan import CPU, Preference, Target
-from tests.cli.common import INPUT, Cli, Profiled
+from tests.cli.common import INPUT, Cli
 
 NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
 
@@ -65,7 +65,7 @@ def document(cli: Cli, name: str, *arguments: object) -> dict[str, Any]:
     return result.document(f"costs-{name}")
 
 
-def test_list(cli: Cli, costs: Path) -> None:
+def test_list(cli, costs):
     result = cli.ok("costs", "list", "--costs", costs)
     lines = [line.split() for line in result.out.splitlines()]
     assert lines[1][:5] == ["bbbb2222", "npu-phone", "(simulated)", "1", "1"]
@@ -80,7 +80,7 @@ def shown(cli: Cli, costs: Path, *arguments: object) -> list[str]:
     return [each["signature"] for each in printed["measurements"]]
 
 
-def test_show_takes_filters(cli: Cli, costs: Path) -> None:
+def test_show_takes_filters(cli, costs):
     one = ("--device", "One")
     by_label = shown(cli, costs, "--sort", "label")
     assert by_label == ["fast", "lost", "once", "slow", "slow", "steady"]
@@ -98,7 +98,7 @@ def test_show_takes_filters(cli: Cli, costs: Path) -> None:
     assert len(shown(cli, costs, "--until", "2026-01-01")) == 5
 
 
-def test_show_as_a_table(cli: Cli, costs: Path) -> None:
+def test_show_as_a_table(cli, costs):
     result = cli.ok("costs", "show", "--costs", costs, "--device", "aaaa", "--limit", 2)
     assert result.err == "note: 2 of 5 rows: --limit 0 shows all\n"
     assert "median (ms)" in result.out and "simulated" not in result.out
@@ -111,14 +111,14 @@ def test_show_as_a_table(cli: Cli, costs: Path) -> None:
     assert (failure["status"], failure["attempts"]) == ("crashed", 2)
 
 
-def test_rows_of_several_devices_say_whose_they_are(cli: Cli, costs: Path) -> None:
+def test_rows_of_several_devices_say_whose_they_are(cli, costs):
     result = cli.ok("costs", "show", "--costs", costs, "--limit", "1", "--sort", "median")
     assert " device" in result.out.splitlines()[0]
     one = cli.ok("costs", "show", "--costs", costs, "--limit", "1", "--device", "One")
     assert " device" not in one.out.splitlines()[0]
 
 
-def test_show_as_csv_and_parquet(cli: Cli, costs: Path, tmp_path: Path) -> None:
+def test_show_as_csv_and_parquet(cli, costs, tmp_path):
     result = cli.ok("costs", "show", "--costs", costs, "--op", "*slow", "--format", "csv")
     assert result.err == ""
     rows = pandas.read_csv(io.StringIO(result.out))
@@ -129,7 +129,7 @@ def test_show_as_csv_and_parquet(cli: Cli, costs: Path, tmp_path: Path) -> None:
     assert len(pandas.read_parquet(file)) == 10
 
 
-def test_merge(cli: Cli, costs: Path, tmp_path: Path) -> None:
+def test_merge(cli, costs, tmp_path):
     new = tmp_path / "new.sqlite"
     with CostStore(new) as store:
         store.add(row("steady", 2_000_000, 1), row("mine", 1, 1))
@@ -148,9 +148,7 @@ def test_merge(cli: Cli, costs: Path, tmp_path: Path) -> None:
         assert store.devices() == old.devices()
 
 
-def test_a_large_table_is_not_counted(
-    cli: Cli, costs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_table_is_not_counted(cli, costs, monkeypatch):
     monkeypatch.setattr("nnapi_prof.cli.costs._MANY_ROWS", 9)
     shown = document(cli, "show", "--costs", costs, "--limit", "2")
     assert shown["n_fitting"] is None
@@ -160,7 +158,7 @@ def test_a_large_table_is_not_counted(
     assert document(cli, "show", "--costs", costs, "--limit", "6")["n_fitting"] == 6
 
 
-def test_the_rows_of_a_model(cli: Cli, profiled: Profiled) -> None:
+def test_the_rows_of_a_model(cli, profiled):
     with CostStore(profiled.costs) as store:
         store.add(row("other", 5, 1))
     of_model = ("--model", profiled.model, "--input", INPUT)
@@ -171,7 +169,7 @@ def test_the_rows_of_a_model(cli: Cli, profiled: Profiled) -> None:
     assert len(shown(cli, profiled.costs)) == len(result) + 1 + len(of_trial)
 
 
-def test_a_table_that_is_not_there_is_not_made(cli: Cli, tmp_path: Path) -> None:
+def test_a_table_that_is_not_there_is_not_made(cli, tmp_path):
     absent = tmp_path / "typo.sqlite"
     for arguments in (["list"], ["show"]):
         error = cli.error("costs", arguments[0], "--costs", absent, *arguments[1:])
@@ -180,7 +178,7 @@ def test_a_table_that_is_not_there_is_not_made(cli: Cli, tmp_path: Path) -> None
     assert cli("costs", "list").code == 2  # nor in the user's folder
 
 
-def test_prune(cli: Cli, costs: Path) -> None:
+def test_prune(cli, costs):
     old = ("--costs", costs, "--device", "aaaa", "--until", "2026-01-05")
     result = cli("costs", "prune", *old)
     assert (result.code, result.err) == (0, "note: nothing was deleted: --yes does it\n")

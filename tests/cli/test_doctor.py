@@ -2,12 +2,11 @@
 
 import itertools
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.common import Cli, python
+from tests.cli.common import python
 
 FAMILIES = ["Python", "Compilers", "Cache", "Agents", "Costs", "ADB", "USB", "Phone"]
 
@@ -18,7 +17,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NNAPI_PROF_COSTS", str(tmp_path / "costs.sqlite"))
 
 
-def test_without_a_phone(cli: Cli) -> None:
+def test_without_a_phone(cli):
     result = cli.ok("doctor")
     assert result.err == ""
     lines = result.out.splitlines()
@@ -33,7 +32,7 @@ def test_without_a_phone(cli: Cli) -> None:
     assert lines[-1].startswith("0 problems, ")
 
 
-def test_a_problem(cli: Cli, tmp_path: Path) -> None:
+def test_a_problem(cli, tmp_path):
     (tmp_path / "costs.sqlite").write_text("hello " * 200)
     result = cli("doctor")
     assert result.code == 1 and result.err == ""
@@ -41,7 +40,7 @@ def test_a_problem(cli: Cli, tmp_path: Path) -> None:
     assert result.out.splitlines()[-1].startswith("1 problem, ")
 
 
-def test_the_document(cli: Cli, tmp_path: Path) -> None:
+def test_the_document(cli, tmp_path):
     data = cli.document("doctor")
     assert data["problems"] == 0
     assert list(dict.fromkeys(each["family"] for each in data["findings"])) == FAMILIES
@@ -51,7 +50,7 @@ def test_the_document(cli: Cli, tmp_path: Path) -> None:
     assert result.code == 1 and result.document("doctor")["problems"] == 1
 
 
-def test_a_phone(cli: Cli, start_adbd: Callable[..., str]) -> None:
+def test_a_phone(cli, start_adbd):
     serial = start_adbd("npu-phone")
     result = cli.ok("doctor", "--device", serial)
     assert f"  ok       device: {serial} (nnapi-prof Test Phone), adb over TCP\n" in result.out
@@ -60,7 +59,7 @@ def test_a_phone(cli: Cli, start_adbd: Callable[..., str]) -> None:
     assert result.code == 1 and "is read-only" in result.out
 
 
-def test_fast_and_without_torch(tmp_path: Path) -> None:
+def test_fast_and_without_torch(tmp_path):
     """As the user starts it: under 5 s, and what is slow to import is not imported.
 
     Seconds of the processor, with those of the compilers it tries: machines of tests are shared.

@@ -9,7 +9,7 @@ from torch import nn
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.build import build_host
 from nnapi_prof.execution.report import RunReport
-from tests.cli.common import Cli, trace
+from tests.cli.common import trace
 
 PHONE = "sim:npu-phone"
 INPUT = "1x3x32x32"
@@ -33,9 +33,7 @@ def libraries() -> dict[str, Path]:
     }
 
 
-def test_a_model_goes_all_the_way_through_each_door(
-    cli: Cli, wide: Path, tmp_path: Path, libraries: dict[str, Path]
-) -> None:
+def test_a_model_goes_all_the_way_through_each_door(cli, wide, tmp_path, libraries):
     costs = tmp_path / "costs.sqlite"
     errors = {}
     for door, library in libraries.items():
@@ -61,9 +59,7 @@ def test_a_model_goes_all_the_way_through_each_door(
         assert len(store.devices()) == 3  # no rows of one door are another's
 
 
-def test_a_plan_of_one_door_is_not_run_through_another(
-    cli: Cli, wide: Path, tmp_path: Path, libraries: dict[str, Path]
-) -> None:
+def test_a_plan_of_one_door_is_not_run_through_another(cli, wide, tmp_path, libraries):
     through = ("--device", f"{PHONE},library={libraries['support library']}")
     costs = tmp_path / "costs.sqlite"
     named = ("--input", INPUT, "--costs", costs, "--threads", 1, "--runs", 3)
@@ -75,16 +71,14 @@ def test_a_plan_of_one_door_is_not_run_through_another(
 
 
 @pytest.mark.parametrize("command", ["profile", "agent info", "devices"])
-def test_a_library_that_cannot_be_used(cli: Cli, wide: Path, tmp_path: Path, command: str) -> None:
+def test_a_library_that_cannot_be_used(cli, wide, tmp_path, command):
     model = (wide,) if command == "profile" else ()
     through = ("--device", PHONE, "--nnapi-library", tmp_path / "none.so")
     error = cli.error(*command.split(), *through, *model, code=1)
     assert "no accelerator is reached through" in error and "none.so" in error
 
 
-def test_the_loaders_choice_is_no_accelerator_of_a_door(
-    cli: Cli, wide: Path, libraries: dict[str, Path]
-) -> None:
+def test_the_loaders_choice_is_no_accelerator_of_a_door(cli, wide, libraries):
     named = ("--device", PHONE, "--nnapi-library", libraries["neuron adapter"])
     error = cli.error("profile", *named, "--accelerator", "auto", "--input", INPUT, wide)
     assert "no accelerator 'auto' on this device" in error

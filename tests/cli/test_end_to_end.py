@@ -6,7 +6,6 @@ Inputs are 64x64 here to keep the suite short; `make bench` takes the models at 
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -81,7 +80,7 @@ def no_rival_is_faster(report: RunReport) -> None:
     "device", again_but(["sim:npu-phone", "sim:gpu-phone"], "sim:npu-phone", why="another phone")
 )
 @pytest.mark.parametrize("name", NAMES)
-def test_simulated_phone(name: str, device: str, saved: Saved, tmp_path: Path) -> None:
+def test_simulated_phone(name, device, saved, tmp_path):
     report = whole_path(saved(name), device, tmp_path)
     assert report.simulated
     no_rival_is_faster(report)
@@ -90,31 +89,25 @@ def test_simulated_phone(name: str, device: str, saved: Saved, tmp_path: Path) -
 @pytest.mark.parametrize(
     "name", again_but(["tiny", *MODELS], "tiny", why="a published network takes half a minute")
 )
-def test_local(name: str, saved: Saved, tmp_path: Path) -> None:
+def test_local(name, saved, tmp_path):
     """Without the trial of threads: tests/measure has one on this machine."""
     few = ("--runs", 3, "--budget-ms", 0, "--preference", "fast")
     assert not whole_path(saved(name), "local", tmp_path, *few, threads=1).simulated
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_adbd(name: str, saved: Saved, tmp_path: Path, start_adbd: Callable[..., str]) -> None:
+def test_adbd(name, saved, tmp_path, start_adbd):
     no_rival_is_faster(whole_path(saved(name), start_adbd("npu-phone"), tmp_path))
 
 
 @pytest.mark.device
 @pytest.mark.parametrize("name", NAMES)
-def test_phone(name: str, saved: Saved, tmp_path: Path, phone_serial: str) -> None:
+def test_phone(name, saved, tmp_path, phone_serial):
     """On the phone of `pytest --device SERIAL`: nothing is said of who is fastest there."""
     whole_path(saved(name), phone_serial, tmp_path)
 
 
-def test_adb_server(
-    saved: Saved,
-    tmp_path: Path,
-    start_daemon: Callable[..., Any],
-    adb_server: Any,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_adb_server(saved, tmp_path, start_daemon, adb_server, capsys):
     """A running adb server that owns the phone is used, and with one phone none must be named."""
     daemon = start_daemon("gpu-phone")
     adb_server.connect(daemon.serial)
@@ -138,12 +131,7 @@ def running() -> Iterator[list[subprocess.Popen[str]]]:
         process.wait()
 
 
-def test_two_daemons_at_once(
-    saved: Saved,
-    tmp_path: Path,
-    start_daemon: Callable[..., Any],
-    running: list[subprocess.Popen[str]],
-) -> None:
+def test_two_daemons_at_once(saved, tmp_path, start_daemon, running):
     """Two hosts' processes, two phones, one cost table; each phone gets rows of its own."""
     costs = tmp_path / "costs.sqlite"
     named = ("--input", INPUT, "--costs", costs, "--preference", "fast")

@@ -19,7 +19,7 @@ from nnapi_prof.execution.estimation import estimated_costs, filled_costs, read_
 from nnapi_prof.execution.profile.unit_graph_cache import load_program
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.partition import baselines, make_problem, plan_problem
-from tests.cli.common import INPUT, Cli, Profiled, TinyNet, trace
+from tests.cli.common import INPUT, Cli, TinyNet, trace
 
 
 def estimate(cli: Cli, model: Path, phone: object) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def estimate(cli: Cli, model: Path, phone: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("phone", [*list_phones(), *shipped()])
-def test_every_phone_that_comes_along_gives_a_plan(cli: Cli, tiny: Path, phone: str) -> None:
+def test_every_phone_that_comes_along_gives_a_plan(cli, tiny, phone):
     result = estimate(cli, tiny, phone)
     assert result["estimated"] is True
     assert result["simulated"] is (phone in list_phones())
@@ -45,9 +45,7 @@ def test_every_phone_that_comes_along_gives_a_plan(cli: Cli, tiny: Path, phone: 
         assert "TRANSPOSE" in plan["never_measured"]
 
 
-def test_it_is_the_same_every_time_and_asks_nobody(
-    cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_the_same_every_time_and_asks_nobody(cli, tiny, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("estimate opened a connection or a process")
 
@@ -56,7 +54,7 @@ def test_it_is_the_same_every_time_and_asks_nobody(
     assert estimate(cli, tiny, "pixel4") == estimate(cli, tiny, "pixel4")
 
 
-def test_output_says_what_it_is(cli: Cli, tiny: Path) -> None:
+def test_output_says_what_it_is(cli, tiny):
     result = cli("estimate", tiny, "--input", INPUT, "--phone", "npu-phone").out
     assert "estimated, simulated phone" in result
     assert "nothing was measured for this model" in result
@@ -66,7 +64,7 @@ def test_output_says_what_it_is(cli: Cli, tiny: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("phone", ["npu-phone", "pixel4"])
-def test_two_seconds_after_the_model_is_loaded(tmp_path: Path, phone: str) -> None:
+def test_two_seconds_after_the_model_is_loaded(tmp_path, phone):
     deep = convolutions(3, *[8] * 100)
     program = load_program(trace(deep, tmp_path / "deep.pt"), [INPUT])
     begin = time.process_time()
@@ -99,9 +97,7 @@ class Attends(nn.Module):
 
 
 @pytest.mark.slow
-def test_a_network_of_known_types_has_a_band_and_a_strange_one_says_unknown(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_a_network_of_known_types_has_a_band_and_a_strange_one_says_unknown(cli, tmp_path):
     image = (1, 3, 224, 224)
     asked = ("--input", "1x3x224x224", "--phone", "pixel4")
     pool = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
@@ -120,14 +116,14 @@ def test_a_network_of_known_types_has_a_band_and_a_strange_one_says_unknown(
         assert words in out
 
 
-def test_what_runs_nowhere_goes_to_the_host_without_known_error(cli: Cli, tmp_path: Path) -> None:
+def test_what_runs_nowhere_goes_to_the_host_without_known_error(cli, tmp_path):
     odd = trace(TinyNet(lambda x: torch.special.gammaln(x + 1)), tmp_path / "odd.pt")
     result = estimate(cli, odd, "pixel4")
     assert "host" in {s["target"] for s in result["plan"]["segments"]}
     assert result["plan"]["error"] is None
 
 
-def test_calibrate_writes_what_estimate_reads(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+def test_calibrate_writes_what_estimate_reads(cli, profiled, tmp_path):
     out = tmp_path / "phone.json"
     done = cli.ok("calibrate", "--costs", profiled.costs, "--output", out)
     assert "Cross-validated errors, 5 folds, seed 0, simulated" in done.out
@@ -150,9 +146,7 @@ def test_calibrate_writes_what_estimate_reads(cli: Cli, profiled: Profiled, tmp_
     assert Target("nnapi:sim-npu/fast").key in conv["costs"]
 
 
-def test_partition_fills_what_was_not_measured(
-    cli: Cli, profiled: Profiled, tmp_path: Path
-) -> None:
+def test_partition_fills_what_was_not_measured(cli, profiled, tmp_path):
     """A model of which the profile knows the convolutions, but not what stands between them."""
     other, folder = trace(TinyNet(torch.tanh), tmp_path / "other.pt"), tmp_path / "other.nnprof"
     assert "never measured" in cli.error("partition", *profiled.named, other, code=1)
@@ -164,7 +158,7 @@ def test_partition_fills_what_was_not_measured(
     assert cli.document("report", "--costs", profiled.costs, folder)["estimated"]
 
 
-def test_what_was_measured_stays_as_measured(profiled: Profiled) -> None:
+def test_what_was_measured_stays_as_measured(profiled):
     program = load_program(profiled.model, [INPUT])
     with CostStore(profiled.costs) as store:
         fingerprint = store.devices()[0].fingerprint

@@ -1,7 +1,5 @@
 """``nnapi-prof fleet``: one bundle for several phones, each of which runs its own plan."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -9,7 +7,7 @@ from torch import nn
 import nnapi_prof as np_
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.errors import UsageError
-from tests.cli.common import Cli, Profiled, call, trace
+from tests.cli.common import Profiled, call, trace
 
 INPUT = "1x16x48x48"
 THREADS = {"npu": 4, "gpu": 2}
@@ -36,7 +34,7 @@ def asked(measured: Profiled) -> tuple[object, ...]:
     return ("--input", INPUT, "--costs", measured.costs, "-o", measured.bundle, measured.model)
 
 
-def test_each_phone_runs_its_own_plan(cli: Cli, measured: Profiled, tmp_path: Path) -> None:
+def test_each_phone_runs_its_own_plan(cli, measured, tmp_path):
     document = cli.document("fleet", *asked(measured), "-k", 2)
     assert document["simulated"] and not document["estimated"]
     assert document["mean_regret"] == pytest.approx(0, abs=1e-9)
@@ -64,7 +62,7 @@ def test_each_phone_runs_its_own_plan(cli: Cli, measured: Profiled, tmp_path: Pa
     assert done.code == 0
 
 
-def test_words_for_people_and_threads_that_nobody_measured(cli: Cli, measured: Profiled) -> None:
+def test_words_for_people_and_threads_that_nobody_measured(cli, measured):
     weighed = ("-k", 1, "--objective", "worst", "--weight", "*gpu*=2")
     out = cli.ok("fleet", *asked(measured), *weighed).out
     assert "Regret by the number of plans" in out and "ms, simulated" in out
@@ -73,7 +71,7 @@ def test_words_for_people_and_threads_that_nobody_measured(cli: Cli, measured: P
     assert "measured on none of 2 phones" in result.error
 
 
-def test_from_python(measured: Profiled, tmp_path: Path) -> None:
+def test_from_python(measured, tmp_path):
     model = np_.load(measured.model, inputs=[INPUT])
     costs = {
         "flagship": np_.read_costs(model, str(measured.costs), "*npu-phone"),

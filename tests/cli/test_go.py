@@ -54,14 +54,14 @@ def go(cli: Cli, tiny: Path, tmp_path: Path) -> Go:
     return call
 
 
-def test_a_terminal_shows_the_device_once(tiny: Path, known: None, tmp_path: Path) -> None:
+def test_a_terminal_shows_the_device_once(tiny, known, tmp_path):
     """What the profile says on standard error need not stand again above the result."""
     where = (*SIM, "--input", INPUT, "--costs", tmp_path / "c.sqlite", "-o", tmp_path / "out.html")
     text = on_a_terminal("-m", "nnapi_prof", "go", *where, tiny)
     assert "the model takes" in text and text.count("tiny on simulated npu-phone") == 1
 
 
-def test_everything_in_one(go: Go, tmp_path: Path) -> None:
+def test_everything_in_one(go, tmp_path):
     result = go()
     assert result.code == 0
     lines = result.out.splitlines()
@@ -82,9 +82,7 @@ def test_everything_in_one(go: Go, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_as_the_commands_one_by_one(
-    gone: dict[str, Any], cli: Cli, tiny: Path, tmp_path: Path
-) -> None:
+def test_the_same_as_the_commands_one_by_one(gone, cli, tiny, tmp_path):
     costs = ("--costs", tmp_path / "c.sqlite")
     rows = count_rows(tmp_path / "c.sqlite")
     cli.ok("profile", *SIM, *costs, "--input", INPUT, tiny)
@@ -103,9 +101,7 @@ def test_the_same_as_the_commands_one_by_one(
 
 
 @pytest.mark.slow
-def test_what_was_measured_is_not_measured_again(
-    go: Go, gone: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_measured_is_not_measured_again(go, gone, tmp_path, monkeypatch):
     rows = count_rows(tmp_path / "c.sqlite")
     monkeypatch.setattr("nnapi_prof.api.planning.choose_measured", _must_not_be_called)
     again = go("--json").document("go")
@@ -116,16 +112,14 @@ def test_what_was_measured_is_not_measured_again(
     assert again["simulated"] and again["run"]["agrees"]
 
 
-def test_markdown_opens_no_browser(
-    go: Go, known: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_markdown_opens_no_browser(go, known, tmp_path, monkeypatch):
     monkeypatch.setattr(click, "launch", _must_not_be_called)
     assert go(output=tmp_path / "out.md").code == 0
     assert "simulated" in (tmp_path / "out.md").read_text()
 
 
 @pytest.mark.slow
-def test_the_browser(go: Go, gone: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_browser(go, gone, monkeypatch):
     opened: list[str] = []
     monkeypatch.setattr(click, "launch", lambda url: opened.append(url) or True)
     result = go("--open")
@@ -138,9 +132,7 @@ def test_the_browser(go: Go, gone: dict[str, Any], monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_a_device_that_goes_away_while_it_measures(
-    go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_that_goes_away_while_it_measures(go, tmp_path, monkeypatch):
     """What was measured is kept; the next call goes on from there."""
     left = [20]
     remainder = measurer.Measurer.keep
@@ -161,9 +153,7 @@ def test_a_device_that_goes_away_while_it_measures(
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_leaves_plan_and_predictions(
-    go: Go, known: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_fails_leaves_plan_and_predictions(go, known, tmp_path, monkeypatch):
     monkeypatch.setattr("nnapi_prof.api.end_to_end.run_bundle_on", _fail)
     result = go("--json")
     assert result.code == 1 and result.error == "the phone went away"
@@ -176,9 +166,7 @@ def test_a_run_that_fails_leaves_plan_and_predictions(
 
 
 @pytest.mark.slow
-def test_a_verification_that_fails_leaves_the_plan(
-    go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_verification_that_fails_leaves_the_plan(go, tmp_path, monkeypatch):
     monkeypatch.setattr("nnapi_prof.api.planning.choose_measured", _fail)
     result = go()
     assert result.code == 1 and result.error == "the phone went away"
@@ -186,9 +174,7 @@ def test_a_verification_that_fails_leaves_the_plan(
     assert (tmp_path / "out.nnprof" / "manifest.json").exists()
 
 
-def test_a_report_that_cannot_be_written_leaves_the_run(
-    go: Go, known: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_that_cannot_be_written_leaves_the_run(go, known, tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise UsageError("cannot write the report: No space left on device")
 
@@ -199,9 +185,7 @@ def test_a_report_that_cannot_be_written_leaves_the_run(
     assert "outputs against eager PyTorch: agree" in result.out
 
 
-def test_advice_that_fails_leaves_the_result(
-    go: Go, known: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_advice_that_fails_leaves_the_result(go, known, monkeypatch):
     def broken(*_: object, **__: object) -> None:
         raise KeyError("tensor")
 
@@ -212,7 +196,7 @@ def test_advice_that_fails_leaves_the_result(
 
 
 @pytest.mark.slow
-def test_a_recurrence_in_both_directions(cli: Cli, tmp_path: Path) -> None:
+def test_a_recurrence_in_both_directions(cli, tmp_path):
     """A unit of several outputs is no reason to leave out what it reads."""
     model = trace(nn.GRU(8, 8, bidirectional=True), tmp_path / "gru.pt", (5, 1, 8))
     costs = tmp_path / "c.sqlite"
@@ -220,9 +204,7 @@ def test_a_recurrence_in_both_directions(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_outputs_that_differ(
-    go: Go, known: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outputs_that_differ(go, known, tmp_path, monkeypatch):
     def other(*arguments: Any) -> Any:
         inputs, references = eager_reference(*arguments)
         return inputs, tuple(value * 1.001 for value in references)
@@ -243,9 +225,7 @@ def test_outputs_that_differ(
         ("mine.html", "not a bundle"),
     ],
 )
-def test_what_cannot_be_written_is_told_before_the_work(
-    go: Go, tmp_path: Path, name: str, words: str
-) -> None:
+def test_what_cannot_be_written_is_told_before_the_work(go, tmp_path, name, words):
     (tmp_path / "dir.html").mkdir()
     (tmp_path / "mine.nnprof").mkdir()
     result = go(output=tmp_path / name)

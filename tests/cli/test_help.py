@@ -5,7 +5,6 @@ import inspect
 import json
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -18,7 +17,7 @@ from nnapi_prof.cli.command import HELP, REMOVED
 from nnapi_prof.cli.output import Output
 from nnapi_prof.documents import COMMANDS, plugins, schemas
 from nnapi_prof.options import default_of, options_of
-from tests.cli.common import Cli, Profiled, python, start_program
+from tests.cli.common import python, start_program
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -29,7 +28,7 @@ def command_of(name: str) -> click.Command:
     return command
 
 
-def test_help_lists_every_command(cli: Cli) -> None:
+def test_help_lists_every_command(cli):
     for ask in ("--help", "-h"):
         result = cli.ok(ask)
         assert result.err == ""
@@ -38,7 +37,7 @@ def test_help_lists_every_command(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("name", commands())
-def test_help_of_a_command_explains_all_its_options(cli: Cli, name: str) -> None:
+def test_help_of_a_command_explains_all_its_options(cli, name):
     command = command_of(name)
     assert command.name == name
     result = cli.ok(name, "--help")
@@ -53,7 +52,7 @@ def test_help_of_a_command_explains_all_its_options(cli: Cli, name: str) -> None
     assert command.help and command.help.split("\n")[0] in result.out
 
 
-def test_version(cli: Cli) -> None:
+def test_version(cli):
     result = cli.ok("--version")
     assert result.err == ""
     first, second = result.out.splitlines()
@@ -63,7 +62,7 @@ def test_version(cli: Cli) -> None:
     assert document["version"] == np_.__version__ and document["packages"]["numpy"] in second
 
 
-def test_schema(cli: Cli) -> None:
+def test_schema(cli):
     result = cli("schema")
     listed = cli.document("schema")["documents"]
     assert [row["name"] for row in listed] == list(schemas())
@@ -73,14 +72,14 @@ def test_schema(cli: Cli) -> None:
         assert json.loads(cli("schema", *asked).out) == schemas()[name]
 
 
-def test_without_arguments_the_help_is_shown(cli: Cli) -> None:
+def test_without_arguments_the_help_is_shown(cli):
     result = cli()
     assert result.code == 2
     assert "Usage: nnapi-prof [OPTIONS] COMMAND" in result.err
 
 
 @pytest.mark.parametrize("words", REMOVED)
-def test_what_was_removed_names_its_replacement(cli: Cli, words: str) -> None:
+def test_what_was_removed_names_its_replacement(cli, words):
     result = cli(*words.split(), "x")
     assert result.code == 2 and result.out == ""
     assert result.error == f"`{words}` was removed: {REMOVED[words]}"
@@ -89,7 +88,7 @@ def test_what_was_removed_names_its_replacement(cli: Cli, words: str) -> None:
         assert named[1] in commands()
 
 
-def test_the_module_is_the_command() -> None:
+def test_the_module_is_the_command():
     """``python -m nnapi_prof``: a process of its own, with its exit code."""
     done = python("-W", "error", "-m", "nnapi_prof", "run", "no-such.nnprof", cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (
@@ -100,7 +99,7 @@ def test_the_module_is_the_command() -> None:
     )
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_reader_that_goes_away_is_no_error():
     """As `nnapi-prof devices | head -0`: the pipe is closed before anything is written."""
     process = start_program("devices")
     assert process.stdout is not None and process.stderr is not None
@@ -123,7 +122,7 @@ def leaves() -> list[tuple[str, click.Command]]:
 
 
 @pytest.mark.parametrize(("words", "command"), leaves(), ids=[words for words, _ in leaves()])
-def test_every_command_is_like_the_others(words: str, command: click.Command) -> None:
+def test_every_command_is_like_the_others(words, command):
     options = {option for each in command.params for option in each.opts}
     assert {"--json", "-q", "--quiet", "-v", "--verbose"} <= options
     assert ("-o" in options) == ("--output" in options)
@@ -143,7 +142,7 @@ def test_every_command_is_like_the_others(words: str, command: click.Command) ->
 
 
 @pytest.mark.parametrize(("words", "command"), leaves(), ids=[words for words, _ in leaves()])
-def test_examples_parse(words: str, command: click.Command) -> None:
+def test_examples_parse(words, command):
     """Each is of this command and has no option that it does not know."""
     examples = getattr(command, "examples", ())
     assert examples, f"`nnapi-prof {words} --help` has no example"
@@ -157,7 +156,7 @@ def test_examples_parse(words: str, command: click.Command) -> None:
             command.make_context(words, arguments[len(words.split()) :], parent=context)
 
 
-def test_every_command_of_a_module_is_found() -> None:
+def test_every_command_of_a_module_is_found():
     """A module's docstring names its commands: nothing else lists them."""
     paths = (ROOT / "nnapi_prof" / "cli").glob("[a-z]*.py")
     modules = [f"nnapi_prof.cli.{path.stem}" for path in paths]
@@ -211,7 +210,7 @@ RENAMED = {"device_spec": "device", "stated": "sizes", "fingerprint": "device"}
         ("calibrate", (np_.calibrate,)),
     ],
 )
-def test_options_are_arguments(name: str, functions: tuple[Callable[..., object], ...]) -> None:
+def test_options_are_arguments(name, functions):
     defaults = {
         argument.name: None if argument.default is argument.empty else argument.default
         for function in reversed(functions)
@@ -230,7 +229,7 @@ def test_options_are_arguments(name: str, functions: tuple[Callable[..., object]
         assert (option.to_info_dict()["default"] or None) == (defaults[argument] or None), argument
 
 
-def test_what_is_known_is_told_without_pytorch(profiled: Profiled) -> None:
+def test_what_is_known_is_told_without_pytorch(profiled):
     words = ("profile", *profiled.named, "--preference", "fast", "--no-refine", profiled.model)
     code = (
         "import sys\nfrom nnapi_prof.cli import main\n"

@@ -11,7 +11,7 @@ import torch
 from nnapi_prof import errors
 from nnapi_prof.documents import schemas
 from nnapi_prof.graph.plan import Engine, Target
-from tests.cli.common import INPUT, SIM, Cli, Profiled, TinyNet, python, shift_reference, trace
+from tests.cli.common import INPUT, SIM, TinyNet, python, shift_reference, trace
 from tests.documents.common import check
 
 
@@ -19,7 +19,7 @@ def covers(plan: dict[str, Any], n_units: int) -> bool:
     return sorted(u for s in plan["segments"] for u in s["units"]) == list(range(n_units))
 
 
-def test_profile(cli: Cli, profiled: Profiled) -> None:
+def test_profile(cli, profiled):
     asked = (*profiled.named, "--preference", "fast", profiled.model)
     document = cli.document("profile", *asked)
     assert document["simulated"] and document["costs"] == str(profiled.costs)
@@ -33,7 +33,7 @@ def test_profile(cli: Cli, profiled: Profiled) -> None:
     assert f"{best / 1e6:.3f}" in shown.out and document["units"][0]["label"] in shown.out
 
 
-def test_partition_and_run(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+def test_partition_and_run(cli, profiled, tmp_path):
     bundle = tmp_path / "made.nnprof"
     result = cli.ok("partition", *profiled.named, "-o", bundle, profiled.model, "--json")
     assert f"bundle in {bundle}" in result.err
@@ -55,9 +55,7 @@ def test_partition_and_run(cli: Cli, profiled: Profiled, tmp_path: Path) -> None
     assert [s["target"] for s in first["segments"]] == targets
 
 
-def test_outputs_that_differ_are_a_result_and_a_failure(
-    cli: Cli, profiled: Profiled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outputs_that_differ_are_a_result_and_a_failure(cli, profiled, monkeypatch):
     """The one document is the run's, not that of the error; the exit code and stderr tell it."""
     shift_reference(monkeypatch)
     result = cli("run", *SIM, profiled.bundle, "--json", "--no-baselines")
@@ -67,7 +65,7 @@ def test_outputs_that_differ_are_a_result_and_a_failure(
     assert len(document["plans"]) == 1
 
 
-def test_convert(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+def test_convert(cli, profiled, tmp_path):
     asked = ("--input", INPUT, "-o", tmp_path / "net", "--format", "json", "--format", "cpp")
     result = cli.document("convert", *asked, profiled.model)
     actual = {Path(each["file"]).name: each for each in result["files"]}
@@ -84,7 +82,7 @@ def test_convert(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
     assert [Path(each["file"]).name for each in result["files"]] == ["b.nnprt"]
 
 
-def test_convert_in_parts_and_less_precision(cli: Cli, tmp_path: Path) -> None:
+def test_convert_in_parts_and_less_precision(cli, tmp_path):
     odd = trace(TinyNet(lambda x: torch.special.gammaln(x + 2)), tmp_path / "odd.pt")
     result = cli.document("convert", "--input", INPUT, odd)
     (on_host,) = result["kept"]
@@ -116,7 +114,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("line", "code", "kind"), FAILURES)
-def test_a_failure_is_a_document_too(cli: Cli, line: str, code: int, kind: str) -> None:
+def test_a_failure_is_a_document_too(cli, line, code, kind):
     arguments = line.split()
     result = cli("--json", *arguments)
     document = result.document("error")
@@ -127,9 +125,7 @@ def test_a_failure_is_a_document_too(cli: Cli, line: str, code: int, kind: str) 
     assert cli(*arguments).out == ""  # without --json standard output stays empty
 
 
-def test_an_interrupt_and_a_mistake_of_ours_are_documents(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupt_and_a_mistake_of_ours_are_documents(cli, monkeypatch, capsys):
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -144,7 +140,7 @@ def test_an_interrupt_and_a_mistake_of_ours_are_documents(
     assert document["kind"] == "InternalError" and document["message"].startswith("TypeError: ")
 
 
-def test_quiet_and_verbose(cli: Cli, profiled: Profiled) -> None:
+def test_quiet_and_verbose(cli, profiled):
     usual = cli("run", *SIM, profiled.bundle, "--no-baselines")
     quiet = cli("run", *SIM, profiled.bundle, "--no-baselines", "--quiet")
     assert usual.code == quiet.code == 0
@@ -160,7 +156,7 @@ def test_quiet_and_verbose(cli: Cli, profiled: Profiled) -> None:
 
 
 @pytest.mark.parametrize("name", schemas())
-def test_a_damaged_document_is_refused(name: str) -> None:
+def test_a_damaged_document_is_refused(name):
     """Every schema requires all it names: taking one away or giving it a wrong type is seen."""
     import jsonschema
 
@@ -176,7 +172,7 @@ def test_a_damaged_document_is_refused(name: str) -> None:
     assert broken == set(schema["required"])
 
 
-def test_nothing_else_is_on_standard_output() -> None:
+def test_nothing_else_is_on_standard_output():
     """In a process of its own, where C libraries could write there, too."""
     done = python("-W", "error", "-m", "nnapi_prof", "devices", "--json", check=True)
     assert json.loads(done.stdout)["schema"] == "nnapi-prof/devices/1"

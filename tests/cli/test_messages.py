@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.common import INPUT, Cli, Profiled, Result, count_rows, start_program
+from tests.cli.common import INPUT, Result, count_rows, start_program
 from tests.cli.messages.provoked import CASES, SHAPE, Case, Place
 from tests.conftest import rig
 from tests.doctor.common import without_root
@@ -64,7 +64,7 @@ def check(case: Case, result: Result, place: Place) -> None:
 
 @pytest.mark.parametrize("case", parameters(case for case in CASES if case.message))
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit announces its retirement
-def test_words(case: Case, cli: Cli, place: Place) -> None:
+def test_words(case, cli, place):
     result = cli(*case.provoke(place))
     check(case, result, place)
     assert bool(result.out) == case.prints
@@ -72,7 +72,7 @@ def test_words(case: Case, cli: Cli, place: Place) -> None:
 
 @pytest.mark.parametrize("case", parameters(case for case in CASES if case.facts))
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_facts(case: Case, cli: Cli, place: Place) -> None:
+def test_facts(case, cli, place):
     """Programs get the same words, and nothing else; or what was there before it failed."""
     result = cli(*case.provoke(place), "--json")
     check(case, result, place)
@@ -81,7 +81,7 @@ def test_facts(case: Case, cli: Cli, place: Place) -> None:
         assert (document["message"], document["exit_code"]) == (result.error, result.code)
 
 
-def test_a_cost_table_of_another_user(cli: Cli, profiled: Profiled, open_folder: Path) -> None:
+def test_a_cost_table_of_another_user(cli, profiled, open_folder):
     """One that may be read is read; it is not written to."""
     table, other = open_folder / "costs.sqlite", open_folder / "other.sqlite"
     cli.ok("costs", "merge", "--costs", table, profiled.costs)
@@ -111,7 +111,7 @@ def ended(process: subprocess.Popen[str]) -> Result:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_ctrl_c(tiny: Path, as_json: bool) -> None:
+def test_ctrl_c(tiny, as_json):
     """Pressed while the model is read, long before anything was measured."""
     process = start_program("estimate", "--phone", "pixel4", *SHAPE, *(["--json"] * as_json), tiny)
     maps = Path(f"/proc/{process.pid}/maps")
@@ -146,7 +146,7 @@ def test_ctrl_c(tiny: Path, as_json: bool) -> None:
     ],
     ids=["report", "partition", "export"],
 )
-def test_a_full_disk(profiled: Profiled, tmp_path: Path, line: str, words: str) -> None:
+def test_a_full_disk(profiled, tmp_path, line, words):
     isolation = rig.mount_isolation()
     if isolation is None:
         pytest.skip("needs a mount namespace: run the tests as root")
@@ -165,7 +165,7 @@ WAIT_S = 300
 
 
 @pytest.mark.slow("measures for real, for half an hour were it not stopped")
-def test_ctrl_c_keeps_what_was_measured(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_was_measured(cli, tiny, tmp_path):
     costs = tmp_path / "costs.sqlite"
     named = ("--device", "local", "--input", INPUT, "--costs", costs)
     fast = (*named, "--preference", "fast", "--threads", 1)

@@ -5,7 +5,7 @@ The words of errors in what is read and reached are in tests/cli/messages.
 
 import pytest
 
-from tests.cli.common import INPUT, Cli, Profiled
+from tests.cli.common import INPUT
 
 TABLE = f"--input {INPUT} --costs {{costs}}"
 NAMED = f"{TABLE} --device sim:npu-phone"
@@ -100,7 +100,7 @@ MISUSED = [
 
 
 @pytest.mark.parametrize(("line", "words"), MISUSED)
-def test_it_is_refused(cli: Cli, profiled: Profiled, line: str, words: str) -> None:
+def test_it_is_refused(cli, profiled, line, words):
     folder = profiled.costs.parent
     before = sorted(folder.rglob("*"))
     line = line.replace("{named}", NAMED).replace("{table}", TABLE)

@@ -47,7 +47,7 @@ def on_nnapi(bundle: Bundle) -> list[str]:
     return [bundle.graph.units[u].label for s in segments for u in s.units]
 
 
-def test_units_are_pinned_and_forbidden(partition: Partition) -> None:
+def test_units_are_pinned_and_forbidden(partition):
     pinned, done = partition("--pin", "sigmoid*=cpu")
     assert "meets the constraints" in done.err
     (unit,) = (u.index for u in pinned.graph.units if u.label.startswith("sigmoid"))
@@ -58,19 +58,19 @@ def test_units_are_pinned_and_forbidden(partition: Partition) -> None:
     assert not any(label.startswith("conv") for label in on_nnapi(off))
 
 
-def test_a_list(partition: Partition) -> None:
+def test_a_list(partition):
     bundle, _ = partition("--list", "sigmoid*")
     assert any(plan.name.startswith("listed nnapi:") for plan in bundle.plans)
 
 
-def test_a_limit_of_compile_time(partition: Partition) -> None:
+def test_a_limit_of_compile_time(partition):
     bundle, done = partition("--max-compile-ms", "0.5")
     assert not on_nnapi(bundle)
     assert any("of 0.500 ms allowed" in note for note in bundle.plan.notes)
     assert "95 % interval" in done.out and bundle.plan.segments[0].interval_ns is not None
 
 
-def test_the_fastest(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+def test_the_fastest(cli, profiled, tmp_path):
     asked = ("--output", tmp_path / "best.nnprof", "--best", "--seconds", "5", "--no-verify")
     result = cli.document("partition", *profiled.named, *asked, profiled.model)
     plan, curve = result["plan"], result["curve"]
@@ -101,10 +101,7 @@ def test_the_fastest(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_from_profile_to_run(
-    cli: Cli, tiny: Path, tmp_path: Path, options: tuple[str, ...], conditions: Conditions,
-    words: str,
-) -> None:  # fmt: skip
+def test_from_profile_to_run(cli, tiny, tmp_path, options, conditions, words):
     costs, bundle = tmp_path / "costs.sqlite", tmp_path / "tiny.nnprof"
     named = (*SIM, "--input", INPUT, "--costs", costs, *options)
     only = ("--preference", "fast", "--accelerator", "nnapi-reference")
@@ -131,7 +128,7 @@ def test_from_profile_to_run(
         assert 1e-6 < max(check["relative"] for check in document["checks"]) < 1e-2
 
 
-def test_other_conditions_were_not_measured(cli: Cli, profiled: Profiled) -> None:
+def test_other_conditions_were_not_measured(cli, profiled):
     named = (*profiled.named, "--output", profiled.bundle)
     error = cli.error("partition", *named, "--mode", "burst", profiled.model, code=1)
     assert "nothing was measured on this device's NNAPI with --mode burst" in error
@@ -140,12 +137,12 @@ def test_other_conditions_were_not_measured(cli: Cli, profiled: Profiled) -> Non
     assert "were never measured" in error and "nnapi-prof profile" in error
 
 
-def test_a_run_may_keep_to_other_cores(cli: Cli, profiled: Profiled) -> None:
+def test_a_run_may_keep_to_other_cores(cli, profiled):
     result = cli.ok("run", *SIM, "--cpus", "0x01", "--memory-mb", "4096", profiled.bundle)
     assert "--cpus 0x1" in result.out.splitlines()[0]
 
 
-def test_times_are_taken_in_rounds(cli: Cli, profiled: Profiled) -> None:
+def test_times_are_taken_in_rounds(cli, profiled):
     with CostStore(profiled.costs) as store:
         (device,) = store.devices()
         rows = [row for row in store.measurements(device.fingerprint) if row.usable]
@@ -166,8 +163,9 @@ class Branches(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.left = nn.Sequential(nn.Conv2d(16, 48, 3), nn.ReLU(), nn.Conv2d(48, 16, 3))
-        self.right = nn.Sequential(nn.Conv2d(16, 48, 3), nn.ReLU(), nn.Conv2d(48, 16, 3))
+        self.left, self.right = (
+            nn.Sequential(nn.Conv2d(16, 48, 3), nn.ReLU(), nn.Conv2d(48, 16, 3)) for _ in range(2)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.left(x) + self.right(x)
@@ -215,7 +213,7 @@ def plan(cli: Cli, tmp_path: Path) -> Callable[..., Planned]:
     return make
 
 
-def test_branches_at_once_where_they_run_faster(cli: Cli, plan: Callable[..., Planned]) -> None:
+def test_branches_at_once_where_they_run_faster(cli, plan):
     planned = plan(1.1, assumed=1.1)
     document, costs, folder = planned.document, planned.costs, planned.folder
     parallel, ways = document["parallel"], document["frames"]["ways"]
@@ -244,7 +242,7 @@ def test_branches_at_once_where_they_run_faster(cli: Cli, plan: Callable[..., Pl
     assert sections["OVLP"] == (1).to_bytes(4, "little") + bytes(4)
 
 
-def test_a_schedule_that_is_not_faster_is_a_rival(cli: Cli, plan: Callable[..., Planned]) -> None:
+def test_a_schedule_that_is_not_faster_is_a_rival(cli, plan):
     planned = plan(4.0, assumed=1)
     assert "times as fast is not taken" in planned.out
     document = cli.document("run", *planned.device, planned.folder)
@@ -256,14 +254,14 @@ def test_a_schedule_that_is_not_faster_is_a_rival(cli: Cli, plan: Callable[..., 
     cli.ok("run", *planned.device, planned.folder, "--no-baselines")
 
 
-def test_a_chain_is_not_tried(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+def test_a_chain_is_not_tried(cli, profiled, tmp_path):
     folder = tmp_path / "chain.nnprof"
     out = cli("partition", *profiled.named, "--parallel", "-o", folder, profiled.model).out
     assert "too little to try" in " ".join(out.split())
     assert read_bundle(folder).frames is None
 
 
-def test_from_python(profiled: Profiled) -> None:
+def test_from_python(profiled):
     model = np_.load(profiled.model, inputs=[INPUT])
     costs = np_.read_costs(model, str(profiled.costs), "simulated npu*")
     planned = np_.partition(model, costs, np_.Parallel(), seconds=2, verify=False)
@@ -272,9 +270,7 @@ def test_from_python(profiled: Profiled) -> None:
         np_.partition(model, costs.table, np_.Parallel())
 
 
-def test_frames_and_branches_know_the_targets_that_one_frame_knows(
-    cli: Cli, profiled: Profiled, tmp_path: Path
-) -> None:
+def test_frames_and_branches_know_the_targets_that_one_frame_knows(cli, profiled, tmp_path):
     """Preferences that are never faster only multiply luck: greedy takes them by noise."""
     model = np_.load(profiled.model, inputs=[INPUT])
     table = tmp_path / "costs.sqlite"

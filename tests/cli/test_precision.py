@@ -21,7 +21,7 @@ from nnapi_prof.execution.half_errors import accuracy_constraint, narrow_errors,
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition import Constraints
-from tests.cli.common import INPUT, SIM, Cli, Result, TinyNet, trace
+from tests.cli.common import INPUT, SIM, Function, Result, TinyNet, trace
 from tests.conftest import PHONES
 
 SHAPE = (1, 3, 64, 64)
@@ -37,17 +37,12 @@ def heavy() -> nn.Module:
 
 def on_nnapi(bundle: Bundle) -> set[str]:
     """The operations that the plan runs there."""
-    units = bundle.graph.units
-    return {
-        units[u].label.partition(" ")[0]
-        for segment in bundle.plan.segments
-        if segment.target.engine is Engine.NNAPI
-        for u in segment.units
-    }
+    segments = (s for s in bundle.plan.segments if s.target.engine is Engine.NNAPI)
+    return {bundle.graph.units[u].label.partition(" ")[0] for s in segments for u in s.units}
 
 
 @pytest.mark.slow
-def test_the_guard_keeps_off_what_moves_too_far(cli: Cli, tmp_path: Path) -> None:
+def test_the_guard_keeps_off_what_moves_too_far(cli, tmp_path):
     torch.manual_seed(0)
     phone = json.loads((PHONES / "npu-phone.json").read_text())
     del phone["cpu"]["peak"]["relaxed"]  # a CPU without float16 keeps to float32
@@ -84,9 +79,7 @@ def test_the_guard_keeps_off_what_moves_too_far(cli: Cli, tmp_path: Path) -> Non
         (nn.Softmax(-1), HalfArithmetic.NATIVE, 1e-6, False),  # the CPU keeps it in float32
     ],
 )
-def test_on_a_cpu_in_float16_it_is_refused(
-    model: nn.Module, half: HalfArithmetic, limit: float, refused: bool
-) -> None:
+def test_on_a_cpu_in_float16_it_is_refused(model, half, limit, refused):
     """Where only the CPU runs a unit, too."""
     program = prepare(model.eval(), (torch.rand(SHAPE),), "model")
     description = json.loads((PHONES / "npu-phone.json").read_text())
@@ -99,7 +92,7 @@ def test_on_a_cpu_in_float16_it_is_refused(
         accuracy_constraint(program, table, relaxed, limit, half, Constraints())
 
 
-def test_sums_in_float16_have_larger_errors_of_the_cpu() -> None:
+def test_sums_in_float16_have_larger_errors_of_the_cpu():
     torch.manual_seed(0)
     program = prepare(nn.Linear(2000, 8).eval(), (torch.randn(4, 2000),), "linear")
     assert narrow_errors(program, [0])[0] > 3 * unit_errors(program, [0])[0].relative > 0
@@ -118,7 +111,7 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_front_then_a_plan_of_it(cli: Cli, data: Path, tmp_path: Path) -> None:
+def test_the_front_then_a_plan_of_it(cli, data, tmp_path):
     model = trace(TinyNet(), tmp_path / "tiny.pt")
     asked = (*DSP, "--costs", tmp_path / "costs.sqlite", "--calibration", data)
     document = cli.document("pareto", *asked, "--budget", "34dB", model)
@@ -133,7 +126,7 @@ def test_the_front_then_a_plan_of_it(cli: Cli, data: Path, tmp_path: Path) -> No
     assert "Latency against accuracy" in shown.out and planned["plan"]["segments"]
 
 
-def test_a_single_sample_judges_nothing(cli: Cli, tmp_path: Path) -> None:
+def test_a_single_sample_judges_nothing(cli, tmp_path):
     model = trace(TinyNet(), tmp_path / "tiny.pt")
     np.savez(tmp_path / "one.npz", np.ones((1, 3, 16, 16), np.float32))
     asked = (*DSP, "--costs", tmp_path / "costs.sqlite", "--calibration", tmp_path / "one.npz")
@@ -151,11 +144,6 @@ def test_a_single_sample_judges_nothing(cli: Cli, tmp_path: Path) -> None:
 SPEC = "1x3x8x8:quint8@0.03@120"
 
 quantises = pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
-
-
-class Squares(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.quantized.mul(x, x, 0.0005, 0)
 
 
 @pytest.fixture
@@ -179,7 +167,7 @@ def save_quantised(path: Path, *then: nn.Module) -> Path:
 
 
 @quantises
-def test_quantised_inputs_go_the_whole_way(cli: Cli, qnnpack: None, tmp_path: Path) -> None:
+def test_quantised_inputs_go_the_whole_way(cli, qnnpack, tmp_path):
     quantised = save_quantised(tmp_path / "quantised.pt")
     on = (*SIM, "--input", SPEC, "--costs", tmp_path / "costs.sqlite")
     cli.ok("profile", *on, "--preference", "fast", quantised)
@@ -191,9 +179,11 @@ def test_quantised_inputs_go_the_whole_way(cli: Cli, qnnpack: None, tmp_path: Pa
 
 
 @quantises
-def test_rules_that_make_floats_are_told(cli: Cli, qnnpack: None, tmp_path: Path) -> None:
+def test_rules_that_make_floats_are_told(cli, qnnpack, tmp_path):
     """NNAPI's MUL wants a scale above the product of its inputs' scales."""
-    model = save_quantised(tmp_path / "other.pt", Squares())
+    model = save_quantised(
+        tmp_path / "other.pt", Function(lambda x: torch.ops.quantized.mul(x, x, 0.0005, 0))
+    )
     on = (*SIM, "--input", SPEC, "--costs", tmp_path / "costs.sqlite")
     cli.ok("profile", *on, "--preference", "fast", model)
     cli.ok("partition", *on, model)

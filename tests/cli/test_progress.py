@@ -2,7 +2,6 @@
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from nnapi_prof.cli.progress import BUILDING, Board, Durations, TimeLeft, in_wor
 from nnapi_prof.errors import BuildError
 from nnapi_prof.execution.profile import Progress
 from nnapi_prof.toolchain import build_steps, build_steps_said, run_tool
-from tests.cli.common import INPUT, SIM, Cli, Profiled, on_a_terminal
+from tests.cli.common import INPUT, SIM, on_a_terminal
 from tests.processes import is_running, wait_until
 
 
@@ -27,7 +26,7 @@ class Clock:
 # ---- how long it will take ----------------------------------------------------------------------
 
 
-def test_time_left_by_what_is_done() -> None:
+def test_time_left_by_what_is_done():
     clock = Clock()
     left = TimeLeft(clock)
     assert left.seconds(Progress("units", 0, 100, "")) is None
@@ -38,7 +37,7 @@ def test_time_left_by_what_is_done() -> None:
     assert left.seconds(Progress("units", 11, 100, "", later=40)) == pytest.approx(89 + 40)
 
 
-def test_time_left_over_phases() -> None:
+def test_time_left_over_phases():
     """A phase that has begun is judged by those before it, then by itself."""
     clock = Clock()
     left = TimeLeft(clock)
@@ -58,11 +57,11 @@ def test_time_left_over_phases() -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0.2, "0:00"), (7.4, "0:07"), (80, "1:20"), (3720, "1:02:00")]
 )
-def test_in_words(seconds: float, words: str) -> None:
+def test_in_words(seconds, words):
     assert in_words(seconds) == words
 
 
-def test_durations_are_remembered(tmp_path: Path) -> None:
+def test_durations_are_remembered(tmp_path):
     file = tmp_path / "cache" / "durations.json"
     durations = Durations(file)
     assert durations.expected("reading a.pt") is None
@@ -84,7 +83,7 @@ def test_durations_are_remembered(tmp_path: Path) -> None:
 # ---- where standard error is no terminal ---------------------------------------------------------
 
 
-def test_a_line_for_each_long_phase(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_line_for_each_long_phase(tmp_path, caplog):
     clock = Clock()
     board = Board(Durations(tmp_path / "durations.json"), clock)
     with caplog.at_level("INFO", "nnapi_prof"), board.shown():
@@ -103,9 +102,7 @@ def test_a_line_for_each_long_phase(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert caplog.messages == ["units: 2 in 31 s", "regions, round 1: 3 of 9 in 4 s"]
 
 
-def test_a_long_build_says_each_minute_how_far_it_is(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_long_build_says_each_minute_how_far_it_is(tmp_path, caplog):
     clock = Clock()
     board = Board(Durations(tmp_path / "durations.json"), clock)
     with caplog.at_level("INFO", "nnapi_prof"), board.shown():
@@ -116,7 +113,7 @@ def test_a_long_build_says_each_minute_how_far_it_is(
     assert len(caplog.messages) == 8
 
 
-def test_short_work_is_silent(cli: Cli, profiled: Profiled) -> None:
+def test_short_work_is_silent(cli, profiled):
     result = cli.ok("run", *SIM, profiled.bundle)
     assert result.err.splitlines() == [f"result in {profiled.bundle / 'run.json'}"]
 
@@ -152,7 +149,7 @@ with output.logging(), progress.listening() as listener:
 """
 
 
-def test_bars_with_the_time_left(tmp_path: Path) -> None:
+def test_bars_with_the_time_left(tmp_path):
     (tmp_path / "durations.json").write_text('{"reading net.pt": 5}')
     written = on_a_terminal("-c", SLOW.format(quiet=False), NNAPI_PROF_CACHE_DIR=str(tmp_path))
     lines = lines_of(written)
@@ -169,13 +166,13 @@ def test_bars_with_the_time_left(tmp_path: Path) -> None:
     assert "1/4" in last and "left" not in last
 
 
-def test_quiet_on_a_terminal(tmp_path: Path) -> None:
+def test_quiet_on_a_terminal(tmp_path):
     written = on_a_terminal("-c", SLOW.format(quiet=True), NNAPI_PROF_CACHE_DIR=str(tmp_path))
     assert [line for line in lines_of(written) if line] == []
 
 
 @pytest.mark.slow
-def test_a_profile_on_a_narrow_terminal(profiled: Profiled, tmp_path: Path) -> None:
+def test_a_profile_on_a_narrow_terminal(profiled, tmp_path):
     costs = ("--input", INPUT, "--costs", tmp_path / "new.sqlite", "--preference", "fast")
     command = ("-m", "nnapi_prof", "profile", *SIM, *costs, profiled.model)
     written = on_a_terminal(*command)
@@ -193,7 +190,7 @@ def build(text: str) -> None:
     run_tool([sys.executable, "-u", "-c", text], "it failed")
 
 
-def test_steps_of_a_build() -> None:
+def test_steps_of_a_build():
     heard: list[tuple[int, int]] = []
     with build_steps(lambda done, of: heard.append((done, of))):
         build("print('-- configuring\\n[1/3] a.c\\n[3/3] link\\n[x/3]')")
@@ -201,7 +198,7 @@ def test_steps_of_a_build() -> None:
     assert heard == [(1, 3), (3, 3)]
 
 
-def test_a_build_that_fails_or_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_fails_or_hangs(monkeypatch):
     with pytest.raises(BuildError, match=r"(?s)^it failed:\nfirst\nsecond$"):
         build("print('first\\nsecond'); exit(3)")
     monkeypatch.setattr("nnapi_prof.toolchain.SILENCE_TIMEOUT_S", 0.5)
@@ -209,15 +206,13 @@ def test_a_build_that_fails_or_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         build("import time; time.sleep(60)")
 
 
-def test_a_build_that_goes_on_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_goes_on_is_not_cut_off(monkeypatch):
     """However long it takes altogether: XNNPACK's 1,051 files took 40 minutes on a busy machine."""
     monkeypatch.setattr("nnapi_prof.toolchain.SILENCE_TIMEOUT_S", 1.5)
     build("import time\nfor i in range(8): print(f'[{i + 1}/8] a'); time.sleep(0.3)")
 
 
-def test_a_build_that_is_stopped_takes_what_it_started_with_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_build_that_is_stopped_takes_what_it_started_with_it(monkeypatch, tmp_path):
     """cmake starts ninja, ninja the compilers: to kill cmake alone leaves the machine busy."""
     monkeypatch.setattr("nnapi_prof.toolchain.SILENCE_TIMEOUT_S", 3.0)
     monkeypatch.setattr("nnapi_prof.toolchain.STOP_S", 1.0)
@@ -228,7 +223,7 @@ def test_a_build_that_is_stopped_takes_what_it_started_with_it(
     wait_until(lambda: not is_running(int(mark.read_text())))
 
 
-def test_a_build_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_says_how_far_it_is(monkeypatch):
     monkeypatch.setattr("nnapi_prof.toolchain.SAID_EVERY_S", 0.0)
     text: list[str] = []
     with build_steps_said(text.append):
@@ -236,7 +231,7 @@ def test_a_build_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert text == ["1 of 1,051 files are compiled"]
 
 
-def test_a_reader_of_steps_that_raises_stops_the_build() -> None:
+def test_a_reader_of_steps_that_raises_stops_the_build():
     def interrupt(_: int, __: int) -> None:
         raise KeyboardInterrupt
 
@@ -244,7 +239,7 @@ def test_a_reader_of_steps_that_raises_stops_the_build() -> None:
         build("import time; print('[1/2] a'); time.sleep(60)")
 
 
-def test_one_document() -> None:
+def test_one_document():
     output = Output(as_json=True)
     output.print_document({"schema": "nnapi-prof/devices/1"})
     with pytest.raises(RuntimeError, match="a second document: nnapi-prof/run/1"):

@@ -3,15 +3,13 @@
 import html
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from tests.api.test_model import scripted
-from tests.cli.common import INPUT, SIM, Cli, TinyNet, trace
+from tests.cli.common import INPUT, SIM, TinyNet, trace
 
 
 def multiplied(x: torch.Tensor) -> torch.Tensor:
@@ -27,9 +25,7 @@ def log_gamma(x: torch.Tensor) -> torch.Tensor:
     ("between", "operation"),
     [(log_gamma, "aten.lgamma.default"), (multiplied, "aten.logcumsumexp.default")],
 )
-def test_an_operation_that_nobody_converts(
-    cli: Cli, tmp_path: Path, between: Callable[[torch.Tensor], torch.Tensor], operation: str
-) -> None:
+def test_an_operation_that_nobody_converts(cli, tmp_path, between, operation):
     torch.manual_seed(0)
     model = trace(TinyNet(between), tmp_path / "odd.pt")
     costs, bundle = ("--costs", tmp_path / "costs.sqlite"), tmp_path / "odd.nnprof"
@@ -104,9 +100,7 @@ class Suppressing(Detector):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ending", "node"), [("pt", "loop_on_data"), ("pt2", "index_on_data")])
-def test_what_depends_on_data_stays_on_the_host(
-    cli: Cli, tmp_path: Path, ending: str, node: str
-) -> None:
+def test_what_depends_on_data_stays_on_the_host(cli, tmp_path, ending, node):
     torch.manual_seed(0)
     model, x = tmp_path / f"detector.{ending}", torch.randn(1, 3, 32, 32)
     if ending == "pt":

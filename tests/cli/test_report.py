@@ -17,7 +17,7 @@ from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.execution.report import RunReport, every
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.reports import ENDINGS, format_of
-from tests.cli.common import INPUT, Cli, call
+from tests.cli.common import INPUT, call
 from tests.documents.common import check
 
 LONG_AGO = "2026-01-31T12:00:00+00:00"
@@ -72,7 +72,7 @@ def bundles(made: Bundles, tmp_path: Path) -> Bundles:
 
 
 @pytest.mark.slow
-def test_the_ending_says_which_format(cli: Cli, bundles: Bundles, tmp_path: Path) -> None:
+def test_the_ending_says_which_format(cli, bundles, tmp_path):
     begins = {".html": "<!DOCTYPE html>", ".htm": "<!DOCTYPE html>", ".json": "{", ".MD": "# ",
               ".md": "# ", ".trace.json": "{", "": "<!DOCTYPE html>"}  # fmt: skip
     for ending, begin in begins.items():
@@ -86,7 +86,7 @@ def test_the_ending_says_which_format(cli: Cli, bundles: Bundles, tmp_path: Path
     assert [p.name for p in (tmp_path / "out").iterdir() if "part" in p.name] == []
 
 
-def test_a_format_beats_the_ending_and_names_the_default(cli: Cli, bundles: Bundles) -> None:
+def test_a_format_beats_the_ending_and_names_the_default(cli, bundles):
     odd = bundles.npu.with_name("report.txt")
     result = cli.ok("report", "--costs", bundles.costs, "--format", "md", "-o", odd, bundles.npu)
     assert odd.read_text().startswith("# ")
@@ -97,7 +97,7 @@ def test_a_format_beats_the_ending_and_names_the_default(cli: Cli, bundles: Bund
     assert set(ENDINGS) == {"html", "md", "trace", "json"}
 
 
-def test_standard_output(cli: Cli, bundles: Bundles) -> None:
+def test_standard_output(cli, bundles):
     result = cli.ok("report", "--costs", bundles.costs, "--format", "md", "-o", "-", bundles.npu)
     assert result.out.startswith("# ")
     for step in deploy_steps(read_bundle(bundles.npu), bundles.npu):  # the end is what to type next
@@ -105,9 +105,7 @@ def test_standard_output(cli: Cli, bundles: Bundles) -> None:
     assert not Path("-").exists()
 
 
-def test_json_prints_the_data_and_writes_what_is_asked(
-    cli: Cli, bundles: Bundles, tmp_path: Path
-) -> None:
+def test_json_prints_the_data_and_writes_what_is_asked(cli, bundles, tmp_path):
     before = sorted(bundles.npu.parent.iterdir())
     named = ("--costs", bundles.costs, bundles.npu)
     document = cli.document("report", *named)
@@ -128,14 +126,14 @@ def test_json_prints_the_data_and_writes_what_is_asked(
     assert path.read_text().startswith("<!DOCTYPE html>")
 
 
-def test_before_a_run_the_report_says_so(cli: Cli, bundles: Bundles) -> None:
+def test_before_a_run_the_report_says_so(cli, bundles):
     (bundles.gpu / "run.json").unlink()
     result = cli.ok("report", "--json", "--costs", bundles.costs, bundles.gpu)
     assert "gpu was not run yet: the report shows predictions" in result.err
     assert result.document("report")["run"] is None
 
 
-def test_a_bundle_keeps_its_runs(cli: Cli, bundles: Bundles) -> None:
+def test_a_bundle_keeps_its_runs(cli, bundles):
     runs = every(bundles.npu)
     assert [run.created_at == LONG_AGO for run in runs] == [True, False]
     for options, created_at in (("--run", "2026-01-31"), LONG_AGO), ((), runs[1].created_at):
@@ -143,7 +141,7 @@ def test_a_bundle_keeps_its_runs(cli: Cli, bundles: Bundles) -> None:
         assert document["run"]["created_at"] == created_at
 
 
-def test_one_plan_under_the_costs_of_two_dates(cli: Cli, bundles: Bundles) -> None:
+def test_one_plan_under_the_costs_of_two_dates(cli, bundles):
     """Everything was three times as slow on NNAPI in January: the same plan, priced anew."""
     run = last_run(bundles.npu)
     with CostStore(bundles.costs) as store:
@@ -167,7 +165,7 @@ def test_one_plan_under_the_costs_of_two_dates(cli: Cli, bundles: Bundles) -> No
 # ---- what is wrong -----------------------------------------------------------------------------
 
 
-def test_dates_and_runs_that_are_not_there(cli: Cli, bundles: Bundles) -> None:
+def test_dates_and_runs_that_are_not_there(cli, bundles):
     named = ("report", "--costs", bundles.costs)
     error = cli.error(*named, "--at", "2020-01-01", bundles.npu, code=1)
     assert "nothing was measured on simulated npu-phone until 2020-01-02" in error
@@ -177,7 +175,7 @@ def test_dates_and_runs_that_are_not_there(cli: Cli, bundles: Bundles) -> None:
     assert "no run of the bundle fits 'Pixel': there are 2026-01-31T12:00:00 on" in error
 
 
-def test_a_plan_that_was_not_to_be_had_at_the_time(cli: Cli, bundles: Bundles) -> None:
+def test_a_plan_that_was_not_to_be_had_at_the_time(cli, bundles):
     """The NPU is newer than the date: nothing says what the plan took there."""
     run = last_run(bundles.npu)
     with CostStore(bundles.costs) as store:
@@ -189,7 +187,7 @@ def test_a_plan_that_was_not_to_be_had_at_the_time(cli: Cli, bundles: Bundles) -
     assert "where the plan runs it: choose a later --at" in error
 
 
-def test_a_damaged_earlier_run(cli: Cli, bundles: Bundles) -> None:
+def test_a_damaged_earlier_run(cli, bundles):
     (earlier,) = (bundles.npu / "runs").iterdir()
     earlier.write_text("{")
     cli.ok("report", "--costs", bundles.costs, bundles.npu)
@@ -198,9 +196,7 @@ def test_a_damaged_earlier_run(cli: Cli, bundles: Bundles) -> None:
     assert "remove the file to do without it" in error
 
 
-def test_a_bundle_knows_the_table_that_it_was_planned_with(
-    cli: Cli, bundles: Bundles, made: Bundles, tmp_path: Path
-) -> None:
+def test_a_bundle_knows_the_table_that_it_was_planned_with(cli, bundles, made, tmp_path):
     """The report opens no other table than the one that is asked, and says which is missing."""
     other = tmp_path / "other.sqlite"
     error = cli.error("report", "--costs", other, bundles.npu)
@@ -227,7 +223,7 @@ WAYS = (
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120, 160])
-def test_a_command_is_not_broken_over_lines(columns: int) -> None:
+def test_a_command_is_not_broken_over_lines(columns):
     out = io.StringIO()
     show_steps(Console(file=out, width=columns, force_terminal=True, color_system=None), WAYS)
     assert sum(COMMAND in each for each in out.getvalue().splitlines()) == 1

@@ -1,12 +1,11 @@
 """Each command once, in this process, on a simulated phone: what ``make check`` runs of them."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from nnapi_prof.cli import commands
-from tests.cli.common import INPUT, Cli, Profiled
+from tests.cli.common import INPUT
 from tests.documents.common import check
 
 PHONE = "--device sim:npu-phone"
@@ -37,13 +36,13 @@ LINES = {
 }
 
 
-def test_every_command_has_a_line() -> None:
+def test_every_command_has_a_line():
     """Of a lab, a scheduler takes seconds to start: tests/lab has them."""
     assert {*LINES, "lab"} == set(commands())
 
 
 @pytest.mark.parametrize("command", LINES)
-def test_command(cli: Cli, profiled: Profiled, tmp_path: Path, command: str) -> None:
+def test_command(cli, profiled, tmp_path, command):
     words, key = LINES[command]
     places = {"costs": profiled.costs, "bundle": profiled.bundle, "model": profiled.model}
     result = cli.ok(command, *words.format(out=tmp_path, **places).split(), "--json")

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from nnapi_prof.device.protocol import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.execution.frames import all_cores, choose_way, conditions_of, fastest
 from nnapi_prof.execution.report import FrameScheduleRun, RunReport
-from tests.cli.common import INPUT, SIM, Cli, Profiled
+from tests.cli.common import INPUT, SIM, Profiled
 
 THROUGHPUT = ("--objective", "throughput", "--contention", 1.05)
 
@@ -33,7 +32,7 @@ def planned(_profiled: Profiled) -> np_.ModelPlan:
     return np_.partition(costs.model, costs, objective, device=SIM[1], verify=True)
 
 
-def test_a_bundle_of_frames_and_its_run(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+def test_a_bundle_of_frames_and_its_run(cli, profiled, tmp_path):
     folder = tmp_path / "frames.nnprof"
     asked = (*THROUGHPUT, "--frames-in-flight", 4, "-o", folder)
     document = cli.document("partition", *profiled.named, *asked, profiled.model)
@@ -63,7 +62,7 @@ def test_a_bundle_of_frames_and_its_run(cli: Cli, profiled: Profiled, tmp_path: 
     assert read_bundle(folder).frames is not None
 
 
-def test_frames_per_second_for_people(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+def test_frames_per_second_for_people(cli, profiled, tmp_path):
     folder = tmp_path / "frames.nnprof"
     frames = ("--objective", "throughput")
     out = cli("partition", *profiled.named, *frames, "-o", folder, profiled.model).out
@@ -76,12 +75,12 @@ def test_frames_per_second_for_people(cli: Cli, profiled: Profiled, tmp_path: Pa
     assert (tmp_path / "net.nnprt").exists()
 
 
-def test_a_latency_that_nothing_keeps(cli: Cli, profiled: Profiled) -> None:
+def test_a_latency_that_nothing_keeps(cli, profiled):
     asked = (*profiled.named, *THROUGHPUT, "--max-latency-ms", 0.001, profiled.model)
     assert "one alone takes" in cli.error("partition", *asked, code=1)
 
 
-def test_from_python(planned: np_.ModelPlan) -> None:
+def test_from_python(planned):
     predicted = planned.throughput
     assert predicted is not None and planned.frames is not None
     assert predicted.frames_per_second >= predicted.baselines["best single device"] * (1 - 1e-9)
@@ -100,7 +99,7 @@ def test_from_python(planned: np_.ModelPlan) -> None:
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(times))
 
 
-def test_python_asks_for_what_can_be_had(planned: np_.ModelPlan) -> None:
+def test_python_asks_for_what_can_be_had(planned):
     weighted = planned.costs.adjusted(weight={"*": 2.0})  # type: ignore[union-attr]
     with pytest.raises(UsageError, match="frames per second are of latencies"):
         np_.partition(planned.model, weighted, np_.Throughput())
@@ -110,7 +109,7 @@ def test_python_asks_for_what_can_be_had(planned: np_.ModelPlan) -> None:
             np_.Throughput(**wrong)
 
 
-def test_any_bundle_runs_frames(profiled: Profiled) -> None:
+def test_any_bundle_runs_frames(profiled):
     costs = known(profiled)
     result = np_.run(np_.partition(costs.model, costs), SIM[1], frames=12)
     ways = result.frames().way.tolist()
@@ -126,7 +125,7 @@ def run_of(way: int, frames: FramePlan, ns: int, n: int = 20) -> FrameScheduleRu
     return FrameScheduleRun(frames.ways[way], samples, (), (n,))
 
 
-def test_the_fastest_as_it_ran_is_taken(planned: np_.ModelPlan) -> None:
+def test_the_fastest_as_it_ran_is_taken(planned):
     frames = FramePlan(
         (
             FrameSchedule("mixture", (PlanChoice(0, share=0.7), PlanChoice(1, share=0.3)), 8),
@@ -155,7 +154,7 @@ def test_the_fastest_as_it_ran_is_taken(planned: np_.ModelPlan) -> None:
     assert len(frames.ways[fastest(runs)].choices) == 1
 
 
-def test_every_core_is_a_rule_of_its_own(planned: np_.ModelPlan) -> None:
+def test_every_core_is_a_rule_of_its_own(planned):
     bundle = planned.bundle
     rule = all_cores(bundle, bundle.conditions.threads + 2)
     assert rule is not None and rule.threads == bundle.conditions.threads + 2
@@ -173,7 +172,7 @@ def test_every_core_is_a_rule_of_its_own(planned: np_.ModelPlan) -> None:
     assert FramePlan.from_json(chosen.frames.to_json(), len(bundle.plans)) == chosen.frames
 
 
-def test_what_a_stranger_wrote(planned: np_.ModelPlan) -> None:
+def test_what_a_stranger_wrote(planned):
     assert planned.frames is not None
     data = planned.frames.to_json()
     n = len(planned.plans)
@@ -188,7 +187,7 @@ def test_what_a_stranger_wrote(planned: np_.ModelPlan) -> None:
         FramePlan.from_json({"ways": []}, n)
 
 
-def test_frames_turned_by_their_number_on_this_machine(profiled: Profiled) -> None:
+def test_frames_turned_by_their_number_on_this_machine(profiled):
     torch.manual_seed(1)
     costs = known(profiled)
     cpu = np_.partition(costs.model, costs)

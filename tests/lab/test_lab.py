@@ -26,7 +26,6 @@ from nnapi_prof.lab import LabPhone, cluster, held_here, held_there, run, shelf
 from nnapi_prof.lab.command import of_lab_profile
 from nnapi_prof.lab.run import Coordinator, LabJob, LabOutcome, jobs_of
 from tests.conftest import PHONES
-from tests.costs.postgres import Server
 from tests.documents.common import check
 
 OPTIONS = {"options": nnp.MeasureOptions(refine=False, runs=5, preferences="fast")}
@@ -109,7 +108,7 @@ def blame_at_once(dask_scheduler: Any) -> None:
 
 
 @pytest.mark.slow("measures the phones by workers, and again one after another")
-def test_a_worker_that_dies_loses_no_row(lab: Lab) -> None:
+def test_a_worker_that_dies_loses_no_row(lab):
     with cluster.connected_to(lab.address) as client:
         pids = list(client.run(os.getpid).values())
         client.run_on_scheduler(blame_at_once)
@@ -140,7 +139,7 @@ def test_a_worker_that_dies_loses_no_row(lab: Lab) -> None:
     check(of_lab_profile(str(costs), again), "lab-profile")
 
 
-def test_a_phone_in_use_and_a_phone_that_is_gone(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_phone_in_use_and_a_phone_that_is_gone(lab, monkeypatch):
     monkeypatch.setattr(run, "PAUSE_S", 0.2)
     busy, gone, free = lab.phones[:3]
     path = Path(gone.serial.removeprefix("sim:"))
@@ -165,7 +164,7 @@ def test_a_phone_in_use_and_a_phone_that_is_gone(lab: Lab, monkeypatch: pytest.M
     check(of_lab_profile(str(costs), outcome), "lab-profile")
 
 
-def test_a_guessed_shape_is_told_once(lab: Lab) -> None:
+def test_a_guessed_shape_is_told_once(lab):
     model = lab.folder / "guessed.pt"
     torch.jit.save(torch.jit.trace(small(5), torch.zeros(1, 3, 12, 12)), model)
     notes: list[str] = []
@@ -176,7 +175,7 @@ def test_a_guessed_shape_is_told_once(lab: Lab) -> None:
     assert told.startswith("guessed.pt: input shape guessed as 1x3x224x224 from the first")
 
 
-def test_a_phone_that_nobody_offers(lab: Lab) -> None:
+def test_a_phone_that_nobody_offers(lab):
     stranger = LabPhone("x", "far", "0" * 16, "far phone", "", "", "arm64-v8a", False)
     outcome = measured(lab, [stranger], lab.folder / "none.sqlite", patience_s=0.5)
     assert [job.reason for job in outcome.failed] == [
@@ -184,7 +183,7 @@ def test_a_phone_that_nobody_offers(lab: Lab) -> None:
     ] * 2
 
 
-def test_status_phones_and_cancel(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_phones_and_cancel(lab, capsys):
     def document(name: str) -> Any:
         assert called("lab", name, "--scheduler", lab.address, "--json") == 0
         printed = json.loads(capsys.readouterr().out)
@@ -208,7 +207,7 @@ def test_status_phones_and_cancel(lab: Lab, capsys: pytest.CaptureFixture[str]) 
     assert {job.reason for job in outcome.failed} == {"cancelled before it was done"}
 
 
-def test_without_dask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_dask(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert called("lab", "phones", "--scheduler", "tcp://127.0.0.1:1") == 1
     assert "needs Dask and psycopg, which are not installed: `pip install 'nnapi-prof[lab]'`" in (
@@ -216,7 +215,7 @@ def test_without_dask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     )
 
 
-def test_no_scheduler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_scheduler(monkeypatch, capsys):
     monkeypatch.setattr(cluster, "CONNECT_S", 0.3)
     assert called("lab", "status", "--scheduler", "tcp://127.0.0.1:1") == 1
     assert "no scheduler at tcp://127.0.0.1:1" in capsys.readouterr().err
@@ -228,12 +227,7 @@ def test_no_scheduler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 @pytest.mark.slow("starts a scheduler, workers, a database and a daemon")
 @pytest.mark.postgres
 @pytest.mark.adbd
-def test_a_phone_that_another_host_has(
-    start_adbd: Callable[..., str],
-    postgres: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_phone_that_another_host_has(start_adbd, postgres, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "PAUSE_S", 0.2)
     model = exported(4, tmp_path)
     phones, silent = shelf([start_adbd("npu-phone")])
