@@ -4,15 +4,14 @@ Inputs are 64x64 here to keep the suite short; `make bench` takes the models at 
 """
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nnapi_prof.costs.store import CostStore
 from nnapi_prof.execution.report import RunReport
 from tests import warm
-from tests.cli.common import TinyNet, call, start_program, trace
+from tests.cli.common import TinyNet, call, trace
 from tests.parts import again_but
 
 pytestmark = pytest.mark.slow("the whole way of a published network, each in its own process")
@@ -120,31 +119,3 @@ def test_adb_server(saved, tmp_path, start_daemon, adb_server, capsys):
     call("partition", *named, "--output", bundle, saved("squeezenet1_1"))
     call("run", bundle)
     checked(bundle)
-
-
-@pytest.fixture
-def running() -> Iterator[list[subprocess.Popen[str]]]:
-    processes: list[subprocess.Popen[str]] = []
-    yield processes
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
-def test_two_daemons_at_once(saved, tmp_path, start_daemon, running):
-    """Two hosts' processes, two phones, one cost table; each phone gets rows of its own."""
-    costs = tmp_path / "costs.sqlite"
-    named = ("--input", INPUT, "--costs", costs, "--preference", "fast")
-    for phone in ("npu-phone", "gpu-phone"):
-        serial = start_daemon(phone).serial
-        running.append(start_program("profile", "--device", serial, *named, saved("squeezenet1_1")))
-    for process in running:
-        _, stderr = process.communicate(timeout=300)
-        assert process.returncode == 0, stderr
-    with CostStore(costs) as store:
-        devices = store.devices()
-        assert len({row.fingerprint for row in devices}) == 2
-        targets = [
-            {row.target.key for row in store.measurements(device.fingerprint)} for device in devices
-        ]
-    assert sorted("nnapi:sim-npu/fast" in keys for keys in targets) == [False, True]

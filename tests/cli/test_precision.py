@@ -133,9 +133,9 @@ def test_a_single_sample_judges_nothing(cli, tmp_path):
     result = cli.ok("pareto", *asked, model)
     assert "held-out data" not in result.out and "unknown" in result.out
     assert result.err.count("there is one sample only") == 1
-    bundle = tmp_path / "tiny.nnprof"
-    cli.ok("partition", *asked, "--accuracy-budget", "50%", "--no-verify", "-o", bundle, model)
-    cli.ok("run", "--runs", "2", "--no-baselines", bundle)
+    asked = (*asked, "--accuracy-budget", "50%", "--no-verify", "-o", tmp_path / "tiny.nnprof")
+    cli.ok("partition", *asked, model)
+    cli.ok("run", "--runs", "2", "--no-baselines", tmp_path / "tiny.nnprof")
 
 
 # ---- quantised inputs ----------------------------------------------------------------------------

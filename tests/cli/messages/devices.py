@@ -53,18 +53,6 @@ def an_offline_phone(at: Place) -> Arguments:
     return ["run", "--device", at.fixture("asking_phone")(silent=True).serial, at.profiled.bundle]
 
 
-@provoked(
-    1,
-    "more than one device is connected: {serial} (device), {serial} (device): choose one with "
-    "--device SERIAL",
-    needs=("adbd",),
-)
-def several_phones(at: Place) -> Arguments:
-    for _ in range(2):
-        at.fixture("adb_server").connect(at.fixture("start_daemon")().serial)
-    return ["agent", "info"]
-
-
 @provoked(1, facts=("/proc/absent/adbkey", "No such file", "ADB_VENDOR_KEYS"))
 def an_adb_key_that_cannot_be_made(at: Place) -> Arguments:
     at.env.setenv("ANDROID_USER_HOME", "/proc/absent")

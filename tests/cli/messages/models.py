@@ -1,9 +1,8 @@
 """Model files and inputs."""
 
-import torch
 from torch import nn
 
-from tests.cli.common import TinyNet, trace
+from tests.cli.common import trace
 from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, met_by, provoked
 
 met_by(
@@ -11,17 +10,6 @@ met_by(
     2,
     "{tmp}/absent.pt does not exist: give the path of a .pt or .pt2 file",
 )
-
-
-@provoked(
-    2,
-    "{tmp}/weights.pt holds pickled Python objects (a state_dict or a whole module), not "
-    "TorchScript: save torch.jit.trace(model.eval(), example) with torch.jit.save, or "
-    "torch.export.export(...) with torch.export.save",
-)
-def a_state_dict(at: Place) -> Arguments:
-    torch.save(TinyNet().state_dict(), at.tmp / "weights.pt")
-    return ["convert", at.tmp / "weights.pt"]
 
 
 @provoked(
@@ -71,9 +59,3 @@ met_by(
     2,
     "--format json and cpp are for fixed sizes: state them instead of ?",
 )
-
-
-@provoked(2, facts=("both.pt", "2 inputs, 1 was stated", "--input"))
-def too_few_inputs(at: Place) -> Arguments:
-    both = trace(nn.Bilinear(4, 4, 2), at.tmp / "both.pt", (1, 4), (1, 4))
-    return ["profile", *SIM, "--input", "1x4", both]
