@@ -67,9 +67,7 @@ def test_of_options(cls, wrong):
 
 CALLS: dict[str, tuple[Callable[..., object], list[dict[str, object]]]] = {
     "profile": (
-        lambda way, costs=None, **wrong: np_.profile(
-            way.model, PHONE, costs=costs or way.table, **wrong
-        ),
+        lambda way, **wrong: np_.profile(way.model, PHONE, **{"costs": way.table} | wrong),
         PROFILE,
     ),
     "partition": (lambda way, **wrong: np_.partition(way.model, way.costs, **wrong), PARTITION),

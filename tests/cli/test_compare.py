@@ -98,9 +98,10 @@ def test_dates_and_devices_of_one_table(cli, profiled):
     on_npu = [ratio for target, ratio in ratios.items() if target != "cpu"]
     assert on_npu and all(ratio == pytest.approx(1 / 3, rel=1e-3) for ratio in on_npu)
     assert done["base"]["fingerprint"] == done["new"]["fingerprint"]
-    sides = (f"{profiled.costs}#2026-01-31", profiled.costs)
-    shown = cli("compare", "--fail-if-slower", "5%", *sides)
-    assert shown.code == 0 and "on cpu" in shown.out
+    then, now = f"{profiled.costs}#2026-01-31", profiled.costs
+    limit = ("compare", "--fail-if-slower", "5%")
+    assert "0 became slower" in cli.ok(*limit, then, now).out
+    assert "slower" in cli.error(*limit, now, then, code=1)
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,6 @@ def partition(cli: Cli, profiled: Profiled) -> Callable[..., tuple[Bundle, Resul
     return call
 
 
-Partition = Callable[..., tuple[Bundle, Result]]
-
-
 def on_nnapi(bundle: Bundle) -> list[str]:
     """The labels of what the plan runs there."""
     segments = (s for s in bundle.plan.segments if s.target.engine is Engine.NNAPI)
