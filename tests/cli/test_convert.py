@@ -160,8 +160,8 @@ def test_inputs_are_nested_as_the_models(cli, tmp_path, emulator_library):
         ((a, b), {"two": [c, d]}, 3.0),
         ((a, b), {"one": [c, d, a]}, 3.0),
     )
-    wanted = Takes()(*args, shift=e)
-    ran = run(emulator_library, converted, *args, wanted=wanted, wrong=wrong, shift=e)
+    outputs = Takes()(*args, shift=e)
+    ran = run(emulator_library, converted, *args, wanted=outputs, wrong=wrong, shift=e)
     assert ran[:3] == [
         "arg_2: the model was exported for 3.0",
         "arg_1: the model was exported for the key one",

@@ -73,8 +73,8 @@ def test_small_parts_and_float16(cli, emulator_library, tmp_path):
     cli.ok("convert", "--input", INPUT, "--float16", model)
     x = torch.randn(1, 3, 16, 16)
     run(emulator_library, tmp_path / "odd.nnapi.pt", x, wanted=module(x), tolerance=2e-2)
-    (found, _) = torch.load(tmp_path / "data.pt")
-    moved = (found - module(x)).abs().max() / module(x).abs().max()
+    (output, _) = torch.load(tmp_path / "data.pt")
+    moved = (output - module(x)).abs().max() / module(x).abs().max()
     assert 1e-5 < moved < 1e-2
 
 

@@ -101,8 +101,8 @@ def test_a_network_of_known_types_has_a_band_and_a_strange_one_says_unknown(cli,
     image = (1, 3, 224, 224)
     asked = ("--input", "1x3x224x224", "--phone", "pixel4")
     pool = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
-    known = nn.Sequential(convolutions(3, 32, 64, 64, 128, 128), *pool)
-    plain = trace(known, tmp_path / "plain.pt", image)
+    network = nn.Sequential(convolutions(3, 32, 64, 64, 128, 128), *pool)
+    plain = trace(network, tmp_path / "plain.pt", image)
     assert 0.02 < cli.document("estimate", *asked, plain)["plan"]["error"] < 0.4
     strange = trace(Attends(), tmp_path / "strange.pt", image)
     result = cli.document("estimate", *asked, strange)
