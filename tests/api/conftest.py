@@ -9,16 +9,9 @@ import torch
 
 import nnapi_prof as np_
 from tests.cli.common import TinyNet, trace
+from tests.cli.conftest import nothing_of_the_users as nothing_of_the_users
 
 PHONE = "sim:npu-phone"
-
-
-@pytest.fixture(autouse=True)
-def nothing_of_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither the developer's phone on USB nor their cost table takes part."""
-    monkeypatch.setattr("nnapi_prof.device.transport.adb.UsbTransport", None)
-    monkeypatch.delenv("NNAPI_PROF_COSTS", raising=False)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
-"""Costs of one's own: the plan is still the optimum, and says what it is the optimum of."""
+"""Costs of one's own: the plan follows them, and says what it is the optimum of."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +9,7 @@ import pytest
 import nnapi_prof as np_
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import CPU, Target
-from nnapi_prof.partition import CostTable, make_problem
-from tests.api.conftest import Way
+from nnapi_prof.partition import CostTable
 
 WATTS = {"cpu": 2.5, "nnapi:sim-npu/*": 0.4, "nnapi:sim-gpu/*": 1.5}
 FEW = (CPU, Target("nnapi:sim-gpu/fast"), Target("nnapi:nnapi-reference/fast"))
@@ -24,63 +21,7 @@ def fewer(costs: np_.Costs) -> CostTable:
     return replace(costs.base_table.on(FEW), compiling=None, noise=None)
 
 
-def cheapest_by_trying(
-    model: np_.Model, price: Callable[[tuple[int, ...], Target], float | None]
-) -> float:
-    """The least of all ways to cut a chain into segments and place them; ``price(units, target)``
-    is a segment's, None where it cannot run."""
-    n = len(model.graph.units)
-    assert all(model.graph.predecessors(u) == ((u - 1,) if u else ()) for u in range(n))
-    best = [0.0] + [math.inf] * n
-    for end in range(1, n + 1):
-        for begin in range(end):
-            prices = (price(tuple(range(begin, end)), target) for target in FEW)
-            here = min((p for p in prices if p is not None), default=math.inf)
-            best[end] = min(best[end], best[begin] + here)
-    return best[n]
-
-
-def dearer(unit: np_.Unit, target: np_.Target, ns: float) -> float | None:
-    """Convolutions cost more off the CPU, and sigmoids must not leave it."""
-    if "sigmoid" in unit.label and target != CPU:
-        return None
-    return ns + 5e5 if "conv2d" in unit.label and target != CPU else ns
-
-
-@pytest.mark.parametrize(
-    "weights", [{}, {"cpu": 8.0}, {"cpu": 40.0}, {"cpu": 9.0, "nnapi:sim-gpu/*": 0.25}]
-)
-@pytest.mark.parametrize("cost", [None, dearer])
-def test_the_plan_is_the_optimum_of_what_was_asked(
-    way: Way, cost: object, weights: dict[str, float]
-) -> None:
-    base = fewer(way.costs)
-    problem = make_problem(way.model.graph, base)
-    costs = np_.Costs(way.model, "few targets", way.costs.conditions, base)
-    asked = costs.adjusted(cost, weight=weights)  # type: ignore[arg-type]
-
-    def price(units: tuple[int, ...], target: Target) -> float | None:
-        total = problem.segment_ns(units, problem.target_index(target))
-        if math.isinf(total):
-            return None
-        for unit in units:
-            ns = base.unit_cost(unit, target)
-            if cost is not None and ns is not None:
-                own = dearer(way.model.graph.units[unit], target, ns)
-                if own is None:
-                    return None
-                total += own - ns
-        pattern = "cpu" if target == CPU else f"nnapi:{target.accelerator}/*"
-        factor = weights.get(pattern, 1.0)
-        return max(0.0, total) * factor
-
-    expected = cheapest_by_trying(way.model, price)
-    planned = np_.partition(way.model, asked)
-    actual = planned.objective_values[0] * 1e6
-    assert expected <= actual * (1 + 1e-9) and actual <= expected * 1.01 + 1e-6
-
-
-def test_weights_move_the_plan(way: Way) -> None:
+def test_weights_move_the_plan(way):
     """What the CPU is charged decides whether it is used."""
     dear = np_.partition(way.model, way.costs.adjusted(weight={"cpu": 1e6}))
     assert "cpu" not in set(dear.segments()["target"])
@@ -93,7 +34,7 @@ def test_weights_move_the_plan(way: Way) -> None:
     assert same.objective_values[0] == pytest.approx(3 * plain.latency_ms)
 
 
-def test_a_plan_for_energy_tells_energy_and_latency(way: Way) -> None:
+def test_a_plan_for_energy_tells_energy_and_latency(way):
     asked = way.costs.adjusted(weight=WATTS, name="energy", unit="mJ")
     planned = np_.partition(way.model, asked)
     table = planned.frame().set_index("plan")
@@ -108,7 +49,7 @@ def test_a_plan_for_energy_tells_energy_and_latency(way: Way) -> None:
     assert asked.frame()["objective"].notna().any()
 
 
-def test_a_plan_for_another_objective_runs_and_is_kept(way: Way, tmp_path: Path) -> None:
+def test_a_plan_for_another_objective_runs_and_is_kept(way, tmp_path):
     planned = np_.partition(way.model, way.costs.adjusted(weight={"cpu": 1e6}))
     ran = np_.run(planned, runs=2)
     assert ran.agrees and abs(ran.error) < 0.2
@@ -116,7 +57,7 @@ def test_a_plan_for_another_objective_runs_and_is_kept(way: Way, tmp_path: Path)
     assert np_.read_plan(planned.save(tmp_path / "p.nnprof")).plan == planned.plan
 
 
-def test_none_keeps_a_unit_off(way: Way) -> None:
+def test_none_keeps_a_unit_off(way):
     off = way.costs.adjusted(lambda unit, target, ns: ns if target != CPU else None)
     planned = np_.partition(way.model, off)
     assert "cpu" not in set(planned.segments()["target"])
@@ -124,7 +65,7 @@ def test_none_keeps_a_unit_off(way: Way) -> None:
     assert set(reasons) == {"kept off by the cost function"}
 
 
-def test_everything_of_ones_own(way: Way) -> None:
+def test_everything_of_ones_own(way):
     """A table of arrays is all that the partitioner takes."""
     planned = np_.partition(way.model, fewer(way.costs))
     assert planned.costs is None and planned.objective is None
@@ -147,18 +88,18 @@ def test_everything_of_ones_own(way: Way) -> None:
         (None, {"nnapi:tpu/*": 1.0}, "no target fits it; there are cpu"),
     ],
 )
-def test_costs_that_are_none(way: Way, cost: object, weight: object, words: str) -> None:
+def test_costs_that_are_none(way, cost, weight, words):
     with pytest.raises(UsageError, match=words):
         way.costs.adjusted(cost, weight=weight)  # type: ignore[arg-type]
 
 
-def test_costs_are_adjusted_once(way: Way) -> None:
+def test_costs_are_adjusted_once(way):
     once = way.costs.adjusted(weight={"cpu": 2.0}, name="money", unit="cents")
     with pytest.raises(UsageError, match="adjusted to money in cents already"):
         once.adjusted(weight={"cpu": 2.0})
 
 
-def test_a_limit_of_compile_time_holds_for_adjusted_costs(way: Way) -> None:
+def test_a_limit_of_compile_time_holds_for_adjusted_costs(way):
     dear = way.costs.adjusted(weight={"cpu": 1e3})
     free = np_.partition(way.model, dear)
     assert any(t != "cpu" for t in free.segments()["target"])

@@ -46,12 +46,6 @@ PARTITION = [
 RUN = [{"runs": 0}, {"tolerance": -1}, {"tolerance": math.nan}, {"cooldown_s": -1}]
 
 
-@pytest.mark.parametrize("wrong", PROFILE, ids=str)
-def test_of_profile(way: Way, wrong: dict[str, object]) -> None:
-    with pytest.raises(UsageError, match=next(iter(wrong))):
-        np_.profile(way.model, PHONE, **{"costs": way.table, **wrong})  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     "cls, wrong",
     [
@@ -66,21 +60,28 @@ def test_of_profile(way: Way, wrong: dict[str, object]) -> None:
     ],
     ids=str,
 )
-def test_of_options(cls: Callable[..., object], wrong: dict[str, object]) -> None:
+def test_of_options(cls, wrong):
     with pytest.raises(UsageError, match=next(iter(wrong))):
         cls(**wrong)
 
 
-@pytest.mark.parametrize("wrong", PARTITION, ids=str)
-def test_of_partition(way: Way, wrong: dict[str, object]) -> None:
-    with pytest.raises(UsageError, match=next(iter(wrong))):
-        np_.partition(way.model, way.costs, **wrong)  # type: ignore[arg-type]
+CALLS: dict[str, tuple[Callable[..., object], list[dict[str, object]]]] = {
+    "profile": (
+        lambda way, **wrong: np_.profile(way.model, PHONE, **{"costs": way.table} | wrong),
+        PROFILE,
+    ),
+    "partition": (lambda way, **wrong: np_.partition(way.model, way.costs, **wrong), PARTITION),
+    "run": (lambda way, **wrong: np_.run(way.planned, PHONE, **wrong), RUN),
+}
 
 
-@pytest.mark.parametrize("wrong", RUN, ids=str)
-def test_of_run(way: Way, wrong: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "name, wrong", [(name, each) for name, (_, rows) in CALLS.items() for each in rows], ids=str
+)
+def test_of_calls(way, name, wrong):
+    call, _ = CALLS[name]
     with pytest.raises(UsageError, match=next(iter(wrong))):
-        np_.run(way.planned, PHONE, **wrong)  # type: ignore[arg-type]
+        call(way, **wrong)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +94,12 @@ def test_of_run(way: Way, wrong: dict[str, object]) -> None:
         (lambda way: np_.go(way.model, PHONE, runs=0), "runs is 0"),
     ],
 )  # fmt: skip
-def test_of_another_type(way: Way, call: Callable[[Way], object], words: str) -> None:
+def test_of_another_type(way, call, words):
     with pytest.raises(UsageError, match=words):
         call(way)
 
 
-def test_inputs_that_are_no_shapes(way: Way) -> None:
+def test_inputs_that_are_no_shapes(way):
     for inputs in ([(1, 3, 8.0, 8)], [(1, True)], [()], [8, "1x3"], [8], {"x": "1x3"}):
         with pytest.raises(InputSpecError):
             np_.load(way.model.path, inputs=inputs)  # type: ignore[arg-type]
@@ -108,58 +109,40 @@ def test_inputs_that_are_no_shapes(way: Way) -> None:
         np_.load(torch.nn.ReLU(), inputs=[{"a": object()}])  # type: ignore[dict-item]
 
 
-def test_sizes_are_a_shape(way: Way) -> None:
-    for inputs in ([(1, 3, 16, 16)], (1, 3, 16, 16), [[1, 3, 16, 16]], torch.Size([1, 3, 16, 16])):
+def test_sizes_are_a_shape(way):
+    tensor = torch.zeros(1, 3, 16, 16)
+    for inputs in ([(1, 3, 16, 16)], (1, 3, 16, 16), [[1, 3, 16, 16]], tensor.shape, tensor):
         assert np_.load(way.file, inputs=inputs).graph == way.model.graph
     product = np_.load(torch.nn.Bilinear(2, 3, 4), inputs=[(5, 2), torch.zeros(5, 3)], name="two")
     assert product.inputs == ("5x2", "5x3")
 
 
-def test_placements_as_a_mapping(way: Way) -> None:
-    mapped = np_.partition(
-        way.model, way.costs, np_.Latency(pin={"*": "cpu"}, forbid={"conv2d*": "nnapi:*"})
-    )
-    listed = np_.partition(
-        way.model, way.costs, np_.Latency(pin="*=cpu", forbid=["conv2d*=nnapi:*"])
-    )
+def constrained(way: Way, **constraint: object) -> np_.ModelPlan:
+    return np_.partition(way.model, way.costs, np_.Latency(**constraint))  # type: ignore[arg-type]
+
+
+def test_placements_as_a_mapping(way):
+    mapped = constrained(way, pin={"*": "cpu"}, forbid={"conv2d*": "nnapi:*"})
+    listed = constrained(way, pin="*=cpu", forbid=["conv2d*=nnapi:*"])
     assert mapped.plan == listed.plan
-    with pytest.raises(
-        UsageError, match=r"pin is {'a': 3}: units and targets as text are required"
-    ):
-        np_.partition(way.model, way.costs, np_.Latency(pin={"a": 3}))  # type: ignore[dict-item]
-    with pytest.raises(UsageError, match=r"listed is {'a': 'cpu'}: texts are required"):
-        np_.partition(way.model, way.costs, np_.Latency(listed={"a": "cpu"}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "call, words",
     [
-        (
-            lambda way: np_.partition(way.model, way.costs, np_.Latency(pin="conv*")),
-            "pin='conv*': say where",
-        ),
-        (
-            lambda way: np_.partition(way.model, way.costs, np_.Latency(pin={"lstm": "cpu"})),
-            "pin='lstm=cpu'",
-        ),
-        (
-            lambda way: np_.partition(way.model, way.costs, np_.Latency(forbid="lstm")),
-            "forbid='lstm': no unit",
-        ),
-        (
-            lambda way: np_.partition(way.model, way.costs, np_.Latency(listed="lstm")),
-            "listed='lstm': no unit",
-        ),
-        (
-            lambda way: np_.partition(way.model, way.costs, np_.Latency(max_error=0.1)),
-            "max_error guards what",
-        ),
+        (lambda way: constrained(way, pin="conv*"), "pin='conv*': say where"),
+        (lambda way: constrained(way, pin={"lstm": "cpu"}), "pin='lstm=cpu'"),
+        (lambda way: constrained(way, pin={"a": 3}), "pin is {'a': 3}: units and targets as text"),
+        (lambda way: constrained(way, forbid="lstm"), "forbid='lstm': no unit"),
+        (lambda way: constrained(way, listed="lstm"), "listed='lstm': no unit"),
+        (lambda way: constrained(way, listed={"a": "cpu"}), "{'a': 'cpu'}: texts are required"),
+        (lambda way: constrained(way, max_error=0.1), "max_error guards what"),
         (lambda way: np_.load(way.file, inputs=["1x3", "1x3"]), "a shape in inputs for each"),
         (lambda way: np_.load(way.file, inputs=["1x4x16x16"]), "the shapes it wants with inputs"),
         (lambda way: np_.read_costs(way.model, "ftp://x/y"), "costs and $NNAPI_PROF_COSTS take"),
     ],
 )
-def test_errors_speak_of_arguments(way: Way, call: Callable[[Way], object], words: str) -> None:
+def test_errors_speak_of_arguments(way, call, words):
     with pytest.raises(NnapiProfError) as raised:
         call(way)
     assert words in str(raised.value) and "--" not in str(raised.value)
@@ -175,7 +158,7 @@ def _flags_in(node: ast.AST) -> Iterator[str]:
         yield from _flags_in(child)
 
 
-def test_no_error_below_the_command_line_spells_a_flag() -> None:
+def test_no_error_below_the_command_line_spells_a_flag():
     """``errors.option_name`` spells it for whoever called."""
     root = Path(np_.__file__).parent
     result = [
@@ -190,12 +173,12 @@ def test_no_error_below_the_command_line_spells_a_flag() -> None:
     assert not result
 
 
-def test_numbers_in_range_pass() -> None:
+def test_numbers_in_range_pass():
     for value in (None, 1, 2.5, 64):
         number("threads", value, 1, 64)
 
 
-def test_a_plan_for_another_objective_is_not_called_the_fastest() -> None:
+def test_a_plan_for_another_objective_is_not_called_the_fastest():
     data = sample(24)
     plan = solve(data.graph, data.cost_model)
     assert is_optimum(plan)
@@ -204,7 +187,7 @@ def test_a_plan_for_another_objective_is_not_called_the_fastest() -> None:
     assert not is_optimum(told) and told.notes[0].startswith("energy: optimal over all plans")
 
 
-def test_go_counts_what_both_passes_measured(way: Way, tmp_path: Path) -> None:
+def test_go_counts_what_both_passes_measured(way, tmp_path):
     """The second pass refines; what the first one measured was not known before."""
     outcome = way.costs.outcome
     assert outcome is not None

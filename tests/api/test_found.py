@@ -1,19 +1,21 @@
 """The fastest plan and the curve beside the plan that one ships."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import nnapi_prof as np_
 from nnapi_prof.api import Listener
+from nnapi_prof.cli.partition import MOST_ROWS, proven, show_curve, worth_showing
 from nnapi_prof.costs import Conditions
 from nnapi_prof.execution import profile
 from nnapi_prof.execution.profile import Progress, tell_planning
 from nnapi_prof.graph.plan import CPU, Engine, Target
-from nnapi_prof.partition import CompileTimes, CostTable, SearchLimits, Watch, solver
-from nnapi_prof.partition.solver import INTERRUPTED
-from tests.api.conftest import Way
+from nnapi_prof.partition import CompileTimes, CostTable, CurvePoint, SearchLimits, Watch, solver
+from nnapi_prof.partition.solver import INTERRUPTED, find_plans
 from tests.partition.cases import NPU, Table, build_graph
 
 N, BEST = 12, 9
@@ -37,7 +39,7 @@ def costs_of(compiled: bool = True) -> CostTable:
     return replace(table, compiling=compiling) if compiled else table
 
 
-def test_the_curve_leads_from_the_default_to_the_best() -> None:
+def test_the_curve_leads_from_the_default_to_the_best():
     result = solver.find_plans(GRAPH, costs_of())
     assert result.plan == result.default and len(result.default.segments) == 1
     assert len(result.best.segments) == BEST and result.best.proof == result.default.proof
@@ -54,17 +56,17 @@ def test_the_curve_leads_from_the_default_to_the_best() -> None:
     assert result.plans == (result.default, *result.baselines)
 
 
-def test_the_best_is_for_the_asking() -> None:
+def test_the_best_is_for_the_asking():
     result = solver.find_plans(GRAPH, costs_of(), best=True)
     assert result.plan == result.best and len(result.default.segments) == 1
 
 
-def test_costs_without_compile_times() -> None:
+def test_costs_without_compile_times():
     result = solver.find_plans(GRAPH, costs_of(compiled=False))
     assert len(result.best.segments) == BEST and result.startup_costs[BEST].compile_ns is None
 
 
-def test_ctrl_c_keeps_the_best_plan() -> None:
+def test_ctrl_c_keeps_the_best_plan():
     def at_once(watch: Watch) -> None:
         raise KeyboardInterrupt
 
@@ -74,7 +76,7 @@ def test_ctrl_c_keeps_the_best_plan() -> None:
     assert not any(INTERRUPTED in plan.notes for plan in result.baselines)
 
 
-def test_planning_tells_how_far_it_is_after_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planning_tells_how_far_it_is_after_two_seconds(monkeypatch):
     now = 100.0
     monkeypatch.setattr(profile.time, "monotonic", lambda: now)
     told: list[Progress] = []
@@ -89,7 +91,7 @@ def test_planning_tells_how_far_it_is_after_two_seconds(monkeypatch: pytest.Monk
     assert told == [Progress("planning", 2, 5, ""), Progress("planning", 3, 5, close)]
 
 
-def test_seconds_are_the_limit_of_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_are_the_limit_of_planning(monkeypatch):
     limits: list[object] = []
     original = solver.plan_problem
 
@@ -103,7 +105,7 @@ def test_seconds_are_the_limit_of_planning(monkeypatch: pytest.MonkeyPatch) -> N
     assert limits == [SearchLimits(), SearchLimits(seconds=3.0)]
 
 
-def test_a_plan_keeps_its_curve(way: Way) -> None:
+def test_a_plan_keeps_its_curve(way):
     planned = np_.partition(way.model, way.costs, verify=False)
     assert planned.best is not None and planned.best.proof is not None
     assert planned.best.predicted_ns <= planned.plan.predicted_ns
@@ -113,10 +115,60 @@ def test_a_plan_keeps_its_curve(way: Way) -> None:
     assert way.planned.conditions == Conditions(threads=4) and way.planned.curve
 
 
-def test_the_proof_of_another_objective_says_so(way: Way) -> None:
+def test_the_proof_of_another_objective_says_so(way):
     adjusted = way.costs.adjusted(weight={"cpu": 8.0}, name="energy", unit="mJ")
     planned = np_.partition(way.model, adjusted)
     assert planned.best is not None and planned.plan.proof == planned.best.proof
     proof = planned.plan.proof
     assert proof is not None and proof.objective == "energy in mJ" and proof.constrained
     assert proof.least_ns / 1e6 == pytest.approx(planned.objective_values[0], rel=0.02)
+
+
+# ---- as it is shown ------------------------------------------------------------------------------
+
+
+def points(*latencies: float) -> list[CurvePoint]:
+    return [CurvePoint(count + 1, ns, ns, ()) for count, ns in enumerate(latencies)]
+
+
+def shown(best: bool, baseline: bool = False) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    plan_set = find_plans(GRAPH, costs_of(), best=best)
+    plan = plan_set.baselines[0] if baseline else plan_set.plan
+    show_curve(console, plan_set, plan, best, "ms, simulated")
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_baseline_that_ran_faster_saves_nothing():
+    """``--best`` asked for the fastest, and running them whole chose another."""
+    text = shown(best=True, baseline=True)
+    assert "would save" in text and "all-cpu was faster when both ran whole)" in text
+    assert "--best" not in text
+
+
+def test_the_fastest_against_the_default():
+    text = shown(best=False)
+    assert text.count("optimal for its number") == 2, "the ends only: less than 1 % is between"
+    assert "353.000 │   364.920 │" in text, "compiling and the first run of the fastest"
+    assert text.rstrip().endswith(
+        f"({BEST} segments instead of 1 would save 0.7%: 11.920 instead of 12.000 ms, simulated;"
+        " --best chooses them)"
+    )
+    assert f"({BEST} segments instead of 1 save 0.7%" in shown(best=True)
+
+
+def test_rows_are_the_ends_the_default_and_the_falls():
+    def counts(*latencies: float, default: int = 1) -> list[int]:
+        return [point.n_segments for point in worth_showing(points(*latencies), default)]
+
+    assert counts(100, 99.5, 98, 97.9, 97.8) == [1, 3, 5]
+    assert counts(100, 99.5, 98, 97.9, 97.8, default=4) == [1, 3, 4, 5]
+    assert counts(7) == [1]
+    many = counts(*(1000 * 0.9**n for n in range(30)), default=3)
+    assert len(many) == MOST_ROWS and {1, 3, 30} <= set(many)
+
+
+def test_a_point_without_proof_says_its_gap():
+    assert proven(CurvePoint(2, 103.0, 100.0, ())) == "at most 3.0% above the optimum"
+    assert proven(CurvePoint(2, 103.0, 0.0, ())) == "no bound known"

@@ -7,7 +7,6 @@ import pytest
 
 import nnapi_prof as np_
 from nnapi_prof.reports import notebook
-from tests.api.conftest import Way
 
 NASTY = '<script>alert("1")</script>&'
 
@@ -51,7 +50,7 @@ def check(text: str) -> Reader:
 
 
 @pytest.mark.parametrize("step", ["model", "costs", "planned", "result"])
-def test_every_step_shows_itself(way: Way, step: str) -> None:
+def test_every_step_shows_itself(way, step):
     shown = getattr(way, step)
     result = check(shown._repr_html_())
     if step != "model":
@@ -59,7 +58,7 @@ def test_every_step_shows_itself(way: Way, step: str) -> None:
         assert "simulated" in repr(shown)
 
 
-def test_others_show_themselves(way: Way) -> None:
+def test_others_show_themselves(way):
     compared = np_.compare(way.planned, way.result)
     assert "simulated" in " ".join(check(compared._repr_html_()).texts["td"])
     check(np_.devices()._repr_html_())
@@ -69,7 +68,7 @@ def test_others_show_themselves(way: Way) -> None:
     assert "estimated" in check(estimated._repr_html_()).texts["caption"][0]
 
 
-def test_what_models_and_devices_are_called_is_escaped(way: Way) -> None:
+def test_what_models_and_devices_are_called_is_escaped(way):
     model = replace(way.model, unit_cache=replace(way.model.unit_cache, name=NASTY, notes=(NASTY,)))
     costs = replace(way.costs, model=model, device=NASTY, notes=(NASTY,))
     planned = replace(way.planned, model=model, device=NASTY)
@@ -79,7 +78,7 @@ def test_what_models_and_devices_are_called_is_escaped(way: Way) -> None:
     assert NASTY in check(model._repr_html_()).texts["li"]
 
 
-def test_a_table() -> None:
+def test_a_table():
     text = notebook.table("t", ("a", "b"), [["x", "1"], ["y", "2"]], numbers=(1,), rest="more")
     result = check(text)
     assert result.texts["td"] == ["1", "2"] and result.texts["p"] == ["more"]

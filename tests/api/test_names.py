@@ -2,14 +2,13 @@
 
 import ast
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import nnapi_prof as np_
 from nnapi_prof import executorch
+from tests.cli.common import python
 from tests.parts import again_but
 
 HEAVY = ("torch", "pandas", "matplotlib", "scipy", "sqlalchemy", "numpy", "rich")
@@ -19,31 +18,7 @@ CLASSES = [name for name in NAMES if inspect.isclass(getattr(np_, name))]
 FUNCTIONS = [name for name in NAMES if name not in CLASSES]
 
 
-def test_the_names_are_these() -> None:
-    assert sorted(FUNCTIONS) == [
-        "advise",
-        "bisect",
-        "calibrate",
-        "compare",
-        "convert_model",
-        "devices",
-        "estimate",
-        "estimate_chips",
-        "fleet",
-        "go",
-        "load",
-        "pareto",
-        "partition",
-        "profile",
-        "read_costs",
-        "read_plan",
-        "run",
-    ]
-    assert {"Costs", "Model", "NnapiProfError", "ModelPlan", "Result"} <= set(CLASSES)
-    assert set(np_.__all__) <= set(dir(np_))
-
-
-def test_the_stub_has_the_same_names_from_the_same_modules() -> None:
+def test_the_stub_has_the_same_names_from_the_same_modules():
     told = {}
     for statement in ast.parse(STUB.read_text()).body:
         if isinstance(statement, ast.ImportFrom):
@@ -53,16 +28,29 @@ def test_the_stub_has_the_same_names_from_the_same_modules() -> None:
     assert told == {name: f"nnapi_prof.{np_._WHERE[name]}" for name in NAMES}
 
 
-def test_importing_loads_nothing() -> None:
+def test_importing_loads_nothing():
     code = (
         "import sys, nnapi_prof\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules],"
         " [name for name in sys.modules if name.startswith('nnapi_prof.')])"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300
-    )
+    result = python("-c", code)
     assert result.stderr == "" and result.stdout.strip() == "[] []"
+
+
+BOTH = """
+import inspect, nnapi_prof as np_
+from nnapi_prof.partition import make_problem
+assert np_.partition.make_problem is make_problem
+assert callable(np_.partition) and callable(np_.run)
+from nnapi_prof.api.planning import partition
+same = np_.partition.__doc__ == partition.__doc__
+print(list(inspect.signature(np_.run).parameters)[:2], same)
+try:
+    np_.run("nowhere")
+except np_.NnapiProfError as error:
+    print(error)
+"""
 
 
 @pytest.mark.slow("each case starts Python and imports PyTorch anew")
@@ -74,29 +62,16 @@ def test_importing_loads_nothing() -> None:
         why="another order of imports",
     ),
 )
-def test_functions_that_are_packages_too_are_both(first: str | None) -> None:
+def test_functions_that_are_packages_too_are_both(first):
     """Whatever was imported before: imports tie packages to the names of functions."""
-    code = (
-        (f"import {first}\n" if first else "")
-        + "import inspect, nnapi_prof as np_\n"
-        + "from nnapi_prof.partition import make_problem\n"
-        + "assert np_.partition.make_problem is make_problem\n"
-        + "assert callable(np_.partition) and callable(np_.run)\n"
-        + "from nnapi_prof.api.planning import partition\n"
-        + "same = np_.partition.__doc__ == partition.__doc__\n"
-        + "print(list(inspect.signature(np_.run).parameters)[:2], same)\n"
-        + "try:\n    np_.run('nowhere')\n"
-        + "except np_.NnapiProfError as error:\n    print(error)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300
-    )
+    code = f"import {first or 'sys'}{BOTH}"
+    result = python("-c", code)
     assert result.stderr == ""
     told, error = result.stdout.splitlines()
     assert told == "['plan', 'device'] True" and "nowhere does not exist" in error
 
 
-def test_names_of_executorch_are_defined_where_the_package_looks_for_them() -> None:
+def test_names_of_executorch_are_defined_where_the_package_looks_for_them():
     """Read, not imported: ExecuTorch need not be installed."""
     folder = STUB.parent / "executorch"
     for name, module in executorch._WHERE.items():
@@ -105,14 +80,14 @@ def test_names_of_executorch_are_defined_where_the_package_looks_for_them() -> N
         assert name in {node.name for node in definitions}, f"{module}.{name}"
 
 
-def test_an_unknown_name_is_none() -> None:
+def test_an_unknown_name_is_none():
     with pytest.raises(AttributeError, match="no attribute 'prtition'"):
         np_.prtition  # noqa: B018
-    assert not hasattr(np_, "_no_such_name")
+    assert set(np_.__all__) <= set(dir(np_)) and not hasattr(np_, "_no_such_name")
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_is_documented_and_typed(name: str) -> None:
+def test_a_function_is_documented_and_typed(name):
     function = getattr(np_, name)
     told = inspect.getdoc(function)
     assert told and len(told) > 80
@@ -127,7 +102,7 @@ def test_a_function_is_documented_and_typed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_a_class_is_documented_and_typed(name: str) -> None:
+def test_a_class_is_documented_and_typed(name):
     result = getattr(np_, name)
     assert inspect.getdoc(result)
     for member, value in vars(result).items():

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -34,6 +35,10 @@ class Measured:
     costs: np_.Costs
     front: Pareto
 
+    @property
+    def plain(self) -> np_.Costs:
+        return np_.read_costs(self.model, self.table)
+
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
@@ -50,7 +55,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     return Measured(table, model, costs, np_.pareto(model, costs, budgets=[0.004]))
 
 
-def test_costs_know_each_precision(measured: Measured) -> None:
+def test_costs_know_each_precision(measured):
     costs = measured.costs
     assert set(costs.precisions) >= {Precision.FLOAT32, Precision.INT8}
     assert costs.calibration is not None and costs.calibration.recipe is not None
@@ -60,25 +65,20 @@ def test_costs_know_each_precision(measured: Measured) -> None:
     assert {"nnapi:sim-dsp/fast@int8", "cpu@int8", "cpu@relaxed"} <= set(costs.targets)
 
 
-def test_only_faster_plans_are_passed_over(measured: Measured) -> None:
-    def errors(calibrated: float, held_out: float) -> PlanError:
+def test_only_faster_plans_are_passed_over(measured):
+    def point(name: str, calibrated: float, held_out: float) -> Any:
         both = (ErrorEstimate(error, error, error, 8) for error in (calibrated, held_out))
-        return PlanError(*both, relative=())
+        error = PlanError(*both, relative=())
+        return replace(measured.front.points[0], name=name, measured=error)
 
-    point = measured.front.points[0]
-    fast, chosen, slow = (
-        replace(point, name=name, measured=of_plan)
-        for name, of_plan in zip(
-            "abc", (errors(0.01, 0.03), errors(0.01, 0.01), errors(0.005, 0.03)), strict=True
-        )
-    )
+    fast, chosen, slow = point("a", 0.01, 0.03), point("b", 0.01, 0.01), point("c", 0.005, 0.03)
     front = replace(measured.front, points=(fast, chosen, slow))
     assert front.within(0.02) is chosen
     assert front.passed_over(0.02) == (fast,)
     assert front.passed_over(0.03) == ()
 
 
-def test_no_point_of_the_front_is_bettered(measured: Measured) -> None:
+def test_no_point_of_the_front_is_bettered(measured):
     front = measured.front
     latencies = [point.latency_ns for point in front.points]
     errors = [point.error for point in front.points]
@@ -93,7 +93,7 @@ def test_no_point_of_the_front_is_bettered(measured: Measured) -> None:
     assert names == {"uniform float32", "uniform relaxed", "uniform int8"}
 
 
-def test_the_cpu_in_float16_is_a_choice_with_an_error(measured: Measured) -> None:
+def test_the_cpu_in_float16_is_a_choice_with_an_error(measured):
     """The phone's CPU adds up in float16; its DSP has no floats."""
     rules = {rule.name: rule for rule in measured.front.baselines}
     whole, exact = rules["uniform relaxed"], rules["uniform float32"]
@@ -109,7 +109,7 @@ def test_the_cpu_in_float16_is_a_choice_with_an_error(measured: Measured) -> Non
     assert np_.run(planned, runs=2, baselines=False).agrees
 
 
-def test_the_front_as_document_and_table(measured: Measured) -> None:
+def test_the_front_as_document_and_table(measured):
     document = of_pareto(measured.front)
     check(json.loads(json.dumps(document)), "pareto")
     assert len(document["points"]) == len(measured.front.points)
@@ -118,7 +118,7 @@ def test_the_front_as_document_and_table(measured: Measured) -> None:
     assert table["int8"].max() > 0 and "front 1" in measured.front._repr_html_()
 
 
-def test_a_plan_within_a_budget_runs(measured: Measured, tmp_path: Path) -> None:
+def test_a_plan_within_a_budget_runs(measured, tmp_path):
     first = measured.front.points[0]
     budget = max(first.error, first.held_out.error) * 1.01
     planned = np_.partition(measured.model, measured.costs, np_.Within(budget), verify=False)
@@ -138,23 +138,23 @@ def test_a_plan_within_a_budget_runs(measured: Measured, tmp_path: Path) -> None
     assert "Latency against accuracy" in page and "What each unit loses" in page
 
 
-def test_float32_alone_keeps_a_budget_of_nothing(measured: Measured) -> None:
+def test_float32_alone_keeps_a_budget_of_nothing(measured):
     planned = np_.partition(measured.model, measured.costs, np_.Within(0.0), verify=False)
     assert planned.model.mixed is not None and not planned.model.mixed.int8_units
     assert planned.model.graph == measured.model.graph
 
 
-def test_what_is_missing_is_said(measured: Measured) -> None:
-    with pytest.raises(UsageError, match="want the objective Within"):
-        np_.partition(measured.model, measured.costs)
-    with pytest.raises(UsageError, match="error is -1"):
-        np_.Within(-1)
-    with pytest.raises(UsageError, match="no metric 'relativ'"):
-        np_.pareto(measured.model, measured.costs, metric="relativ")
-    with pytest.raises(UsageError, match="precision 'int4' is not one of"):
-        np_.profile(measured.model, PHONE, precisions=["int4"])
-    plain = np_.read_costs(measured.model, measured.table)
-    with pytest.raises(UsageError, match="one precision only"):
-        np_.pareto(measured.model, plain)
-    with pytest.raises(PartitionError, match="no plan keeps an error"):
-        measured.front.within(-0.1)
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda m: np_.partition(m.model, m.costs), UsageError, "want the objective Within"),
+        (lambda m: np_.Within(-1), UsageError, "error is -1"),
+        (lambda m: np_.pareto(m.model, m.costs, metric="relativ"), UsageError, "no metric 'relati"),
+        (lambda m: np_.profile(m.model, PHONE, precisions=["int4"]), UsageError, "'int4' is not o"),
+        (lambda m: np_.pareto(m.model, m.plain), UsageError, "one precision only"),
+        (lambda m: m.front.within(-0.1), PartitionError, "no plan keeps an error"),
+    ],
+)
+def test_what_is_missing_is_said(measured, call, error, words):
+    with pytest.raises(error, match=words):
+        call(measured)

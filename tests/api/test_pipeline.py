@@ -1,24 +1,31 @@
-"""The steps as commands call them: a device and a table that are open, a listener, Ctrl-C."""
+"""Steps with a device and a table that are open, and tables that another agent filled."""
 
 import contextlib
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import nnapi_prof as np_
 from nnapi_prof.api import Listener, open_client
+from nnapi_prof.api.cost_tables import note_other_agent
 from nnapi_prof.api.costs import Interrupted
 from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device import description_of, device_fingerprint
+from nnapi_prof.device.protocol import AgentInfo
 from nnapi_prof.errors import CostError
-from tests.api.conftest import PHONE, Way
+from nnapi_prof.graph.plan import CPU
+from tests.api.conftest import PHONE
 from tests.cli.common import TinyNet, trace
+from tests.measure.scripted import NPU, info
 
 
-def test_a_device_and_a_table_that_are_open(way: Way, tmp_path: Path) -> None:
+def test_a_device_and_a_table_that_are_open(way, tmp_path):
     notes: list[str] = []
     listener = Listener(note=notes.append, busy=notes.append)
     with CostStore(way.table) as store, open_client(PHONE) as client:
@@ -50,7 +57,7 @@ def test_a_device_and_a_table_that_are_open(way: Way, tmp_path: Path) -> None:
     assert bundle.fits.keys() == costs.measured.fits.keys()
 
 
-def test_ctrl_c_while_it_measures_says_what_is_kept(way: Way, tmp_path: Path) -> None:
+def test_ctrl_c_while_it_measures_says_what_is_kept(way, tmp_path):
     table = tmp_path / "costs.sqlite"
 
     def stop(progress: np_.Progress) -> None:
@@ -72,9 +79,7 @@ def test_ctrl_c_while_it_measures_says_what_is_kept(way: Way, tmp_path: Path) ->
     assert issubclass(Interrupted, KeyboardInterrupt), "what catches errors lets it through"
 
 
-def test_a_listener_hears_the_notes_of_a_model_and_when_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listener_hears_the_notes_of_a_model_and_when_it_is_read(tmp_path, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))  # no earlier run has read it
     told: list[str] = []
 
@@ -92,7 +97,7 @@ def test_a_listener_hears_the_notes_of_a_model_and_when_it_is_read(
     assert again.program.units == model.graph and told[-1] == "reading unread.pt"
 
 
-def test_costs_of_a_table_that_lacks_a_unit_on_the_cpu(way: Way, tmp_path: Path) -> None:
+def test_costs_of_a_table_that_lacks_a_unit_on_the_cpu(way, tmp_path):
     table = Path(shutil.copyfile(way.table, tmp_path / "costs.sqlite"))
     unit = way.model.graph.units[1]
     with contextlib.closing(sqlite3.connect(table)) as link, link:
@@ -107,3 +112,53 @@ def test_costs_of_a_table_that_lacks_a_unit_on_the_cpu(way: Way, tmp_path: Path)
         filled = np_.read_costs(way.model, store, client, fill=True)
         planned = np_.partition(way.model, filled, device=client, verify=False)
     assert planned.bundle.fits is None and filled.notes[-1] in planned.bundle.notes
+
+
+# ---- costs that another agent measured -----------------------------------------------------------
+
+
+def unit_on_cpu(agent: AgentInfo) -> Measurement:
+    return Measurement(
+        signature="s",
+        kind=Kind.UNIT,
+        label="conv2d",
+        members=("s",),
+        offsets=(0, 1),
+        target=CPU,
+        fingerprint=device_fingerprint(agent),
+        agent_version=agent.cost_version,
+        status=Status.OK,
+        samples_ns=(30,),
+    )
+
+
+def notes(store: CostStore, agent: AgentInfo) -> list[str]:
+    heard: list[str] = []
+    note_other_agent(store, agent, Listener(note=heard.append))
+    return heard
+
+
+def test_portable_kernels_are_another_agent_where_the_clock_is_real():
+    real = replace(info(NPU), simulated=False)
+    fast = replace(real, engines={"cpu": ("xnnpack", "portable")})
+    portable = replace(real, engines={"cpu": ("portable",)})
+    assert fast.cost_version == "test-1" != portable.cost_version
+    with CostStore(":memory:") as store:
+        assert notes(store, portable) == []
+        store.add_device(device_fingerprint(portable), description_of(portable), False)
+        store.add(unit_on_cpu(portable))
+        assert notes(store, portable) == []
+        (note,) = notes(store, fast)
+        assert fast.cost_version in note and portable.cost_version in note
+        # With XNNPACK the emulator of a host has another accelerator: another fingerprint.
+        faster = replace(fast, nnapi=info(NPU, replace(NPU, name="nnapi-fast")).nnapi)
+        assert device_fingerprint(faster) != device_fingerprint(portable)
+        assert notes(store, faster) == [note]
+        store.add_device(device_fingerprint(faster), description_of(faster), False)
+        store.add(unit_on_cpu(faster))
+        assert notes(store, faster) == []
+
+
+def test_a_simulated_clock_does_not_depend_on_the_kernels():
+    simulated = info(NPU)
+    assert simulated.cost_version == replace(simulated, engines={"cpu": ("portable",)}).cost_version

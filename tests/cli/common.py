@@ -1,6 +1,9 @@
-"""Tiny models, how a command ended, and what is in a cost table."""
+"""Calling the command line, tiny models, and what is in a cost table."""
 
+import contextlib
 import json
+import os
+import pty
 import sqlite3
 import subprocess
 import sys
@@ -15,9 +18,12 @@ import torch
 from torch import nn
 
 from nnapi_prof.api import run as run_step
+from nnapi_prof.cli import main
+from tests import warm
 from tests.documents.common import check
 
 INPUT = "1x3x16x16"
+SIM = ("--device", "sim:npu-phone")
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,67 @@ class Result:
         return document
 
 
+class Cli:
+    """``cli("profile", "--device", ...)`` as a shell would run it, in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object) -> Result:
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        captured = self._capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Result(ended.value.code, captured.out, captured.err)
+
+    def ok(self, *arguments: object) -> Result:
+        """A command that must succeed."""
+        result = self(*arguments)
+        assert result.code == 0, result.err
+        return result
+
+    def document(self, command: str, *arguments: object) -> dict[str, Any]:
+        """What a command that must succeed prints with ``--json``."""
+        words = command.split()
+        return self.ok(*words, *arguments, "--json").document("-".join(words))
+
+    def error(self, *arguments: object, code: int = 2) -> str:
+        """What a command that must fail with this code complains of."""
+        result = self(*arguments)
+        assert result.code == code, result.err
+        return result.error
+
+
+def call(*arguments: object) -> None:
+    """A command that must succeed, for fixtures of more than one test."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    assert ended.value.code == 0
+
+
+def python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """What a Python of its own printed, and how it ended."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+
+
+def on_a_terminal(*arguments: object, **env: str) -> str:
+    """All that a Python that must succeed writes to a terminal of 80 columns."""
+    program = [*warm.python(), *map(str, arguments)]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(program[0], program, {**os.environ, "TERM": "xterm", "COLUMNS": "80", **env})
+    seen = b""
+    with contextlib.suppress(OSError):  # Linux's word for the end of a terminal
+        while more := os.read(terminal, 65536):
+            seen += more
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, seen.decode()
+    return seen.decode()
+
+
 class TinyNet(nn.Module):
     """Two convolutions and what stands between them. [1, 3, 16, 16] -> [1, 8, 16, 16]"""
 
@@ -55,6 +122,17 @@ class TinyNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.second(self.between(torch.relu(self.first(x))))
+
+
+class Function(nn.Module):
+    """A model that is one function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(*inputs)
 
 
 def trace(model: nn.Module, path: Path, *inputs: tuple[int, ...] | torch.Tensor) -> Path:
@@ -88,6 +166,11 @@ class Profiled:
     costs: Path
     bundle: Path
 
+    @property
+    def named(self) -> tuple[object, ...]:
+        """The options of a command that reads the costs."""
+        return (*SIM, "--input", INPUT, "--costs", self.costs)
+
 
 def start_program(*arguments: object, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     """nnapi-prof as a terminal's shell starts it, so that Ctrl-C reaches it.
@@ -106,15 +189,12 @@ def count_rows(costs: Path) -> int:
     threads do not count."""
     if not costs.exists():
         return 0
-    link = sqlite3.connect(f"file:{costs}?mode=ro", uri=True)
-    try:
-        query = "select count(*) from measurements where kind not in ('anchor', 'threads')"
-        (n,) = link.execute(query).fetchone()
-        return int(n)
-    except sqlite3.OperationalError:  # its tables are being made
-        return 0
-    finally:
-        link.close()
+    query = "select count(*) from measurements where kind not in ('anchor', 'threads')"
+    with contextlib.closing(sqlite3.connect(f"file:{costs}?mode=ro", uri=True)) as link:
+        try:
+            return int(link.execute(query).fetchone()[0])
+        except sqlite3.OperationalError:  # its tables are being made
+            return 0
 
 
 def unit_row(out: str, name: str) -> dict[str, str]:

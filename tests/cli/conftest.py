@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nnapi_prof.cli import main
-from tests.cli.common import INPUT, Profiled, Result, TinyNet, trace
+from tests.cli.common import Cli, Profiled, TinyNet, call, trace
 from tests.device.asking_phone import AskingPhone
 
 
@@ -21,18 +20,8 @@ def nothing_of_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
-    """``cli("profile", "--device", ...)`` as a shell would run it, in this process."""
-
-    def call(*arguments: object) -> Result:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Result(ended.value.code, captured.out, captured.err)
-
-    return call
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
 
 
 @pytest.fixture(scope="session")
@@ -46,14 +35,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _profiled(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Profiled:
     folder = tmp_path_factory.mktemp("profiled")
     result = Profiled(tiny, folder / "costs.sqlite", folder / "tiny.nnprof")
-    named = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", str(result.costs)]
-    for command in (
-        ["profile", *named, "--preference", "fast", str(tiny)],
-        ["partition", *named, "--output", str(result.bundle), str(tiny)],
-    ):
-        with pytest.raises(SystemExit) as ended:
-            main(command)
-        assert ended.value.code == 0
+    call("profile", *result.named, "--preference", "fast", tiny)
+    call("partition", *result.named, "--output", result.bundle, tiny)
     return result
 
 

@@ -1,22 +1,14 @@
 """``nnapi-prof agent``: build, push, info, clean."""
 
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from nnapi_prof.device import build as build_module
-from nnapi_prof.device.build import HostBuild
 from nnapi_prof.errors import BuildError
-from tests.cli.common import Result
-
-Cli = Callable[..., Result]
-SIM = ("--device", "sim:npu-phone")
+from tests.cli.common import SIM
 
 
-def test_build_says_abi_size_and_path(cli: Cli, built_host: HostBuild, tmp_path: Path) -> None:
-    result = cli("agent", "build", "--abi", "host", "--output", tmp_path / "out")
-    assert result.code == 0, result.err
+def test_build_says_abi_size_and_path(cli, built_host, tmp_path):
+    result = cli.ok("agent", "build", "--abi", "host", "--output", tmp_path / "out")
     abi, size, path = result.out.rstrip("\n").split("\t")
     assert (abi, path) == ("host", str(tmp_path / "out" / "host" / "agent"))
     assert int(size) == Path(path).stat().st_size
@@ -24,13 +16,11 @@ def test_build_says_abi_size_and_path(cli: Cli, built_host: HostBuild, tmp_path:
     assert Path(path).stat().st_mode & 0o111
     result = cli("agent", "build", "--abi", "host")
     assert result.out.split("\t")[2].strip() == str(built_host.agent)
-    (document,) = cli("agent", "build", "--abi", "host", "--json").document("agent-build")["agents"]
+    (document,) = cli.document("agent build", "--abi", "host")["agents"]
     assert document == {"abi": "host", "n_bytes": int(size), "file": str(built_host.agent)}
 
 
-def test_build_makes_all_abis_unless_told(
-    cli: Cli, built_host: HostBuild, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_build_makes_all_abis_unless_told(cli, built_host, monkeypatch):
     asked = []
 
     def agent_binary(abi: str, os_name: str, progress: object) -> Path:
@@ -46,19 +36,18 @@ def test_build_makes_all_abis_unless_told(
     assert result.code == 1 and result.error == "no compiler for armeabi-v7a: install ziglang"
 
 
-def test_push_says_where_it_is(cli: Cli, built_host: HostBuild) -> None:
+def test_push_says_where_it_is(cli, built_host):
     result = cli("agent", "push", *SIM)
     assert (result.code, result.out) == (0, f"sim:npu-phone\t{built_host.agent}\n")
-    document = cli("agent", "push", *SIM, "--json").document("agent-push")
+    document = cli.document("agent push", *SIM)
     assert (document["serial"], document["path"]) == ("sim:npu-phone", str(built_host.agent))
 
 
-def test_info_names_engines_and_accelerators(cli: Cli, built_host: HostBuild) -> None:
-    result = cli("agent", "info", *SIM)
-    assert result.code == 0
+def test_info_names_engines_and_accelerators(cli, built_host):
+    result = cli.ok("agent", "info", *SIM)
     for word in ("simulated phone", "protocol 5", "cpu (", "portable", "sim-npu", "sim-gpu"):
         assert word in result.out
-    document = cli("agent", "info", *SIM, "--json").document("agent-info")
+    document = cli.document("agent info", *SIM)
     assert (
         document["simulated"]
         and document["phone"] == "npu-phone"
@@ -68,18 +57,9 @@ def test_info_names_engines_and_accelerators(cli: Cli, built_host: HostBuild) ->
     assert {"sim-npu", "sim-gpu"} <= named
 
 
-def test_clean(cli: Cli, built_host: HostBuild) -> None:
+def test_clean(cli, built_host):
     for options in ((), ("--older-than", "3"), ("--all",)):
-        actual = cli("agent", "clean", *SIM, *options)
-        assert actual.code == 0, actual.err
-        assert actual.out.startswith("sim:npu-phone: 0.0 MB removed, 0.0 MB kept; 0 agents")
-    result = cli("agent", "clean", *SIM, "--json").document("agent-clean")
+        out = cli.ok("agent", "clean", *SIM, *options).out
+        assert out.startswith("sim:npu-phone: 0.0 MB removed, 0.0 MB kept; 0 agents")
+    result = cli.document("agent clean", *SIM)
     assert (result["n_agents"], result["n_bytes"]) == (0, 0)
-    assert built_host.agent.exists()
-
-
-def test_what_clean_does_not_understand(cli: Cli) -> None:
-    result = cli("agent", "clean", *SIM, "--all", "--older-than", "3")
-    assert result.code == 2 and "choose one" in result.error
-    result = cli("agent", "clean", "--older-than", "-1")
-    assert result.code == 2 and "see `nnapi-prof agent clean --help`" in result.error

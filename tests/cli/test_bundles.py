@@ -12,33 +12,24 @@ from torch import nn
 
 from nnapi_prof.bundle.storage import VERSION
 from nnapi_prof.execution import RunOptions
-from tests.cli.common import INPUT, Profiled, Result, trace
-
-SIM = ("--device", "sim:npu-phone")
-Cli = Callable[..., Result]
+from nnapi_prof.execution.report import RunReport
+from tests.cli.common import SIM, Cli, Result, TinyNet, call, trace
 
 
-def test_a_guessed_input_is_said(cli: Cli, tiny: Path, tmp_path: Path) -> None:
-    result = cli("convert", "--output", tmp_path / "out.pt", tiny)
-    assert result.code == 0
+def test_a_guessed_input_is_said(cli, tiny, tmp_path):
+    result = cli.ok("convert", "--output", tmp_path / "out.pt", tiny)
     note = "note: input shape guessed as 1x3x224x224 from the first convolution"
     assert result.err.count(note) == 1
     asked = ("--accelerator", "sim-npu", "--preference", "fast", "--runs", 1)
     for _ in range(2):  # the second time the model is remembered, and not loaded
-        result = cli("profile", *SIM, *asked, "--costs", tmp_path / "costs.sqlite", tiny)
-        assert result.code == 0
+        result = cli.ok("profile", *SIM, *asked, "--costs", tmp_path / "costs.sqlite", tiny)
         assert result.err.count(note) == 1
 
 
-def test_partition_wants_a_profile(cli: Cli, tiny: Path, profiled: Profiled) -> None:
-    """Also for another input, and with more threads than were measured."""
-    named = ("--input", INPUT, "--costs")
-    result = cli("partition", *SIM, "--input", "1x3x8x8", "--costs", profiled.costs, tiny)
-    assert result.code == 1 and "of the model's 5 units were never measured" in result.error
-    result = cli("partition", *SIM, *named, profiled.costs, "--threads", 2, tiny)
-    assert result.code == 1
-    assert "were never measured on this device's CPU with 2 threads" in result.error
-    assert "run `nnapi-prof profile --threads 2` with the same model" in result.error
+def test_partition_wants_a_profile_with_as_many_threads(cli, profiled):
+    error = cli.error("partition", *profiled.named, "--threads", 2, profiled.model, code=1)
+    assert "were never measured on this device's CPU with 2 threads" in error
+    assert "run `nnapi-prof profile --threads 2` with the same model" in error
 
 
 def edit(**changes: object) -> Callable[[Path], None]:
@@ -63,9 +54,7 @@ DAMAGES = [  # those of regions and weights are in tests/bundle/test_storage.py
 
 
 @pytest.mark.parametrize(("damage", "words"), DAMAGES)
-def test_a_damaged_bundle(
-    cli: Cli, profiled: Profiled, damage: Callable[[Path], None], words: str
-) -> None:
+def test_a_damaged_bundle(cli, profiled, damage, words):
     damage(profiled.bundle)
     for command in (["run", *SIM], ["report", "--costs", profiled.costs]):
         result = cli(*command, profiled.bundle)
@@ -74,29 +63,25 @@ def test_a_damaged_bundle(
         assert words in result.error
         assert result.error.endswith("make it again with `nnapi-prof partition`")
     # And so it is done: partition writes over it.
-    named = (*SIM, "--input", INPUT, "--costs", profiled.costs, "--output", profiled.bundle)
-    if (profiled.bundle / "manifest.json").is_file():
-        assert cli("partition", *named, profiled.model).code == 0
-        assert cli("run", *SIM, "--runs", 2, profiled.bundle).code == 0
+    cli.ok("partition", *profiled.named, "--output", profiled.bundle, profiled.model)
+    cli.ok("run", *SIM, "--runs", 2, profiled.bundle)
 
 
-def test_a_bundle_of_another_phone(cli: Cli, tmp_path: Path) -> None:
+def test_a_bundle_of_another_phone(cli, tmp_path):
     costs, bundle = tmp_path / "costs.sqlite", tmp_path / "large.nnprof"
     # So much work that the plan goes to the NPU, which the other phone lacks.
     heavy = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3), nn.Conv2d(64, 64, 3))
     model = trace(heavy, tmp_path / "heavy.pt", (1, 3, 56, 56))
     named = (*SIM, "--input", "1x3x56x56", "--costs", costs)
     only = ("--accelerator", "sim-npu", "--preference", "fast")
-    assert cli("profile", *named, *only, model).code == 0
-    assert cli("partition", *named, "--output", bundle, model).code == 0
-    result = cli("run", "--device", "sim:gpu-phone", bundle)
-    assert result.code == 2
-    assert result.error.startswith(f"{bundle} was made for simulated npu-phone")
-    assert "runs on its sim-npu: simulated gpu-phone" in result.error
-    assert "has sim-gpu, nnapi-reference; choose the right device with --device" in result.error
+    cli.ok("profile", *named, *only, model)
+    cli.ok("partition", *named, "--output", bundle, model)
+    error = cli.error("run", "--device", "sim:gpu-phone", bundle)
+    assert error.startswith(f"{bundle} was made for simulated npu-phone")
+    assert "runs on its sim-npu: simulated gpu-phone" in error
+    assert "has sim-gpu, nnapi-reference; choose the right device with --device" in error
     # Before the model is loaded, which would tell that it takes no such input.
-    again = cli("run", "--device", "sim:gpu-phone", "--input", "7x7", bundle)
-    assert again.code == 2 and again.error == result.error
+    assert error == cli.error("run", "--device", "sim:gpu-phone", "--input", "7x7", bundle)
 
 
 @pytest.fixture
@@ -109,19 +94,17 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_bundle_for_another_phone_that_runs_nevertheless(cli: Cli, profiled: Profiled) -> None:
-    result = cli("run", "--device", "sim:gpu-phone", "--runs", 2, profiled.bundle)
-    assert result.code == 0
+def test_a_bundle_for_another_phone_that_runs_nevertheless(cli, profiled):
+    result = cli.ok("run", "--device", "sim:gpu-phone", "--runs", 2, profiled.bundle)
     assert f"note: {profiled.bundle} was made for simulated npu-phone" in result.err
-    assert "predictions are for that device, not this" in result.out
-    assert "Plan, latency in ms, simulated" in result.out
+    for words in ("predictions are for that device, not this", "Plan, latency in ms, simulated"):
+        assert words in result.out
     assert "predicted (simulated)" not in result.out
 
 
 @pytest.mark.usefixtures("impatient")
-def test_only_what_is_simulated_is_labelled_so(cli: Cli, profiled: Profiled) -> None:
-    result = cli("run", "--device", "local", "--runs", 2, profiled.bundle)
-    assert result.code == 0
+def test_only_what_is_simulated_is_labelled_so(cli, profiled):
+    result = cli.ok("run", "--device", "local", "--runs", 2, profiled.bundle)
     assert "latency in ms, simulated" not in result.out
     assert result.out.count("predicted (simulated)") == 2  # the plan's table, and its baselines'
     assert "measured (simulated)" not in result.out and "compile (simulated)" not in result.out
@@ -130,7 +113,7 @@ def test_only_what_is_simulated_is_labelled_so(cli: Cli, profiled: Profiled) -> 
 # ---- where results go --------------------------------------------------------------------------
 
 
-def test_a_result_that_cannot_be_kept(cli: Cli, profiled: Profiled) -> None:
+def test_a_result_that_cannot_be_kept(cli, profiled):
     """What was measured is shown even where it cannot be written down."""
     (profiled.bundle / "run.json").mkdir()
     result = cli("run", *SIM, "--runs", 2, profiled.bundle)
@@ -139,10 +122,64 @@ def test_a_result_that_cannot_be_kept(cli: Cli, profiled: Profiled) -> None:
     assert "agrees with eager PyTorch" in result.out
 
 
-def test_commands_inside_the_bundle(
-    cli: Cli, profiled: Profiled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_inside_the_bundle(cli, profiled, monkeypatch):
     monkeypatch.chdir(profiled.bundle)
-    assert cli("run", *SIM, "--runs", 2, ".").code == 0
-    result = cli("report", "--costs", profiled.costs, ".")
-    assert (result.code, result.out.strip()) == (0, str(profiled.bundle.with_suffix(".html")))
+    cli.ok("run", *SIM, "--runs", 2, ".")
+    page = cli.ok("report", "--costs", profiled.costs, ".").out.strip()
+    assert page == str(profiled.bundle.with_suffix(".html"))
+
+
+# ---- sizes left open -----------------------------------------------------------------------------
+
+
+OPEN = "1x3x?=16x?=16"
+
+
+def test_a_model_that_fixes_its_sizes(cli, tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(2 * 14 * 14, 4))
+    path = trace(model, tmp_path / "flat.pt")
+    error = cli.error("convert", "--input", OPEN, path)
+    assert error.startswith(
+        "flat.pt: --input 1x3x?=16x?=16: these sizes cannot be left open: with 1x3x976x16 it does "
+        "not run: "
+    )
+    assert "aten.linear.default" in error
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle with open sizes, of TinyNet on sim:npu-phone."""
+    folder = tmp_path_factory.mktemp("open")
+    model, path = trace(TinyNet(), folder / "tiny.pt"), folder / "tiny.nnprof"
+    named = (*SIM, "--input", OPEN, "--costs", folder / "costs.sqlite")
+    call("profile", *named, "--preference", "fast", "--runs", 5, model)
+    call("partition", *named, "--no-verify", "--output", path, model)
+    return path
+
+
+def run(cli: Cli, bundle: Path, *inputs: str) -> Result:
+    named = [word for text in inputs for word in ("--input", text)]
+    return cli("run", *SIM, "--runs", "3", *named, bundle)
+
+
+def test_a_bundle_at_its_examples(cli, bundle):
+    done = run(cli, bundle)
+    assert done.code == 0
+    assert "note: sizes left open are those of 1x3x16x16 here\n" in done.err
+
+
+def test_a_bundle_at_other_sizes(cli, bundle):
+    assert run(cli, bundle, "1x3x20x12").code == 0
+    report = RunReport.from_json((bundle / "run.json").read_text())
+    assert [(check.shape, check.ok) for check in report.checks] == [((1, 8, 20, 12), True)]
+    assert all(run.error is None for run in report.runs)
+    assert report.notes[0] == (
+        "the plan and its predicted latencies are for the bundle's own sizes, not 1x3x20x12"
+    )
+
+
+@pytest.mark.parametrize("stated", ["1x4x16x16", "1x3x16", "1x3x16x16:int32", "1x3x?x16"])
+def test_sizes_that_the_bundle_does_not_leave_open(cli, bundle, stated):
+    done = run(cli, bundle, stated)
+    assert done.code == 2
+    assert done.error.startswith("the bundle is for the input 1x3x?=16x?=16, 1x")

@@ -8,33 +8,25 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nnapi_prof.cli import commands
 from nnapi_prof.cli.doctor import SHELLS
 from nnapi_prof.device.find import list_phones
-from tests.cli.common import Result
+from tests.cli.common import Cli, python
 
-Cli = Callable[..., Result]
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_scripts(cli: Cli, shell: str) -> None:
-    result = cli("completion", shell)
-    assert result.code == 0 and result.err == ""
+def test_scripts(cli, shell):
+    result = cli.ok("completion", shell)
+    assert result.err == ""
     assert "nnapi-prof" in result.out and "_NNAPI_PROF_COMPLETE" in result.out
-    document = cli("completion", shell, "--json").document("completion")
+    document = cli.document("completion", shell)
     assert (document["shell"], document["script"]) == (shell, result.out.strip())
-
-
-def test_another_shell(cli: Cli) -> None:
-    result = cli("completion", "tcsh")
-    assert result.code == 2 and "'bash', 'zsh', 'fish'" in result.error
 
 
 @pytest.fixture
@@ -78,18 +70,29 @@ def offered(home: Path, line: str) -> list[str]:
 
 
 @needs_bash
-def test_commands_and_options(home: Path) -> None:
-    assert offered(home, "nnapi-prof ") == list(commands())
-    assert offered(home, "nnapi-prof pro") == ["profile"]
-    assert offered(home, "nnapi-prof agent ") == ["build", "clean", "info", "push"]
-    assert offered(home, "nnapi-prof run --no-b") == ["--no-baselines"]
-    assert {"--json", "--quiet", "--verbose"} <= set(offered(home, "nnapi-prof devices --"))
-    assert offered(home, "nnapi-prof profile --mode ") == ["sync", "burst", "async", "pointers"]
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("", list(commands())),
+        ("pro", ["profile"]),
+        ("agent ", ["build", "clean", "info", "push"]),
+        ("run --no-b", ["--no-baselines"]),
+        ("profile --mode ", ["sync", "burst", "async", "pointers"]),
+        ("profile o", ["one.pt"]),
+        ("profile ", ["a b.pt", "bin", "done.nnprof", "models", "one.pt", "two.pt2"]),
+        ("profile models/", ["models/inner.pt"]),
+        ("profile ~/models/", ["~/models/inner.pt"]),
+        ("run d", ["done.nnprof"]),
+        ("run nowhere/", []),
+    ],
+)
+def test_commands_options_and_files(home, line, wanted):
+    assert offered(home, f"nnapi-prof {line}") == wanted
 
 
 @pytest.mark.slow
 @needs_bash
-def test_devices_and_phones(home: Path) -> None:
+def test_devices_and_phones(home):
     simulated = [f"sim:{name}" for name in list_phones()]
     assert offered(home, "nnapi-prof profile --device ") == ["local", *simulated]
     # bash replaces only what stands behind a colon.
@@ -97,9 +100,10 @@ def test_devices_and_phones(home: Path) -> None:
     assert offered(home, "nnapi-prof profile --device=sim:n") == ["npu-phone"]
     assert offered(home, "nnapi-prof estimate --phone pi") == ["pixel4"]
     assert "phone.json" in offered(home, "nnapi-prof estimate --phone ")
+    assert {"--json", "--quiet", "--verbose"} <= set(offered(home, "nnapi-prof devices --"))
 
 
-def test_connected_phones(home: Path, adb_server: Any, start_daemon: Any) -> None:
+def test_connected_phones(home, adb_server, start_daemon):
     phone = start_daemon()
     adb_server.connect(phone.serial)
     asked = {"_NNAPI_PROF_COMPLETE": "bash_complete", "COMP_LINE": "nnapi-prof run --device "}
@@ -112,18 +116,7 @@ def test_connected_phones(home: Path, adb_server: Any, start_daemon: Any) -> Non
 
 
 @needs_bash
-def test_files(home: Path) -> None:
-    assert offered(home, "nnapi-prof profile o") == ["one.pt"]
-    models = offered(home, "nnapi-prof profile ")
-    assert models == ["a b.pt", "bin", "done.nnprof", "models", "one.pt", "two.pt2"]
-    assert offered(home, "nnapi-prof profile models/") == ["models/inner.pt"]
-    assert offered(home, "nnapi-prof profile ~/models/") == ["~/models/inner.pt"]
-    assert offered(home, "nnapi-prof run d") == ["done.nnprof"]
-    assert offered(home, "nnapi-prof run nowhere/") == []
-
-
-@needs_bash
-def test_a_real_bash_completes_at_tab(home: Path) -> None:
+def test_a_real_bash_completes_at_tab(home):
     """Typed into an interactive bash on a terminal of its own, with all of readline."""
     pid, terminal = pty.fork()
     if pid == 0:
@@ -155,18 +148,13 @@ def test_a_real_bash_completes_at_tab(home: Path) -> None:
         os.waitpid(pid, 0)
 
 
-def test_no_torch_is_loaded_at_tab(home: Path) -> None:
+def test_no_torch_is_loaded_at_tab(home):
     line = "nnapi-prof profile --device "
     ask = "import sys; sys.argv = ['nnapi-prof']; import atexit, json; "
     ask += "atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr)); "
     ask += "from nnapi_prof.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", ask],
-        env=environment(home) | {"_NNAPI_PROF_COMPLETE": "bash_complete", "COMP_LINE": line},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    asked = {"_NNAPI_PROF_COMPLETE": "bash_complete", "COMP_LINE": line}
+    done = python("-c", ask, env=environment(home) | asked)
     assert "plain,sim:npu-phone" in done.stdout
     loaded = set(json.loads(done.stderr))
     assert not loaded & {"torch", "pandas", "matplotlib", "sqlalchemy", "rich", "adb_shell"}

@@ -1,14 +1,13 @@
-"""``convert --format json`` and ``--format cpp``: which files there are and what they hold."""
+"""``convert``: files of each format, what they hold, levels, and precisions."""
 
 import json
+import re
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.convert.export_json import RegionDescription
@@ -16,7 +15,8 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import load
 from nnapi_prof.frontend.inputs import parse_input_spec
 from nnapi_prof.graph.plan import Engine, Preference
-from tests.cli.common import INPUT, Profiled, Result, trace
+from nnapi_prof.nnapi.codes import OperandCode
+from tests.cli.common import INPUT, Function, Profiled, trace
 from tests.convert.region_reader import from_json
 
 
@@ -36,22 +36,15 @@ def model(tiny: Path, tmp_path: Path) -> Path:
     return Path(shutil.copyfile(tiny, tmp_path / "models" / "tiny.pt"))
 
 
-def test_files_are_called_as_the_model_is(cli: Callable[..., Result], model: Path) -> None:
+def test_files_are_called_as_the_model_is(cli, model):
     beside = model.rename(model.with_name("net ä.pt"))
-    result = cli("convert", "--format", "json", "--format", "stock", "--input", INPUT, beside)
-    assert result.code == 0, result.err
-    assert names(beside.parent) == [
-        "net ä.json",
-        "net ä.nnapi.pt",
-        "net ä.pt",
-        "net ä.weights",
-    ]
+    cli.ok("convert", "--format", "json", "--format", "stock", "--input", INPUT, beside)
+    assert names(beside.parent) == ["net ä.json", "net ä.nnapi.pt", "net ä.pt", "net ä.weights"]
 
 
-def test_json(cli: Callable[..., Result], model: Path) -> None:
+def test_json(cli, model):
     asked = ("--preference", "fast", "--relaxed", "--level", "28")
-    result = cli("convert", "--format", "json", "--input", INPUT, *asked, model)
-    assert result.code == 0, result.err
+    result = cli.ok("convert", "--format", "json", "--input", INPUT, *asked, model)
     base = model.with_suffix("")
     assert names(model.parent) == ["tiny.json", "tiny.pt", "tiny.weights"]
     program = load(model, [parse_input_spec(INPUT)])
@@ -74,11 +67,10 @@ def offloading(profiled: Profiled) -> Path:
     pytest.fail("no plan of the model uses NNAPI")
 
 
-def test_the_regions_of_a_plan(cli: Callable[..., Result], offloading: Path) -> None:
+def test_the_regions_of_a_plan(cli, offloading):
     folder = offloading.parent
     before = names(folder)
-    result = cli("convert", "--format", "json", "--format", "cpp", offloading)
-    assert result.code == 0, result.err
+    cli.ok("convert", "--format", "json", "--format", "cpp", offloading)
     manifest = json.loads((offloading / "manifest.json").read_text())
     segments = manifest["plans"][0]["segments"]
     on_nnapi = [i for i, s in enumerate(segments) if s["target"].startswith("nnapi:")]
@@ -100,32 +92,66 @@ def test_the_regions_of_a_plan(cli: Callable[..., Result], offloading: Path) -> 
         (("--format", "cpp", "--output", "no/such/x"), "cannot write no/such/x_"),
     ],
 )
-def test_a_bundle_refuses(
-    cli: Callable[..., Result], offloading: Path, options: tuple[str, ...], wanted: str
-) -> None:
-    result = cli("convert", *options, offloading)
-    assert result.code == 2
-    assert wanted in result.error
+def test_a_bundle_refuses(cli, offloading, options, wanted):
+    assert wanted in cli.error("convert", *options, offloading)
 
 
-class Beside(nn.Module):
+def test_what_nnapi_does_not_compute_is_said(cli, tmp_path):
     """An input that nothing reads, an output that is an input, and a constant one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("anchors", torch.arange(3.0))
-
-    def forward(self, unread: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return torch.relu(x), x, self.anchors * 2
-
-
-def test_what_nnapi_does_not_compute_is_said(cli: Callable[..., Result], tmp_path: Path) -> None:
-    path = trace(Beside(), tmp_path / "beside.pt", (2,), (2, 3))
-    result = cli("convert", "--format", "json", "--input", "2", "--input", "2x3", path)
-    assert result.code == 0, result.err
+    beside = Function(lambda unread, x: (torch.relu(x), x, torch.arange(3.0) * 2))
+    path = trace(beside, tmp_path / "beside.pt", (2,), (2, 3))
+    result = cli.ok("convert", "--format", "json", "--input", "2", "--input", "2x3", path)
     assert "note: outputs of the model that NNAPI has nothing to do with" in result.err
     assert "note: inputs of the model that NNAPI has nothing to do with" in result.err
     assert f"1 NNAPI operations in {tmp_path}/beside.json\n" in result.err
     assert not (tmp_path / "beside.weights").exists()
     region = described(tmp_path / "beside").region
     assert (len(region.inputs), len(region.outputs)) == (1, 1)
+
+
+# ---- levels --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [27, 30, 31, 1000006, 1000007, 1000008])
+def test_levels(cli, tmp_path, level):
+    """What devices report, also beyond API levels: products of computed matrices are many
+    operations before level 6, and one from there on."""
+    attend = Function(lambda x: ((x @ x.transpose(1, 2)).softmax(-1) @ x).flip(2))
+    attention = trace(attend, tmp_path / "attention.pt", (2, 3, 4))
+    asked = ("--input", "2x3x4", "--level", level, "--format", "json", attention)
+    if level == 27:
+        error = cli.error("convert", *asked, code=1)
+        assert "TRANSPOSE exists from level 2 (API 28) on, wanted at level 1" in error
+        return
+    cli.ok("convert", *asked)
+    model = json.loads(attention.with_suffix(".json").read_text())
+    have = {operation["name"] for operation in model["operations"]}
+    assert ("BATCH_MATMUL" in have) == (level >= 1000006)
+    assert ("REVERSE" in have) == (level >= 1000007)
+
+
+# ---- precision -----------------------------------------------------------------------------------
+
+
+def test_float16_is_written_and_measured(cli, tiny, tmp_path):
+    half = tmp_path / "half.json"
+    asked = ("--input", INPUT, "--float16", "--format", "json", "--output", half)
+    result = cli.ok("convert", *asked, tiny)
+    moved = re.search(r"note: float16 moves the outputs by (\S+) of their largest", result.err)
+    assert moved is not None and 1e-6 < float(moved[1]) < 1e-2
+    operands = described(tmp_path / "half").region.model.operands
+    assert OperandCode.TENSOR_FLOAT16 in {operand.type for operand in operands}
+
+
+def test_relaxed_says_what_it_may_cost(cli, model):
+    result = cli.ok("convert", "--input", INPUT, "--relaxed", model)
+    assert "a driver that computes relaxed float32 all in float16 moves the outputs" in result.err
+    result = cli.ok("convert", "--input", INPUT, "--relaxed", "--level", 28, model)
+    assert "not measured: float16 needs API 29" in result.err
+
+
+def test_float16_below_its_level_is_refused(cli, model):
+    asked = ("--input", INPUT, "--float16", "--level", 28)
+    error = cli.error("convert", *asked, model, code=1)
+    assert "float16 needs API 29 (feature level 3), the region is for API 28" in error
+    assert names(model.parent) == ["tiny.pt"]

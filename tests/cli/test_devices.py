@@ -1,21 +1,15 @@
 """Devices that are listed, that are not there, that refuse, and that cannot store anything."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from torch import nn
 
-from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import list_phones
 from nnapi_prof.device.transport import adb
 from nnapi_prof.execution.profile import measurer
-from tests.cli.common import INPUT, Result, count_rows, trace, unit_row
-from tests.device.asking_phone import AskingPhone
-
-Cli = Callable[..., Result]
+from tests.cli.common import INPUT, Cli, Result, count_rows, trace, unit_row
 
 
 @pytest.fixture
@@ -33,9 +27,9 @@ def use(cli: Cli, tiny: Path, tmp_path: Path) -> Cli:
 # ---- the list ----------------------------------------------------------------------------------
 
 
-def test_listed_without_a_phone(cli: Cli) -> None:
-    result = cli("devices")
-    assert result.code == 0 and result.err == ""
+def test_listed_without_a_phone(cli):
+    result = cli.ok("devices")
+    assert result.err == ""
     head, *rows = (line.split() for line in result.out.splitlines())
     assert head == ["device", "reached", "by", "state", "description"]
     rows = [row for row in rows if not row[0].startswith("qnn:")]  # with the extra of that name
@@ -47,13 +41,11 @@ def test_listed_without_a_phone(cli: Cli) -> None:
     assert [row["simulated"] for row in document] == [row[0] != "local" for row in rows]
 
 
-def test_listed_with_phones(
-    cli: Cli, adb_server: Any, asking_phone: Callable[..., AskingPhone], start_daemon: Any
-) -> None:
+def test_listed_with_phones(cli, adb_server, asking_phone, start_daemon):
     stranger, friend = asking_phone(), start_daemon()
     adb_server.adb("connect", stranger.serial)
     adb_server.connect(friend.serial)
-    result = cli("devices", "--json").document("devices")
+    result = cli.document("devices")
     rows = {row["serial"]: row for row in result["devices"]}
     assert rows[stranger.serial]["state"] == "unauthorized"
     assert rows[friend.serial]["state"] == "device"
@@ -65,16 +57,10 @@ def test_listed_with_phones(
 # ---- not there ---------------------------------------------------------------------------------
 
 
-def test_without_a_phone_a_simulated_one_is_used_and_named(use: Cli) -> None:
+def test_without_a_phone_a_simulated_one_is_used_and_named(use):
     result = use(None)
     assert result.code == 0
     assert "note: no phone is connected: using the simulated phone sim:npu-phone" in result.err
-
-
-def test_one_accelerator(use: Cli) -> None:
-    result = use("sim:gpu-phone", "--accelerator", "sim-gpu", "--preference", "fast")
-    assert result.code == 0
-    assert "sim-gpu" in result.out and "nnapi-reference" not in result.out
 
 
 # ---- there, and unwilling ----------------------------------------------------------------------
@@ -82,9 +68,7 @@ def test_one_accelerator(use: Cli) -> None:
 CONSENT = "does not know this computer yet: confirm 'Allow USB debugging' on the phone's screen"
 
 
-def test_an_unauthorised_phone(
-    use: Cli, asking_phone: Callable[..., AskingPhone], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unauthorised_phone(use, asking_phone, monkeypatch):
     monkeypatch.setattr(adb, "CONSENT_TIMEOUT_S", 0.2)
     monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.5)
     phone = asking_phone()
@@ -95,7 +79,7 @@ def test_an_unauthorised_phone(
     assert f"{phone.serial} asks its owner: confirm 'Allow USB debugging'" in result.err
 
 
-def test_a_device_that_never_finishes(use: Cli) -> None:
+def test_a_device_that_never_finishes(use):
     """The watchdog ends every run: what remains is the estimate for eager PyTorch."""
     result = use("local", "--preference", "fast", "--timeout-s", 0.001, "--runs", 100_000)
     assert result.code == 0
@@ -108,13 +92,7 @@ def test_a_device_that_never_finishes(use: Cli) -> None:
 # ---- its storage -------------------------------------------------------------------------------
 
 
-def test_storage_too_small_for_the_weights(
-    cli: Cli,
-    start_adbd: Callable[..., str],
-    built_host: HostBuild,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_storage_too_small_for_the_weights(cli, start_adbd, built_host, tmp_path, monkeypatch):
     """What was measured before the storage was full is kept."""
     monkeypatch.setattr(measurer, "MAX_ACTIONS", 5)  # one unit in a request, the heavy one last
     agent_kb = built_host.agent.stat().st_size // 1024
@@ -123,9 +101,8 @@ def test_storage_too_small_for_the_weights(
     model, costs = trace(heavy, tmp_path / "heavy.pt", (1, 64)), tmp_path / "costs.sqlite"
     named = ("--input", "1x64", "--costs", costs, "--preference", "fast", "--runs", 3)
     # A trial of threads would begin with the heaviest unit.
-    result = cli("profile", "--device", serial, *named, "--threads", 1, model)
-    assert result.code == 1
-    assert "is full" in result.error and "free some space there" in result.error
-    assert f"measurements made before are kept in {costs}" in result.error
+    error = cli.error("profile", "--device", serial, *named, "--threads", 1, model, code=1)
+    assert "is full" in error and "free some space there" in error
+    assert f"measurements made before are kept in {costs}" in error
     assert count_rows(costs) >= 4
-    assert f"the {count_rows(costs)} measurements" in result.error
+    assert f"the {count_rows(costs)} measurements" in error

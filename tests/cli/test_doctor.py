@@ -2,16 +2,11 @@
 
 import itertools
 import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.common import Result
-
-Cli = Callable[..., Result]
+from tests.cli.common import python
 
 FAMILIES = ["Python", "Compilers", "Cache", "Agents", "Costs", "ADB", "USB", "Phone"]
 
@@ -22,9 +17,9 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NNAPI_PROF_COSTS", str(tmp_path / "costs.sqlite"))
 
 
-def test_without_a_phone(cli: Cli) -> None:
-    result = cli("doctor")
-    assert result.code == 0 and result.err == ""
+def test_without_a_phone(cli):
+    result = cli.ok("doctor")
+    assert result.err == ""
     lines = result.out.splitlines()
     assert [line for line in lines[:-1] if not line.startswith(" ")] == FAMILIES
     # A finding is a line, and its fix another.
@@ -37,7 +32,7 @@ def test_without_a_phone(cli: Cli) -> None:
     assert lines[-1].startswith("0 problems, ")
 
 
-def test_a_problem(cli: Cli, tmp_path: Path) -> None:
+def test_a_problem(cli, tmp_path):
     (tmp_path / "costs.sqlite").write_text("hello " * 200)
     result = cli("doctor")
     assert result.code == 1 and result.err == ""
@@ -45,8 +40,8 @@ def test_a_problem(cli: Cli, tmp_path: Path) -> None:
     assert result.out.splitlines()[-1].startswith("1 problem, ")
 
 
-def test_the_document(cli: Cli, tmp_path: Path) -> None:
-    data = cli("doctor", "--json").document("doctor")
+def test_the_document(cli, tmp_path):
+    data = cli.document("doctor")
     assert data["problems"] == 0
     assert list(dict.fromkeys(each["family"] for each in data["findings"])) == FAMILIES
     assert data["warnings"] == sum(each["level"] == "warning" for each in data["findings"])
@@ -55,17 +50,16 @@ def test_the_document(cli: Cli, tmp_path: Path) -> None:
     assert result.code == 1 and result.document("doctor")["problems"] == 1
 
 
-def test_a_phone(cli: Cli, start_adbd: Callable[..., str]) -> None:
+def test_a_phone(cli, start_adbd):
     serial = start_adbd("npu-phone")
-    result = cli("doctor", "--device", serial)
-    assert result.code == 0
+    result = cli.ok("doctor", "--device", serial)
     assert f"  ok       device: {serial} (nnapi-prof Test Phone), adb over TCP\n" in result.out
     assert "\nNNAPI\n" in result.out
     result = cli("doctor", "--device", start_adbd("npu-phone", storage="ro"))
     assert result.code == 1 and "is read-only" in result.out
 
 
-def test_fast_and_without_torch(tmp_path: Path) -> None:
+def test_fast_and_without_torch(tmp_path):
     """As the user starts it: under 5 s, and what is slow to import is not imported.
 
     Seconds of the processor, with those of the compilers it tries: machines of tests are shared.
@@ -76,9 +70,6 @@ def test_fast_and_without_torch(tmp_path: Path) -> None:
         "finally: print(sorted({'torch', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)))"
     )
     before = os.times()
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert python("-c", code, check=True).stdout.splitlines()[-1] == "[]"
     after = os.times()
     assert sum(after[2:4]) - sum(before[2:4]) < 5

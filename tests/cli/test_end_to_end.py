@@ -4,15 +4,14 @@ Inputs are 64x64 here to keep the suite short; `make bench` takes the models at 
 """
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nnapi_prof.cli import main
 from nnapi_prof.execution.report import RunReport
 from tests import warm
-from tests.cli.common import TinyNet, trace
+from tests.cli.common import TinyNet, call, trace
 from tests.parts import again_but
 
 pytestmark = pytest.mark.slow("the whole way of a published network, each in its own process")
@@ -45,89 +44,72 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     return save
 
 
-def call(*arguments: object) -> None:
-    """One command, which must succeed."""
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    assert ended.value.code == 0
-
-
 def whole_path(
     model: Path, device: str, folder: Path, *profile: object, threads: object = "auto"
 ) -> RunReport:
-    """profile, partition, run and report; returns the run's report."""
+    """profile, partition, run and report; returns the run's report, which is checked: outputs agree
+    with eager PyTorch, and everything that was asked for ran."""
     costs, bundle, page = folder / "costs.sqlite", folder / "model.nnprof", folder / "report.html"
     named = ("--device", device, "--input", INPUT, "--costs", costs, "--threads", threads)
     call("profile", *named, *profile, model)
     call("partition", *named, "--output", bundle, model)
     call("run", "--device", device, bundle)
     call("report", "--costs", costs, "--output", page, bundle)
-    report = RunReport.from_json((bundle / "run.json").read_text())
-    text = page.read_text()
+    text, report = page.read_text(), checked(bundle)
     assert f"<h1>{model.stem}" in text
     assert ('<span class="badge">simulated</span>' in text) == report.simulated
     return report
 
 
-def check(report: RunReport) -> None:
-    """Outputs agree with eager PyTorch, and everything that was asked for ran."""
+def checked(bundle: Path) -> RunReport:
+    report = RunReport.from_json((bundle / "run.json").read_text())
     assert report.checks and all(c.ok and c.tolerance <= 1e-4 for c in report.checks)
     assert len(report.runs) > 1
     assert all(run.error is None and run.total_ns for run in report.runs)
+    return report
+
+
+def no_rival_is_faster(report: RunReport) -> None:
+    plan, *rivals = report.runs
+    assert plan.median_ns is not None
+    assert [r.plan.name for r in rivals if not r.median_ns or plan.median_ns > r.median_ns] == []
 
 
 @pytest.mark.parametrize(
     "device", again_but(["sim:npu-phone", "sim:gpu-phone"], "sim:npu-phone", why="another phone")
 )
 @pytest.mark.parametrize("name", NAMES)
-def test_simulated_phone(name: str, device: str, saved: Saved, tmp_path: Path) -> None:
+def test_simulated_phone(name, device, saved, tmp_path):
     report = whole_path(saved(name), device, tmp_path)
-    check(report)
     assert report.simulated
-    plan, *rivals = report.runs
-    assert plan.median_ns is not None
-    for rival in rivals:
-        assert rival.median_ns is not None
-        assert plan.median_ns <= rival.median_ns, f"{rival.plan.name} is faster than the plan"
+    no_rival_is_faster(report)
 
 
 @pytest.mark.parametrize(
     "name", again_but(["tiny", *MODELS], "tiny", why="a published network takes half a minute")
 )
-def test_local(name: str, saved: Saved, tmp_path: Path) -> None:
+def test_local(name, saved, tmp_path):
     """Without the trial of threads: tests/measure has one on this machine."""
     few = ("--runs", 3, "--budget-ms", 0, "--preference", "fast")
-    report = whole_path(saved(name), "local", tmp_path, *few, threads=1)
-    check(report)
-    assert not report.simulated
+    assert not whole_path(saved(name), "local", tmp_path, *few, threads=1).simulated
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_adbd(name: str, saved: Saved, tmp_path: Path, start_adbd: Callable[..., str]) -> None:
-    report = whole_path(saved(name), start_adbd("npu-phone"), tmp_path)
-    check(report)
-    plan, *rivals = report.runs
-    assert plan.median_ns is not None
-    assert all(rival.median_ns and plan.median_ns <= rival.median_ns for rival in rivals)
+def test_adbd(name, saved, tmp_path, start_adbd):
+    no_rival_is_faster(whole_path(saved(name), start_adbd("npu-phone"), tmp_path))
 
 
 @pytest.mark.device
 @pytest.mark.parametrize("name", NAMES)
-def test_phone(name: str, saved: Saved, tmp_path: Path, phone_serial: str) -> None:
+def test_phone(name, saved, tmp_path, phone_serial):
     """On the phone of `pytest --device SERIAL`: nothing is said of who is fastest there."""
-    check(whole_path(saved(name), phone_serial, tmp_path))
+    whole_path(saved(name), phone_serial, tmp_path)
 
 
-def test_adb_server(
-    saved: Saved,
-    tmp_path: Path,
-    start_daemon: Callable[..., object],
-    adb_server: object,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_adb_server(saved, tmp_path, start_daemon, adb_server, capsys):
     """A running adb server that owns the phone is used, and with one phone none must be named."""
     daemon = start_daemon("gpu-phone")
-    adb_server.connect(daemon.serial)  # type: ignore[attr-defined]
+    adb_server.connect(daemon.serial)
     named = ("--input", INPUT, "--costs", tmp_path / "costs.sqlite")
     call("devices")
     assert "adb server" in capsys.readouterr().out
@@ -136,51 +118,4 @@ def test_adb_server(
     bundle = tmp_path / "b.nnprof"
     call("partition", *named, "--output", bundle, saved("squeezenet1_1"))
     call("run", bundle)
-    check(RunReport.from_json((bundle / "run.json").read_text()))
-
-
-@pytest.fixture
-def running() -> Iterator[list[subprocess.Popen[str]]]:
-    processes: list[subprocess.Popen[str]] = []
-    yield processes
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
-def test_two_daemons_at_once(
-    saved: Saved,
-    tmp_path: Path,
-    start_daemon: Callable[..., object],
-    running: list[subprocess.Popen[str]],
-) -> None:
-    """Two hosts' processes, two phones, one cost table; each phone gets rows of its own."""
-    from nnapi_prof.costs.store import CostStore
-
-    costs = tmp_path / "costs.sqlite"
-    for phone in ("npu-phone", "gpu-phone"):
-        daemon = start_daemon(phone)
-        arguments = [
-            "profile", "--device", daemon.serial, "--input", INPUT, "--costs", str(costs),
-            "--preference", "fast", str(saved("squeezenet1_1")),
-        ]  # fmt: skip
-        running.append(
-            subprocess.Popen(
-                [*warm.python(), "-m", "nnapi_prof", *arguments],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    for process in running:
-        _, stderr = process.communicate(timeout=300)
-        assert process.returncode == 0, stderr
-    with CostStore(costs) as store:
-        devices = store.devices()
-        assert len({row.fingerprint for row in devices}) == 2
-        targets = [
-            {row.target.key for row in store.measurements(device.fingerprint)} for device in devices
-        ]
-    assert any("nnapi:sim-npu/fast" in result for result in targets)
-    assert any("nnapi:sim-npu/fast" not in result for result in targets)
+    checked(bundle)

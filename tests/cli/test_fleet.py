@@ -1,63 +1,41 @@
 """``nnapi-prof fleet``: one bundle for several phones, each of which runs its own plan."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
 
 import nnapi_prof as np_
 from nnapi_prof.bundle.storage import read_bundle
-from nnapi_prof.cli import main
 from nnapi_prof.errors import UsageError
-from tests.cli.common import Profiled, Result, trace
+from tests.cli.common import Profiled, call, trace
 
-Cli = Callable[..., Result]
 INPUT = "1x16x48x48"
 THREADS = {"npu": 4, "gpu": 2}
-PHONES = tuple(THREADS)
 
 
-class Wide(nn.Module):
+def wide() -> nn.Module:
     """Convolutions that an NPU is worth asking for, around an operation that it lacks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Sequential(nn.Conv2d(16, 96, 3, padding=1), nn.ReLU())
-        self.second = nn.Sequential(nn.Conv2d(96, 96, 3, padding=1), nn.Conv2d(96, 8, 1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.second(torch.sigmoid(self.first(x)))
+    first = (nn.Conv2d(16, 96, 3, padding=1), nn.ReLU())
+    return nn.Sequential(*first, nn.Sigmoid(), nn.Conv2d(96, 96, 3, padding=1), nn.Conv2d(96, 8, 1))
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("fleet")
-    model = trace(Wide(), folder / "wide.pt", (1, 16, 48, 48))
-    for phone in PHONES:
-        with pytest.raises(SystemExit) as ended:
-            main(
-                [
-                    *("profile", "--device", f"sim:{phone}-phone", "--input", INPUT),
-                    *("--preference", "fast", "--costs", str(folder / "costs.sqlite"), str(model)),
-                ]
-            )
-        assert ended.value.code == 0
+    model = trace(wide(), folder / "wide.pt", (1, 16, 48, 48))
+    costs = ("--preference", "fast", "--costs", folder / "costs.sqlite")
+    for phone in THREADS:
+        call("profile", "--device", f"sim:{phone}-phone", "--input", INPUT, *costs, model)
     return Profiled(model, folder / "costs.sqlite", folder / "wide.nnprof")
 
 
-def chosen(cli: Cli, measured: Profiled, *more: object) -> Result:
-    return cli(
-        *("fleet", "--input", INPUT, "--costs", measured.costs, "-o", measured.bundle),
-        *more,
-        measured.model,
-    )
+def asked(measured: Profiled) -> tuple[object, ...]:
+    return ("--input", INPUT, "--costs", measured.costs, "-o", measured.bundle, measured.model)
 
 
-def test_each_phone_runs_its_own_plan(cli: Cli, measured: Profiled, tmp_path: Path) -> None:
-    document = chosen(cli, measured, "-k", 2, "--json").document("fleet")
+def test_each_phone_runs_its_own_plan(cli, measured, tmp_path):
+    document = cli.document("fleet", *asked(measured), "-k", 2)
     assert document["simulated"] and not document["estimated"]
     assert document["mean_regret"] == pytest.approx(0, abs=1e-9)
     assert document["mean_half"] > 0
@@ -65,7 +43,7 @@ def test_each_phone_runs_its_own_plan(cli: Cli, measured: Profiled, tmp_path: Pa
     assert document["curve"][0]["mean"] >= document["least_mean_of_one"] - 1e-9
     by_name = {row["name"]: row for row in document["phones"]}
     assert {row["plan"] for row in by_name.values()} == {0, 1}
-    for phone in PHONES:
+    for phone, threads in THREADS.items():
         row = by_name[f"simulated {phone}-phone"]
         assert row["predicted_ns"] == row["least_ns"] < row["all_cpu_ns"]
         done = cli("run", "--device", f"sim:{phone}-phone", "--json", measured.bundle)
@@ -73,39 +51,27 @@ def test_each_phone_runs_its_own_plan(cli: Cli, measured: Profiled, tmp_path: Pa
         name = document["plans"][row["plan"]]["name"]
         assert f"this phone's plan is {name} (by its build)" in done.err
         assert run["plans"][0]["plan"]["name"] == name
-        assert run["conditions"] == f"--threads {THREADS[phone]}"
+        assert run["conditions"] == f"--threads {threads}"
         assert run["plans"][0]["median_ns"] == pytest.approx(row["predicted_ns"], rel=0.1)
         assert "predictions are for that device" not in " ".join(run["notes"])
         page = tmp_path / f"{phone}.md"
-        assert cli("report", "--costs", measured.costs, "-o", page, measured.bundle).code == 0
+        cli.ok("report", "--costs", measured.costs, "-o", page, measured.bundle)
         assert f"simulated {phone}-phone" in page.read_text()
     done = cli("run", "--device", "sim:slow-nnapi-phone", measured.bundle)
     assert "this phone's plan is all-cpu (it has no name that the bundle knows)" in done.err
     assert done.code == 0
 
 
-def test_words_for_people(cli: Cli, measured: Profiled) -> None:
-    done = chosen(cli, measured, "-k", 1, "--objective", "worst", "--weight", "*gpu*=2")
-    assert done.code == 0 and "Regret by the number of plans" in done.out
-    assert "ms, simulated" in done.out
+def test_words_for_people_and_threads_that_nobody_measured(cli, measured):
+    weighed = ("-k", 1, "--objective", "worst", "--weight", "*gpu*=2")
+    out = cli.ok("fleet", *asked(measured), *weighed).out
+    assert "Regret by the number of plans" in out and "ms, simulated" in out
     assert len(read_bundle(measured.bundle).plans) in (1, 2)  # the plan, and the CPU for others
+    result = cli("fleet", *asked(measured), "--threads", "3")
+    assert "measured on none of 2 phones" in result.error
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--phones", "pixel*"], "no device of the cost table is called 'pixel*'"),
-        (["--weight", "gpu"], "a pattern of phones and a number"),
-        (["--weight", "*=0"], "the weight of some phone is above 0"),
-        (["--weight", "pixel*=1"], "no device of the cost table is called"),
-        (["--threads", "3"], "measured on none of 2 phones"),
-    ],
-)
-def test_mistakes(cli: Cli, measured: Profiled, options: list[str], words: str) -> None:
-    assert words in chosen(cli, measured, *options).error
-
-
-def test_from_python(measured: Profiled, tmp_path: Path) -> None:
+def test_from_python(measured, tmp_path):
     model = np_.load(measured.model, inputs=[INPUT])
     costs = {
         "flagship": np_.read_costs(model, str(measured.costs), "*npu-phone"),

@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import os
-import pty
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,27 +12,20 @@ import pytest
 from torch import nn
 
 from nnapi_prof.api.run import eager_reference
-from nnapi_prof.cli import main
 from nnapi_prof.errors import AgentError, UsageError
 from nnapi_prof.execution.profile import measurer
-from tests import warm
-from tests.cli.common import INPUT, Result, count_rows, trace
+from tests.cli.common import INPUT, SIM, Cli, Result, call, count_rows, on_a_terminal, trace
 
-Cli = Callable[..., Result]
+Go = Callable[..., Result]
 
 
 @pytest.fixture(scope="session")
 def _went(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what ``go`` wrote once, and the document that it printed."""
     folder = tmp_path_factory.mktemp("go")
-    where = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", str(folder / "c.sqlite")]
-    with (
-        (folder / "out.json").open("w") as out,
-        contextlib.redirect_stdout(out),
-        pytest.raises(SystemExit) as ended,
-    ):
-        main(["go", *where, "-o", str(folder / "out.html"), "--json", str(tiny)])
-    assert ended.value.code == 0
+    where = (*SIM, "--input", INPUT, "--costs", folder / "c.sqlite", "-o", folder / "out.html")
+    with (folder / "out.json").open("w") as out, contextlib.redirect_stdout(out):
+        call("go", *where, "--json", tiny)
     return folder
 
 
@@ -53,63 +44,50 @@ def gone(_went: Path, known: None, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def go(cli: Cli, tiny: Path, tmp_path: Path) -> Callable[..., Result]:
+def go(cli: Cli, tiny: Path, tmp_path: Path) -> Go:
     """``go(...)`` on the tiny model, whose report is tmp_path/out.html."""
 
     def call(*more: object, output: Path = tmp_path / "out.html") -> Result:
-        where = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", tmp_path / "c.sqlite"]
-        return cli("go", *where, "-o", output, *more, tiny)
+        where = (*SIM, "--input", INPUT, "--costs", tmp_path / "c.sqlite", "-o", output)
+        return cli("go", *where, *more, tiny)
 
     return call
 
 
-def test_a_terminal_shows_the_device_once(tiny: Path, known: None, tmp_path: Path) -> None:
+def test_a_terminal_shows_the_device_once(tiny, known, tmp_path):
     """What the profile says on standard error need not stand again above the result."""
-    where = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", tmp_path / "c.sqlite"]
-    words = ["go", *where, "-o", tmp_path / "out.html", tiny]
-    program = warm.python()
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(program[0], [*program, "-m", "nnapi_prof", *map(str, words)])
-    text = b""
-    with contextlib.suppress(OSError):  # the end of a terminal
-        while part := os.read(terminal, 4096):
-            text += part
-    os.waitpid(pid, 0)
-    os.close(terminal)
-    assert b"the model takes" in text and text.count(b"tiny on simulated npu-phone") == 1
+    where = (*SIM, "--input", INPUT, "--costs", tmp_path / "c.sqlite", "-o", tmp_path / "out.html")
+    text = on_a_terminal("-m", "nnapi_prof", "go", *where, tiny)
+    assert "the model takes" in text and text.count("tiny on simulated npu-phone") == 1
 
 
-def test_everything_in_one(go: Callable[..., Result], tmp_path: Path) -> None:
+def test_everything_in_one(go, tmp_path):
     result = go()
     assert result.code == 0
     lines = result.out.splitlines()
     assert lines[0].startswith("tiny on simulated npu-phone")
     assert "the model takes" in lines[1] and "(simulated)" in lines[1]
-    text = "\n".join(lines)
     for about in (
         "against the fastest rule that needs no partitioner: ",
         "predicted against measured: ",
         "outputs against eager PyTorch: agree",
+        f"bundle: {tmp_path / 'out.nnprof'}\n",
+        "\nstock PyTorch",
     ):
-        assert about in text
-    assert lines[-1] == f"report: {tmp_path / 'out.html'}"
-    assert f"bundle: {tmp_path / 'out.nnprof'}" in lines
-    assert len(lines) < 22 and any(line.startswith("stock PyTorch") for line in lines)
-    assert (tmp_path / "out.html").stat().st_size > 10_000
-    assert "nnapi-prof convert --to executorch" in (tmp_path / "out.html").read_text()
+        assert about in result.out
+    assert lines[-1] == f"report: {tmp_path / 'out.html'}" and len(lines) < 22
+    page = (tmp_path / "out.html").read_text()
+    assert len(page) > 10_000 and "nnapi-prof convert --to executorch" in page
     assert (tmp_path / "out.nnprof" / "run.json").exists()
 
 
 @pytest.mark.slow
-def test_the_same_as_the_commands_one_by_one(
-    gone: dict[str, Any], cli: Cli, tiny: Path, tmp_path: Path
-) -> None:
-    where = ["--device", "sim:npu-phone", "--costs", str(tmp_path / "c.sqlite")]
+def test_the_same_as_the_commands_one_by_one(gone, cli, tiny, tmp_path):
+    costs = ("--costs", tmp_path / "c.sqlite")
     rows = count_rows(tmp_path / "c.sqlite")
-    profiled = cli("profile", *where, "--input", INPUT, tiny)
-    assert profiled.code == 0 and count_rows(tmp_path / "c.sqlite") == rows, "nothing was missing"
-    cli("partition", *where, "--input", INPUT, "-o", tmp_path / "other.nnprof", tiny)
+    cli.ok("profile", *SIM, *costs, "--input", INPUT, tiny)
+    assert count_rows(tmp_path / "c.sqlite") == rows, "nothing was missing"
+    cli.ok("partition", *SIM, *costs, "--input", INPUT, "-o", tmp_path / "other.nnprof", tiny)
     one, other = (
         json.loads((tmp_path / f"{name}.nnprof" / "manifest.json").read_text())
         for name in ("out", "other")
@@ -118,17 +96,12 @@ def test_the_same_as_the_commands_one_by_one(
         if plan["proof"] is not None:
             plan["proof"].pop("found_by")  # a profile's last round begins with the one before
     assert one["plans"] == other["plans"] and one["regions"] == other["regions"]
-    assert cli("run", "--device", "sim:npu-phone", tmp_path / "out.nnprof").code == 0
-    assert cli("report", "--costs", tmp_path / "c.sqlite", tmp_path / "out.nnprof").code == 0
+    cli.ok("run", *SIM, tmp_path / "out.nnprof")
+    cli.ok("report", *costs, tmp_path / "out.nnprof")
 
 
 @pytest.mark.slow
-def test_what_was_measured_is_not_measured_again(
-    go: Callable[..., Result],
-    gone: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_was_measured_is_not_measured_again(go, gone, tmp_path, monkeypatch):
     rows = count_rows(tmp_path / "c.sqlite")
     monkeypatch.setattr("nnapi_prof.api.planning.choose_measured", _must_not_be_called)
     again = go("--json").document("go")
@@ -139,18 +112,14 @@ def test_what_was_measured_is_not_measured_again(
     assert again["simulated"] and again["run"]["agrees"]
 
 
-def test_markdown_opens_no_browser(
-    go: Callable[..., Result], known: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_markdown_opens_no_browser(go, known, tmp_path, monkeypatch):
     monkeypatch.setattr(click, "launch", _must_not_be_called)
     assert go(output=tmp_path / "out.md").code == 0
     assert "simulated" in (tmp_path / "out.md").read_text()
 
 
 @pytest.mark.slow
-def test_the_browser(
-    go: Callable[..., Result], gone: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_browser(go, gone, monkeypatch):
     opened: list[str] = []
     monkeypatch.setattr(click, "launch", lambda url: opened.append(url) or True)
     result = go("--open")
@@ -163,11 +132,10 @@ def test_the_browser(
 
 
 @pytest.mark.slow
-def test_a_device_that_goes_away_while_it_measures(
-    go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_that_goes_away_while_it_measures(go, tmp_path, monkeypatch):
     """What was measured is kept; the next call goes on from there."""
     left = [20]
+    remainder = measurer.Measurer.keep
 
     def keep(self: measurer.Measurer, *arguments: Any) -> None:
         left[0] -= 1
@@ -175,7 +143,6 @@ def test_a_device_that_goes_away_while_it_measures(
             raise AgentError("the cable was pulled")
         remainder(self, *arguments)
 
-    remainder = measurer.Measurer.keep
     with monkeypatch.context() as patch:
         patch.setattr(measurer.Measurer, "keep", keep)
         result = go("--threads", "1")
@@ -186,52 +153,39 @@ def test_a_device_that_goes_away_while_it_measures(
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_leaves_plan_and_predictions(
-    go: Callable[..., Result], known: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("nnapi_prof.api.end_to_end.run_bundle_on", _fail)
-        result = go("--json")
+def test_a_run_that_fails_leaves_plan_and_predictions(go, known, tmp_path, monkeypatch):
+    monkeypatch.setattr("nnapi_prof.api.end_to_end.run_bundle_on", _fail)
+    result = go("--json")
     assert result.code == 1 and result.error == "the phone went away"
     told = result.document("go")
     assert told["fault"] == "the phone went away" and told["run"] is None
     assert told["report"] == str(tmp_path / "out.html") and told["plan"]["segments"]
     assert (tmp_path / "out.html").exists()
     assert not (tmp_path / "out.nnprof" / "run.json").exists()
-    with monkeypatch.context() as patch:
-        patch.setattr("nnapi_prof.api.end_to_end.run_bundle_on", _fail)
-        assert "predictions only" in go().out
+    assert "predictions only" in go().out
 
 
 @pytest.mark.slow
-def test_a_verification_that_fails_leaves_the_plan(
-    go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("nnapi_prof.api.planning.choose_measured", _fail)
-        result = go()
+def test_a_verification_that_fails_leaves_the_plan(go, tmp_path, monkeypatch):
+    monkeypatch.setattr("nnapi_prof.api.planning.choose_measured", _fail)
+    result = go()
     assert result.code == 1 and result.error == "the phone went away"
     assert (tmp_path / "out.html").exists()
     assert (tmp_path / "out.nnprof" / "manifest.json").exists()
 
 
-def test_a_report_that_cannot_be_written_leaves_the_run(
-    go: Callable[..., Result], known: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_that_cannot_be_written_leaves_the_run(go, known, tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise UsageError("cannot write the report: No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr("nnapi_prof.reports.bundle_data.write_report", full)
-        result = go()
+    monkeypatch.setattr("nnapi_prof.reports.bundle_data.write_report", full)
+    result = go()
     assert result.code == 2 and "No space left" in result.error
     assert (tmp_path / "out.nnprof" / "run.json").exists()
     assert "outputs against eager PyTorch: agree" in result.out
 
 
-def test_advice_that_fails_leaves_the_result(
-    go: Callable[..., Result], known: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_advice_that_fails_leaves_the_result(go, known, monkeypatch):
     def broken(*_: object, **__: object) -> None:
         raise KeyError("tensor")
 
@@ -242,40 +196,40 @@ def test_advice_that_fails_leaves_the_result(
 
 
 @pytest.mark.slow
-def test_a_recurrence_in_both_directions(cli: Cli, tmp_path: Path) -> None:
+def test_a_recurrence_in_both_directions(cli, tmp_path):
     """A unit of several outputs is no reason to leave out what it reads."""
-    trace(nn.GRU(8, 8, bidirectional=True), tmp_path / "gru.pt", (5, 1, 8))
-    where = ["--device", "sim:npu-phone", "--costs", tmp_path / "c.sqlite"]
-    result = cli("go", *where, "--input", "5x1x8", tmp_path / "gru.pt")
-    assert result.code == 0 and "no advice" not in result.err
+    model = trace(nn.GRU(8, 8, bidirectional=True), tmp_path / "gru.pt", (5, 1, 8))
+    costs = tmp_path / "c.sqlite"
+    assert "no advice" not in cli.ok("go", *SIM, "--costs", costs, "--input", "5x1x8", model).err
 
 
 @pytest.mark.slow
-def test_outputs_that_differ(
-    go: Callable[..., Result], known: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outputs_that_differ(go, known, tmp_path, monkeypatch):
     def other(*arguments: Any) -> Any:
         inputs, references = eager_reference(*arguments)
         return inputs, tuple(value * 1.001 for value in references)
 
-    with monkeypatch.context() as patch:
-        patch.setattr("nnapi_prof.api.end_to_end.eager_reference", other)
-        result = go()
-        assert go("--tolerance", "1e-2").code == 0
+    monkeypatch.setattr("nnapi_prof.api.end_to_end.eager_reference", other)
+    result = go()
     assert result.code == 1 and "differs from eager PyTorch" in result.error
     assert (tmp_path / "out.html").exists()
+    assert go("--tolerance", "1e-2").code == 0
 
 
-def test_what_cannot_be_written_is_told_before_the_work(
-    go: Callable[..., Result], tmp_path: Path
-) -> None:
-    for name, words in (("out.docx", "no format"), ("out.trace", "go writes html or md")):
-        result = go(output=tmp_path / name)
-        assert result.code == 2 and words in result.error
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("out.docx", "no format"),
+        ("out.trace", "go writes html or md"),
+        ("dir.html", "is a folder"),
+        ("mine.html", "not a bundle"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_the_work(go, tmp_path, name, words):
     (tmp_path / "dir.html").mkdir()
-    assert "is a folder" in go(output=tmp_path / "dir.html").error
     (tmp_path / "mine.nnprof").mkdir()
-    assert "not a bundle" in go(output=tmp_path / "mine.html").error
+    result = go(output=tmp_path / name)
+    assert result.code == 2 and words in result.error
     assert count_rows(tmp_path / "c.sqlite") == 0
 
 

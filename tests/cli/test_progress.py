@@ -1,11 +1,7 @@
 """Progress: the time left, lines where nobody watches, bars on a terminal."""
 
-import os
-import pty
 import re
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -14,18 +10,14 @@ from nnapi_prof.cli.progress import BUILDING, Board, Durations, TimeLeft, in_wor
 from nnapi_prof.errors import BuildError
 from nnapi_prof.execution.profile import Progress
 from nnapi_prof.toolchain import build_steps, build_steps_said, run_tool
-from tests import warm
-from tests.cli.common import INPUT, Profiled, Result
+from tests.cli.common import INPUT, SIM, on_a_terminal
 from tests.processes import is_running, wait_until
-
-Cli = Callable[..., Result]
 
 
 class Clock:
     """Seconds that pass when they are told to."""
 
-    def __init__(self) -> None:
-        self.s = 100.0
+    s = 100.0
 
     def __call__(self) -> float:
         return self.s
@@ -34,7 +26,7 @@ class Clock:
 # ---- how long it will take ----------------------------------------------------------------------
 
 
-def test_time_left_by_what_is_done() -> None:
+def test_time_left_by_what_is_done():
     clock = Clock()
     left = TimeLeft(clock)
     assert left.seconds(Progress("units", 0, 100, "")) is None
@@ -45,7 +37,7 @@ def test_time_left_by_what_is_done() -> None:
     assert left.seconds(Progress("units", 11, 100, "", later=40)) == pytest.approx(89 + 40)
 
 
-def test_time_left_over_phases() -> None:
+def test_time_left_over_phases():
     """A phase that has begun is judged by those before it, then by itself."""
     clock = Clock()
     left = TimeLeft(clock)
@@ -65,11 +57,11 @@ def test_time_left_over_phases() -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0.2, "0:00"), (7.4, "0:07"), (80, "1:20"), (3720, "1:02:00")]
 )
-def test_in_words(seconds: float, words: str) -> None:
+def test_in_words(seconds, words):
     assert in_words(seconds) == words
 
 
-def test_durations_are_remembered(tmp_path: Path) -> None:
+def test_durations_are_remembered(tmp_path):
     file = tmp_path / "cache" / "durations.json"
     durations = Durations(file)
     assert durations.expected("reading a.pt") is None
@@ -91,7 +83,7 @@ def test_durations_are_remembered(tmp_path: Path) -> None:
 # ---- where standard error is no terminal ---------------------------------------------------------
 
 
-def test_a_line_for_each_long_phase(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_line_for_each_long_phase(tmp_path, caplog):
     clock = Clock()
     board = Board(Durations(tmp_path / "durations.json"), clock)
     with caplog.at_level("INFO", "nnapi_prof"), board.shown():
@@ -110,9 +102,7 @@ def test_a_line_for_each_long_phase(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert caplog.messages == ["units: 2 in 31 s", "regions, round 1: 3 of 9 in 4 s"]
 
 
-def test_a_long_build_says_each_minute_how_far_it_is(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_long_build_says_each_minute_how_far_it_is(tmp_path, caplog):
     clock = Clock()
     board = Board(Durations(tmp_path / "durations.json"), clock)
     with caplog.at_level("INFO", "nnapi_prof"), board.shown():
@@ -123,34 +113,12 @@ def test_a_long_build_says_each_minute_how_far_it_is(
     assert len(caplog.messages) == 8
 
 
-def test_short_work_is_silent(cli: Cli, profiled: Profiled) -> None:
-    result = cli("run", "--device", "sim:npu-phone", profiled.bundle)
-    assert result.code == 0
+def test_short_work_is_silent(cli, profiled):
+    result = cli.ok("run", *SIM, profiled.bundle)
     assert result.err.splitlines() == [f"result in {profiled.bundle / 'run.json'}"]
 
 
 # ---- on a terminal -------------------------------------------------------------------------------
-
-
-def on_a_terminal(arguments: list[str], columns: int, **env: str) -> tuple[int, str]:
-    """Exit code and all that a command writes to a terminal of this width."""
-    program = warm.python()
-    pid, terminal = pty.fork()
-    if pid == 0:
-        variables = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), **env}
-        os.execvpe(program[0], [*program, *arguments], variables)
-    seen = b""
-    while True:
-        try:
-            more = os.read(terminal, 65536)
-        except OSError:  # Linux's word for the end of a terminal
-            break
-        if not more:
-            break
-        seen += more
-    os.close(terminal)
-    _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status), seen.decode()
 
 
 def lines_of(written: str) -> list[str]:
@@ -181,12 +149,11 @@ with output.logging(), progress.listening() as listener:
 """
 
 
-def test_bars_with_the_time_left(tmp_path: Path) -> None:
+def test_bars_with_the_time_left(tmp_path):
     (tmp_path / "durations.json").write_text('{"reading net.pt": 5}')
-    program = ["-c", SLOW.format(quiet=False)]
-    code, written = on_a_terminal(program, 80, NNAPI_PROF_CACHE_DIR=str(tmp_path))
+    written = on_a_terminal("-c", SLOW.format(quiet=False), NNAPI_PROF_CACHE_DIR=str(tmp_path))
     lines = lines_of(written)
-    assert code == 0 and max(map(len, lines)) <= 80
+    assert max(map(len, lines)) <= 80
     assert any(re.match(r"reading net\.pt .* about 0:05 left", line) for line in lines)
     moving = [m for line in lines if (m := re.match(r"units .* (\d+)/20 +about 0:0(\d)", line))]
     # 0.08 s for each, 20 more after the phase: at its half, 2.4 s.
@@ -199,90 +166,80 @@ def test_bars_with_the_time_left(tmp_path: Path) -> None:
     assert "1/4" in last and "left" not in last
 
 
-def test_quiet_on_a_terminal(tmp_path: Path) -> None:
-    program = ["-c", SLOW.format(quiet=True)]
-    code, written = on_a_terminal(program, 80, NNAPI_PROF_CACHE_DIR=str(tmp_path))
-    assert code == 0 and [line for line in lines_of(written) if line] == []
+def test_quiet_on_a_terminal(tmp_path):
+    written = on_a_terminal("-c", SLOW.format(quiet=True), NNAPI_PROF_CACHE_DIR=str(tmp_path))
+    assert [line for line in lines_of(written) if line] == []
 
 
 @pytest.mark.slow
-def test_a_profile_on_a_narrow_terminal(profiled: Profiled, tmp_path: Path) -> None:
-    arguments = ["-m", "nnapi_prof", "profile", "--device", "sim:npu-phone", "--input", INPUT]
-    costs = ["--costs", str(tmp_path / "new.sqlite"), "--preference", "fast"]
-    code, written = on_a_terminal([*arguments, *costs, str(profiled.model)], 80)
-    lines = lines_of(written)
-    assert code == 0, written
-    assert any(re.match(r"(trial|units) +━+ (\d+)/\2", line) for line in lines)
+def test_a_profile_on_a_narrow_terminal(profiled, tmp_path):
+    costs = ("--input", INPUT, "--costs", tmp_path / "new.sqlite", "--preference", "fast")
+    command = ("-m", "nnapi_prof", "profile", *SIM, *costs, profiled.model)
+    written = on_a_terminal(*command)
+    assert any(re.match(r"(trial|units) +━+ (\d+)/\2", line) for line in lines_of(written))
     assert "\x1b[" in written and "Predicted latency in ms, simulated" in written
-    code, plain = on_a_terminal(
-        [*arguments, *costs, str(profiled.model)], 80, NO_COLOR="1", TERM="dumb"
-    )
-    assert code == 0 and "\x1b[" not in plain and "Predicted latency" in plain
+    plain = on_a_terminal(*command, NO_COLOR="1", TERM="dumb")
+    assert "\x1b[" not in plain and "Predicted latency" in plain
 
 
 # ---- builds --------------------------------------------------------------------------------------
 
 
-def test_steps_of_a_build() -> None:
-    text = "print('-- configuring'); print('[1/3] a.c'); print('[3/3] link'); print('[x/3]')"
+def build(text: str) -> None:
+    """A build of which this text of Python is the tool."""
+    run_tool([sys.executable, "-u", "-c", text], "it failed")
+
+
+def test_steps_of_a_build():
     heard: list[tuple[int, int]] = []
     with build_steps(lambda done, of: heard.append((done, of))):
-        run_tool([sys.executable, "-u", "-c", text], "it failed")
+        build("print('-- configuring\\n[1/3] a.c\\n[3/3] link\\n[x/3]')")
+    build("print('[2/3] b.c')")
     assert heard == [(1, 3), (3, 3)]
-    run_tool([sys.executable, "-c", text], "it failed")
-    assert len(heard) == 2
 
 
-def test_a_build_that_fails_or_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_fails_or_hangs(monkeypatch):
     with pytest.raises(BuildError, match=r"(?s)^it failed:\nfirst\nsecond$"):
-        run_tool([sys.executable, "-c", "print('first\\nsecond'); exit(3)"], "it failed")
+        build("print('first\\nsecond'); exit(3)")
     monkeypatch.setattr("nnapi_prof.toolchain.SILENCE_TIMEOUT_S", 0.5)
     with pytest.raises(BuildError, match=r"^it failed: it said nothing for 0\.5 s; try again"):
-        run_tool([sys.executable, "-c", "import time; time.sleep(60)"], "it failed")
+        build("import time; time.sleep(60)")
 
 
-def test_a_build_that_goes_on_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_goes_on_is_not_cut_off(monkeypatch):
     """However long it takes altogether: XNNPACK's 1,051 files took 40 minutes on a busy machine."""
     monkeypatch.setattr("nnapi_prof.toolchain.SILENCE_TIMEOUT_S", 1.5)
-    text = "import time\nfor i in range(8): print(f'[{i + 1}/8] a', flush=True); time.sleep(0.3)"
-    heard: list[int] = []
-    with build_steps(lambda done, _: heard.append(done)):
-        run_tool([sys.executable, "-c", text], "it failed")
-    assert heard == [*range(1, 9)]
+    build("import time\nfor i in range(8): print(f'[{i + 1}/8] a'); time.sleep(0.3)")
 
 
-def test_a_build_that_is_stopped_takes_what_it_started_with_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_build_that_is_stopped_takes_what_it_started_with_it(monkeypatch, tmp_path):
     """cmake starts ninja, ninja the compilers: to kill cmake alone leaves the machine busy."""
     monkeypatch.setattr("nnapi_prof.toolchain.SILENCE_TIMEOUT_S", 3.0)
     monkeypatch.setattr("nnapi_prof.toolchain.STOP_S", 1.0)
     mark = tmp_path / "child"
     child = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     with pytest.raises(BuildError, match="said nothing"):
-        run_tool([sys.executable, "-c", parent], "it failed")
+        build(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])")
     wait_until(lambda: not is_running(int(mark.read_text())))
 
 
-def test_a_build_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_says_how_far_it_is(monkeypatch):
     monkeypatch.setattr("nnapi_prof.toolchain.SAID_EVERY_S", 0.0)
     text: list[str] = []
     with build_steps_said(text.append):
-        run_tool([sys.executable, "-c", "print('[1/1051] a\\n[1051/1051] b')"], "it failed")
+        build("print('[1/1051] a\\n[1051/1051] b')")
     assert text == ["1 of 1,051 files are compiled"]
 
 
-def test_a_reader_of_steps_that_raises_stops_the_build() -> None:
+def test_a_reader_of_steps_that_raises_stops_the_build():
     def interrupt(_: int, __: int) -> None:
         raise KeyboardInterrupt
 
-    slow = "import time; print('[1/2] a', flush=True); time.sleep(60)"
     with pytest.raises(KeyboardInterrupt), build_steps(interrupt):
-        run_tool([sys.executable, "-c", slow], "it failed")
+        build("import time; print('[1/2] a'); time.sleep(60)")
 
 
-def test_one_document() -> None:
+def test_one_document():
     output = Output(as_json=True)
     output.print_document({"schema": "nnapi-prof/devices/1"})
     with pytest.raises(RuntimeError, match="a second document: nnapi-prof/run/1"):

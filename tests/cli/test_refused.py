@@ -3,74 +3,51 @@
 import html
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from tests.api.test_model import scripted
-from tests.cli.common import INPUT, Result, TinyNet, trace
-
-Cli = Callable[..., Result]
+from tests.cli.common import INPUT, SIM, TinyNet, trace
 
 
 def multiplied(x: torch.Tensor) -> torch.Tensor:
     return torch.logcumsumexp(x, 1) * 0.1
 
 
-def log_gamma(x: torch.Tensor) -> torch.Tensor:
-    return torch.lgamma(x.abs() + 1)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("between", "operation"),
-    [(log_gamma, "aten.lgamma.default"), (multiplied, "aten.logcumsumexp.default")],
-)
-def test_an_operation_that_nobody_converts(
-    cli: Cli, tmp_path: Path, between: Callable[[torch.Tensor], torch.Tensor], operation: str
-) -> None:
+def test_an_operation_that_nobody_converts(cli, tmp_path):
     torch.manual_seed(0)
-    model = trace(TinyNet(between), tmp_path / "odd.pt")
-    costs, bundle = tmp_path / "costs.sqlite", tmp_path / "odd.nnprof"
-    named = ("--device", "sim:npu-phone", "--input", INPUT, "--costs", costs)
-    node = operation.split(".")[1]
+    model = trace(TinyNet(multiplied), tmp_path / "odd.pt")
+    operation, node = "aten.logcumsumexp.default", "logcumsumexp"
+    costs, bundle = ("--costs", tmp_path / "costs.sqlite"), tmp_path / "odd.nnprof"
+    named = (*SIM, "--input", INPUT, *costs)
     sentence = rf"{re.escape(operation)} cannot run on NNAPI: NNAPI has no such operation"
 
-    result = cli("profile", *named, "--preference", "fast", model)
-    assert result.code == 0
-    refused = re.search(r"(\d+) measured, (\d+) refused by the converter", result.out)
-    assert refused is not None and int(refused[1]) > 0
+    out = cli.ok("profile", *named, "--preference", "fast", model).out
+    counts = re.search(r"(\d+) measured, (\d+) refused by the converter", out)
+    assert counts is not None and int(counts[1]) > 0
     # One on the CPU and one on each of sim-npu and sim-gpu; on nnapi-reference and auto where a
     # trial does not leave them at that.
-    assert 3 <= int(refused[2]) <= 5
+    assert 3 <= int(counts[2]) <= 5
 
-    result = cli("partition", *named, "--output", bundle, model)
-    assert result.code == 0
-    segments = json.loads((bundle / "manifest.json").read_text())["plans"][0]["segments"]
-    assert [s["target"] for s in segments].count("host") == 1
-    assert re.search(rf"no engine of the agent runs {node} [0-9x]+ \(unit \d+\)", result.out)
-    units = json.loads((bundle / "manifest.json").read_text())["graph"]["units"]
-    table = result.out[: result.out.index("Why")]
-    for segment in segments:  # by the labels that other tables have, not by nodes of the graph
-        assert units[segment["units"][0]]["label"] in table
+    out = cli.ok("partition", *named, "--output", bundle, model).out
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    segments, units = manifest["plans"][0]["segments"], manifest["graph"]["units"]
     (behind,) = (s for s in segments if s["target"] == "host")
     assert [units[index]["label"].split()[0] for index in behind["units"]] == [node]
+    assert re.search(rf"no engine of the agent runs {node} [0-9x]+ \(unit \d+\)", out)
+    table = out[: out.index("Why")]  # by the labels that other tables have, not by nodes
+    assert all(units[segment["units"][0]]["label"] in table for segment in segments)
 
-    result = cli("run", "--device", "sim:npu-phone", "--runs", 3, bundle)
-    assert result.code == 0
-    assert "agrees with eager PyTorch" in result.out and "DIFFERS" not in result.out
-    assert "on the host, in eager PyTorch: " in result.out
+    out = cli.ok("run", *SIM, "--runs", 3, bundle).out
+    assert "agrees with eager PyTorch" in out and "DIFFERS" not in out
+    assert "on the host, in eager PyTorch: " in out
 
-    result = cli("report", "--costs", costs, bundle)
-    assert result.code == 0
-    page = Path(result.out.strip())
-    assert page == tmp_path / "odd.html"
-    text = html.unescape(page.read_text())
-    assert re.search(sentence, text)
-    assert not re.search(rf"{node}(_\d+)?: {sentence}", text)  # the cost is any such unit's
+    page = html.unescape(cli.ok("report", *costs, "-o", "-", bundle).out)
+    assert re.search(sentence, page)
+    assert not re.search(rf"{node}(_\d+)?: {sentence}", page)  # the cost is any such unit's
 
     # Where the whole model is asked for, it is refused.
     for option, advice in (("--whole", "stays on the CPU"), ("--format=json", "partition")):
@@ -78,11 +55,6 @@ def test_an_operation_that_nobody_converts(
         assert result.code == 1 and re.search(sentence, result.error) and advice in result.error
         assert "Stays on the CPU" in result.out and operation in result.out
     assert not (tmp_path / "odd.nnapi.pt").exists()
-
-    # Stock PyTorch has a CPU.
-    result = cli("convert", "--input", INPUT, model)
-    assert result.code == 0 and "in 2 parts and 1 unit on the CPU" in result.err
-    assert "Stays on the CPU" in result.out and operation in result.out
 
 
 class Detector(nn.Module):
@@ -120,25 +92,22 @@ class Suppressing(Detector):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ending", "node"), [("pt", "loop_on_data"), ("pt2", "index_on_data")])
-def test_what_depends_on_data_stays_on_the_host(
-    cli: Cli, tmp_path: Path, ending: str, node: str
-) -> None:
+def test_what_depends_on_data_stays_on_the_host(cli, tmp_path, ending, node):
     torch.manual_seed(0)
     model, x = tmp_path / f"detector.{ending}", torch.randn(1, 3, 32, 32)
     if ending == "pt":
         scripted(Suppressing().eval()).save(str(model))
     else:
         torch.export.save(torch.export.export(Detector().eval(), (x,)), model)
-    named = ["--device", "sim:npu-phone", "--costs", tmp_path / "c.sqlite"]
-    named += ["--input", "1x3x32x32"]
-    result = cli("go", *named, model)
-    assert result.code == 0 and f"{node} on the host (eager PyTorch)" in result.out
-    assert "no advice" not in result.err
+    shape = ("--input", "1x3x32x32")
+    named = (*SIM, "--costs", tmp_path / "c.sqlite", *shape)
+    result = cli.ok("go", *named, model)
+    assert f"{node} on the host (eager PyTorch)" in result.out and "no advice" not in result.err
     assert node in (tmp_path / "detector.html").read_text()
-    pin = ["--pin", "conv2d*=nnapi:sim-npu/fast"]
-    assert cli("partition", *named, *pin, "-o", tmp_path / "d.nnprof", model).code == 0
-    result = cli("run", "--device", "sim:npu-phone", tmp_path / "d.nnprof")
-    assert result.code == 0 and f"on the host, in eager PyTorch: {node}" in result.out
-    assert re.search(rf"host +│ {node} +│ [0-9.<]+ est\.", result.out)
-    assert cli("convert", "--input", "1x3x32x32", model).code == 0
-    assert cli("convert", "--whole", "--input", "1x3x32x32", model).code == 1
+    pin = ("--pin", "conv2d*=nnapi:sim-npu/fast")
+    cli.ok("partition", *named, *pin, "-o", tmp_path / "d.nnprof", model)
+    out = cli.ok("run", *SIM, tmp_path / "d.nnprof").out
+    assert f"on the host, in eager PyTorch: {node}" in out
+    assert re.search(rf"host +│ {node} +│ [0-9.<]+ est\.", out)
+    cli.ok("convert", *shape, model)
+    cli.error("convert", "--whole", *shape, model, code=1)

@@ -1,25 +1,24 @@
 """``report``: formats, several bundles, runs and dates side by side, and what may be wrong."""
 
+import io
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from nnapi_prof.bundle.deployment import deploy_steps
+from nnapi_prof.bundle.deployment import AppRuntime, DeployStep, deploy_steps
 from nnapi_prof.bundle.storage import read_bundle
-from nnapi_prof.cli import main
+from nnapi_prof.cli.ship import show_steps
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.execution.report import RunReport, every
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.reports import ENDINGS, format_of
-from tests.cli.common import INPUT, Result
+from tests.cli.common import INPUT, call
 from tests.documents.common import check
-
-Cli = Callable[..., Result]
 
 LONG_AGO = "2026-01-31T12:00:00+00:00"
 
@@ -33,12 +32,6 @@ class Bundles:
     costs: Path
     npu: Path
     gpu: Path
-
-
-def call(*arguments: object) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    assert ended.value.code == 0
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +50,15 @@ def made(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     return result
 
 
+def last_run(bundle: Path) -> RunReport:
+    return RunReport.from_json((bundle / "run.json").read_text())
+
+
 def backdate(bundle: Path) -> None:
     """The bundle's last run was long ago, and took twice as long."""
-    file = bundle / "run.json"
-    report = RunReport.from_json(file.read_text())
+    report = last_run(bundle)
     runs = tuple(replace(r, total_ns=tuple(2 * ns for ns in r.total_ns)) for r in report.runs)
-    file.write_text(replace(report, created_at=LONG_AGO, runs=runs).to_json())
+    (bundle / "run.json").write_text(replace(report, created_at=LONG_AGO, runs=runs).to_json())
 
 
 @pytest.fixture
@@ -76,13 +72,13 @@ def bundles(made: Bundles, tmp_path: Path) -> Bundles:
 
 
 @pytest.mark.slow
-def test_the_ending_says_which_format(cli: Cli, bundles: Bundles, tmp_path: Path) -> None:
+def test_the_ending_says_which_format(cli, bundles, tmp_path):
     begins = {".html": "<!DOCTYPE html>", ".htm": "<!DOCTYPE html>", ".json": "{", ".MD": "# ",
               ".md": "# ", ".trace.json": "{", "": "<!DOCTYPE html>"}  # fmt: skip
     for ending, begin in begins.items():
         path = tmp_path / "out" / f"report{ending}"
-        result = cli("report", "--costs", bundles.costs, "-o", path, bundles.npu)
-        assert (result.code, result.out.strip()) == (0, str(path)), result.err
+        result = cli.ok("report", "--costs", bundles.costs, "-o", path, bundles.npu)
+        assert result.out.strip() == str(path)
         assert path.read_text().startswith(begin), ending
     document = json.loads((tmp_path / "out" / "report.json").read_text())
     check(document, "report")
@@ -90,10 +86,10 @@ def test_the_ending_says_which_format(cli: Cli, bundles: Bundles, tmp_path: Path
     assert [p.name for p in (tmp_path / "out").iterdir() if "part" in p.name] == []
 
 
-def test_a_format_beats_the_ending_and_names_the_default(cli: Cli, bundles: Bundles) -> None:
+def test_a_format_beats_the_ending_and_names_the_default(cli, bundles):
     odd = bundles.npu.with_name("report.txt")
-    result = cli("report", "--costs", bundles.costs, "--format", "md", "-o", odd, bundles.npu)
-    assert result.code == 0 and odd.read_text().startswith("# ")
+    result = cli.ok("report", "--costs", bundles.costs, "--format", "md", "-o", odd, bundles.npu)
+    assert odd.read_text().startswith("# ")
     for form, ending in (("html", ".html"), ("md", ".md"), ("trace", ".trace.json")):
         result = cli("report", "--costs", bundles.costs, "--format", form, bundles.npu)
         assert result.out.strip() == str(bundles.npu.with_suffix(ending))
@@ -101,23 +97,21 @@ def test_a_format_beats_the_ending_and_names_the_default(cli: Cli, bundles: Bund
     assert set(ENDINGS) == {"html", "md", "trace", "json"}
 
 
-def test_standard_output(cli: Cli, bundles: Bundles) -> None:
-    result = cli("report", "--costs", bundles.costs, "--format", "md", "-o", "-", bundles.npu)
-    assert result.code == 0 and result.out.startswith("# ")
+def test_standard_output(cli, bundles):
+    result = cli.ok("report", "--costs", bundles.costs, "--format", "md", "-o", "-", bundles.npu)
+    assert result.out.startswith("# ")
     for step in deploy_steps(read_bundle(bundles.npu), bundles.npu):  # the end is what to type next
         assert (step.refusal or step.command) in result.out.partition("## Ship it")[2]
     assert not Path("-").exists()
 
 
-def test_json_prints_the_data_and_writes_what_is_asked(
-    cli: Cli, bundles: Bundles, tmp_path: Path
-) -> None:
+def test_json_prints_the_data_and_writes_what_is_asked(cli, bundles, tmp_path):
     before = sorted(bundles.npu.parent.iterdir())
-    named = ("report", "--json", "--costs", bundles.costs)
-    document = cli(*named, bundles.npu).document("report")
+    named = ("--costs", bundles.costs, bundles.npu)
+    document = cli.document("report", *named)
     assert sorted(bundles.npu.parent.iterdir()) == before
     assert document["simulated"] and document["run"]["simulated"]
-    last = RunReport.from_json((bundles.npu / "run.json").read_text())
+    last = last_run(bundles.npu)
     assert document["run"]["plans"][0]["total_ns"] == list(last.runs[0].total_ns)
     with CostStore(bundles.costs) as store:
         rows = store.select(Selection(newest=True))
@@ -128,65 +122,34 @@ def test_json_prints_the_data_and_writes_what_is_asked(
             measurement = measured.get((unit["signature"], cost["target"]))
             assert cost["alone_ns"] == (None if measurement is None else pytest.approx(measurement))
     path = tmp_path / "report.html"
-    again = cli(*named, "-o", path, bundles.npu)
-    again.document("report")
+    cli.document("report", "-o", path, *named)
     assert path.read_text().startswith("<!DOCTYPE html>")
 
 
-def test_before_a_run_the_report_says_so(cli: Cli, bundles: Bundles) -> None:
+def test_before_a_run_the_report_says_so(cli, bundles):
     (bundles.gpu / "run.json").unlink()
-    result = cli("report", "--costs", bundles.costs, bundles.gpu)
-    assert result.code == 0 and "gpu was not run yet: the report shows predictions" in result.err
-    document = cli("report", "--json", "--costs", bundles.costs, bundles.gpu).document("report")
-    assert document["run"] is None
+    result = cli.ok("report", "--json", "--costs", bundles.costs, bundles.gpu)
+    assert "gpu was not run yet: the report shows predictions" in result.err
+    assert result.document("report")["run"] is None
 
 
-def test_a_bundle_of_estimated_costs(
-    cli: Cli, bundles: Bundles, tiny: Path, tmp_path: Path
-) -> None:
-    """What `partition --estimate` planned can be reported: it is estimated again."""
-    import torch
-
-    from tests.cli.common import TinyNet, trace
-
-    other = trace(TinyNet(torch.tanh), tmp_path / "other.pt")
-    device = ("--device", "sim:npu-phone")
-    named = (*device, "--input", INPUT, "--costs", bundles.costs)
-    bundle = tmp_path / "other.nnprof"
-    result = cli("partition", *named, "--estimate", "--no-verify", "--output", bundle, other)
-    assert result.code == 0, result.err
-    actual = cli("report", "--json", "--costs", bundles.costs, bundle)
-    assert actual.code == 0, actual.err
-    assert actual.document("report")["estimated"]
-
-
-def test_a_bundle_keeps_its_runs(cli: Cli, bundles: Bundles) -> None:
+def test_a_bundle_keeps_its_runs(cli, bundles):
     runs = every(bundles.npu)
     assert [run.created_at == LONG_AGO for run in runs] == [True, False]
-    named = ("report", "--json", "--costs", bundles.costs)
-    then = cli(*named, "--run", "2026-01-31", bundles.npu).document("report")
-    assert then["run"]["created_at"] == LONG_AGO
-    now = cli(*named, bundles.npu).document("report")
-    assert now["run"]["created_at"] == runs[1].created_at
+    for options, created_at in (("--run", "2026-01-31"), LONG_AGO), ((), runs[1].created_at):
+        document = cli.document("report", "--costs", bundles.costs, *options, bundles.npu)
+        assert document["run"]["created_at"] == created_at
 
 
-def test_one_plan_under_the_costs_of_two_dates(cli: Cli, bundles: Bundles) -> None:
+def test_one_plan_under_the_costs_of_two_dates(cli, bundles):
     """Everything was three times as slow on NNAPI in January: the same plan, priced anew."""
-    run = RunReport.from_json((bundles.npu / "run.json").read_text())
+    run = last_run(bundles.npu)
     with CostStore(bundles.costs) as store:
-        rows = store.select(Selection((run.fingerprint,), newest=True))
-        old = [
-            replace(
-                m,
-                samples_ns=tuple(ns * (1 if m.target == CPU else 3) for ns in m.samples_ns),
-                measured_at=LONG_AGO,
-            )
-            for m in rows
-        ]
-        assert store.add(*old) == len(old)
-    named = ("report", "--json", "--costs", bundles.costs)
+        for m in store.select(Selection((run.fingerprint,), newest=True)):
+            samples = tuple(ns * (1 if m.target == CPU else 3) for ns in m.samples_ns)
+            assert store.add(replace(m, samples_ns=samples, measured_at=LONG_AGO)) == 1
     then, now = (
-        cli(*named, "--at", date, bundles.npu).document("report")
+        cli.document("report", "--costs", bundles.costs, "--at", date, bundles.npu)
         for date in ("2026-01-31", "2999-12-31")
     )
     assert (then["run"]["created_at"], now["run"]["created_at"]) == (LONG_AGO, run.created_at)
@@ -202,74 +165,66 @@ def test_one_plan_under_the_costs_of_two_dates(cli: Cli, bundles: Bundles) -> No
 # ---- what is wrong -----------------------------------------------------------------------------
 
 
-def test_a_report_is_of_one(cli: Cli, bundles: Bundles) -> None:
-    for wrong in (
-        (bundles.npu, bundles.gpu),
-        ("--run", "npu", "--run", "gpu", bundles.npu),
-        ("--at", "2026-01-31", "--at", "2026-02-28", bundles.npu),
-    ):
-        result = cli("report", "--costs", bundles.costs, *wrong)
-        assert result.code == 2 and "`nnapi-prof compare BASE NEW`" in result.error
-    both = ("--run", "npu", "--at", "2026-01-31")
-    result = cli("report", "--costs", bundles.costs, *both, bundles.npu)
-    assert result.code == 2 and "exclude each other" in result.error
-
-
-def test_standard_output_holds_one_thing(cli: Cli, bundles: Bundles) -> None:
-    result = cli("report", "--json", "-o", "-", bundles.npu)
-    assert result.code == 2 and "leave -o - out" in result.err
-
-
-def test_dates_and_runs_that_are_not_there(cli: Cli, bundles: Bundles) -> None:
+def test_dates_and_runs_that_are_not_there(cli, bundles):
     named = ("report", "--costs", bundles.costs)
-    result = cli(*named, "--at", "2020-01-01", bundles.npu)
-    assert result.code == 1
-    assert "nothing was measured on simulated npu-phone until 2020-01-02" in result.error
-    assert "(the first is of 20" in result.error and result.error.endswith("choose a later --at")
-    result = cli(*named, "--run", "Pixel", bundles.npu)
-    assert result.code == 2
-    assert "no run of the bundle fits 'Pixel': there are 2026-01-31T12:00:00 on" in result.error
-    (bundles.gpu / "run.json").unlink()
-    result = cli(*named, "--run", "npu", bundles.gpu)
-    assert result.code == 2 and result.error.endswith("never run: `nnapi-prof run` does it")
+    error = cli.error(*named, "--at", "2020-01-01", bundles.npu, code=1)
+    assert "nothing was measured on simulated npu-phone until 2020-01-02" in error
+    assert "(the first is of 20" in error and error.endswith("choose a later --at")
+    assert "leave -o - out" in cli.error(*named, "--json", "-o", "-", bundles.npu)
+    error = cli.error(*named, "--run", "Pixel", bundles.npu)
+    assert "no run of the bundle fits 'Pixel': there are 2026-01-31T12:00:00 on" in error
 
 
-def test_a_plan_that_was_not_to_be_had_at_the_time(cli: Cli, bundles: Bundles) -> None:
+def test_a_plan_that_was_not_to_be_had_at_the_time(cli, bundles):
     """The NPU is newer than the date: nothing says what the plan took there."""
-    run = RunReport.from_json((bundles.npu / "run.json").read_text())
+    run = last_run(bundles.npu)
     with CostStore(bundles.costs) as store:
         rows = store.select(Selection((run.fingerprint,), newest=True))
         store.add(*(replace(m, measured_at=LONG_AGO) for m in rows if m.target == CPU))
     assert any(s.target != CPU for s in run.runs[0].plan.segments)
-    result = cli("report", "--costs", bundles.costs, "--at", "2026-01-31", bundles.npu)
-    assert result.code == 1
-    assert "until 2026-02-01T00:00:00 nothing says what" in result.error
-    assert "where the plan runs it: choose a later --at" in result.error
+    error = cli.error("report", "--costs", bundles.costs, "--at", "2026-01-31", bundles.npu, code=1)
+    assert "until 2026-02-01T00:00:00 nothing says what" in error
+    assert "where the plan runs it: choose a later --at" in error
 
 
-def test_a_damaged_earlier_run(cli: Cli, bundles: Bundles) -> None:
+def test_a_damaged_earlier_run(cli, bundles):
     (earlier,) = (bundles.npu / "runs").iterdir()
     earlier.write_text("{")
-    assert cli("report", "--costs", bundles.costs, bundles.npu).code == 0
-    result = cli("report", "--costs", bundles.costs, "--run", "npu", bundles.npu)
-    assert result.code == 1
-    assert f"{earlier}: this is not a run report" in result.error
-    assert "remove the file to do without it" in result.error
+    cli.ok("report", "--costs", bundles.costs, bundles.npu)
+    error = cli.error("report", "--costs", bundles.costs, "--run", "npu", bundles.npu, code=1)
+    assert f"{earlier}: this is not a run report" in error
+    assert "remove the file to do without it" in error
 
 
-def test_a_bundle_knows_the_table_that_it_was_planned_with(
-    cli: Callable[..., Result], bundles: Bundles, made: Bundles, tmp_path: Path
-) -> None:
+def test_a_bundle_knows_the_table_that_it_was_planned_with(cli, bundles, made, tmp_path):
     """The report opens no other table than the one that is asked, and says which is missing."""
     other = tmp_path / "other.sqlite"
-    missing = cli("report", "--costs", other, bundles.npu)
-    assert missing.code == 2 and not other.exists()
-    assert missing.error.endswith(
-        f"; the bundle was planned with another table: add --costs {made.costs}"
-    )
+    error = cli.error("report", "--costs", other, bundles.npu)
+    assert not other.exists()
+    assert error.endswith(f"; the bundle was planned with another table: add --costs {made.costs}")
     with CostStore(str(bundles.costs)) as known, CostStore(str(other)) as store:
         rows = [row for row in known.select(Selection()) if row.n_units == 1]
         store.add(*(replace(row, signature="another", members=("another",)) for row in rows))
-    lacking = cli("report", "--costs", other, bundles.npu)
-    assert lacking.code == 1 and "were never measured on this device" in lacking.error
-    assert lacking.error.endswith(f"another table: add --costs {made.costs}")
+    error = cli.error("report", "--costs", other, bundles.npu, code=1)
+    assert "were never measured on this device" in error
+    assert error.endswith(f"another table: add --costs {made.costs}")
+
+
+# ---- what to type next ---------------------------------------------------------------------------
+
+
+COMMAND = (
+    "nnapi-prof convert --format runtime -o /somewhere/nets/net.nnprt /somewhere/nets/net.nnprof"
+)
+WAYS = (
+    DeployStep(AppRuntime.LIBRARY, COMMAND, None),
+    DeployStep(AppRuntime.AAR, "nnapi-prof ship --aar x", "no: " * 40),
+)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120, 160])
+def test_a_command_is_not_broken_over_lines(columns):
+    out = io.StringIO()
+    show_steps(Console(file=out, width=columns, force_terminal=True, color_system=None), WAYS)
+    assert sum(COMMAND in each for each in out.getvalue().splitlines()) == 1
+    assert "ship --aar x" not in out.getvalue()

@@ -1,15 +1,13 @@
 """Each command once, in this process, on a simulated phone: what ``make check`` runs of them."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from nnapi_prof.cli import commands
-from tests.cli.common import INPUT, Profiled, Result
+from tests.cli.common import INPUT
+from tests.documents.common import check
 
-Cli = Callable[..., Result]
 PHONE = "--device sim:npu-phone"
 TABLE = f"{PHONE} --input {INPUT} --costs {{costs}}"
 
@@ -24,7 +22,7 @@ LINES = {
     "advise": ("--costs {costs} {bundle}", "predicted_ns"),
     "run": (f"{PHONE} {{bundle}}", "outputs"),
     "compare": ("--costs {costs} {bundle} {bundle}", "schema"),
-    "estimate": (f"--phone pixel4 --input {INPUT} {{model}}", "plan"),
+    "estimate": (f"--phone pixel4 --threads 1 --input {INPUT} {{model}}", "plan"),
     "calibrate": ("--costs {costs} --output {out}/phone.json", "targets"),
     "costs": ("list --costs {costs}", "devices"),
     "report": ("--costs {costs} --output {out}/report.html {bundle}", "plan"),
@@ -38,15 +36,16 @@ LINES = {
 }
 
 
-def test_every_command_has_a_line() -> None:
+def test_every_command_has_a_line():
     """Of a lab, a scheduler takes seconds to start: tests/lab has them."""
     assert {*LINES, "lab"} == set(commands())
 
 
 @pytest.mark.parametrize("command", LINES)
-def test_command(cli: Cli, profiled: Profiled, tmp_path: Path, command: str) -> None:
+def test_command(cli, profiled, tmp_path, command):
     words, key = LINES[command]
     places = {"costs": profiled.costs, "bundle": profiled.bundle, "model": profiled.model}
-    result = cli(command, *words.format(out=tmp_path, **places).split(), "--json")
-    assert result.code == 0, result.err
-    assert json.loads(result.out)[key]
+    result = cli.ok(command, *words.format(out=tmp_path, **places).split(), "--json")
+    document = json.loads(result.out)
+    check(document, document["schema"].split("/")[1])
+    assert document[key]

@@ -3,8 +3,6 @@
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,38 +14,28 @@ from nnapi_prof.device.protocol import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.execution.frames import all_cores, choose_way, conditions_of, fastest
 from nnapi_prof.execution.report import FrameScheduleRun, RunReport
-from tests.cli.common import INPUT, Profiled, Result
+from tests.cli.common import INPUT, SIM, Profiled
 
-Cli = Callable[..., Result]
 THROUGHPUT = ("--objective", "throughput", "--contention", 1.05)
 
 
-def named(profiled: Profiled) -> list[object]:
-    return ["--device", "sim:npu-phone", "--input", INPUT, "--costs", profiled.costs]
+def known(profiled: Profiled) -> np_.Costs:
+    model = np_.load(profiled.model, inputs=[INPUT])
+    return np_.read_costs(model, str(profiled.costs), "simulated npu*")
 
 
 @pytest.fixture(scope="module")
 def planned(_profiled: Profiled) -> np_.ModelPlan:
-    model = np_.load(_profiled.model, inputs=[INPUT])
-    costs = np_.read_costs(model, str(_profiled.costs), "simulated npu*")
-    return np_.partition(
-        model,
-        costs,
-        np_.Throughput(
-            contention={("cpu", "sim-npu"): 1.2, ("sim-npu", "cpu"): 1.01}, frames_in_flight=6
-        ),
-        device="sim:npu-phone",
-        verify=True,
-    )
+    costs = known(_profiled)
+    contention = {("cpu", "sim-npu"): 1.2, ("sim-npu", "cpu"): 1.01}
+    objective = np_.Throughput(contention=contention, frames_in_flight=6)
+    return np_.partition(costs.model, costs, objective, device=SIM[1], verify=True)
 
 
-def test_a_bundle_of_frames_and_its_run(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+def test_a_bundle_of_frames_and_its_run(cli, profiled, tmp_path):
     folder = tmp_path / "frames.nnprof"
-    done = cli(
-        *("partition", *named(profiled), *THROUGHPUT, "--frames-in-flight", 4, "-o", folder),
-        *("--json", profiled.model),
-    )
-    document = done.document("partition")
+    asked = (*THROUGHPUT, "--frames-in-flight", 4, "-o", folder)
+    document = cli.document("partition", *profiled.named, *asked, profiled.model)
     predicted, ways = document["throughput"], document["frames"]["ways"]
     contention = predicted["contention"]
     assert contention["basis"] == "given"
@@ -61,7 +49,7 @@ def test_a_bundle_of_frames_and_its_run(cli: Cli, profiled: Profiled, tmp_path: 
     assert ways[0]["in_flight"] <= 4
     assert sum(plan["share"] for plan in ways[0]["plans"]) == pytest.approx(1.0)
 
-    document = cli("run", *named(profiled)[:2], folder, "--frames", 30, "--json").document("run")
+    document = cli.document("run", *SIM, folder, "--frames", 30)
     assert [row["how"] for row in document["frames"]] == [way["how"] for way in ways]
     measured = {row["how"]: row["frames_per_second"]["measured"] for row in document["frames"]}
     assert document["frames"][0]["frames_per_second"]["predicted"] == pytest.approx(
@@ -74,31 +62,25 @@ def test_a_bundle_of_frames_and_its_run(cli: Cli, profiled: Profiled, tmp_path: 
     assert read_bundle(folder).frames is not None
 
 
-def test_frames_per_second_for_people(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+def test_frames_per_second_for_people(cli, profiled, tmp_path):
     folder = tmp_path / "frames.nnprof"
     frames = ("--objective", "throughput")
-    out = cli("partition", *named(profiled), *frames, "-o", folder, profiled.model).out
+    out = cli("partition", *profiled.named, *frames, "-o", folder, profiled.model).out
     assert "slow each other down 1.1 times is assumed" in " ".join(out.split())
     assert "Frames per second, predicted, simulated" in out and "% of frames" in out
     assert "best single device" in out and "measured one at a time" in out
-    out = cli("run", *named(profiled)[:2], folder, "--frames", 20, "--no-baselines").out
+    out = cli("run", *SIM, folder, "--frames", 20, "--no-baselines").out
     assert "gave, bit by bit, what their plan gives alone" in out
     out = cli("convert", folder, "--format", "runtime", "-o", tmp_path / "net.nnprt").out
     assert (tmp_path / "net.nnprt").exists()
 
 
-def test_what_is_asked_is_checked(cli: Cli, profiled: Profiled) -> None:
-    done = cli("partition", *named(profiled), "--frames-in-flight", 2, profiled.model)
-    assert done.code == 2 and "--frames-in-flight is for --objective throughput" in done.error
-    slow = (*THROUGHPUT, "--max-latency-ms", 0.001)
-    done = cli("partition", *named(profiled), *slow, profiled.model)
-    assert done.code == 1 and "one alone takes" in done.error
-    done = cli("partition", *named(profiled), *THROUGHPUT, "--pin", "conv2d*=cpu", profiled.model)
-    assert done.code == 2
-    assert "--pin and --objective throughput exclude each other" in done.error
+def test_a_latency_that_nothing_keeps(cli, profiled):
+    asked = (*profiled.named, *THROUGHPUT, "--max-latency-ms", 0.001, profiled.model)
+    assert "one alone takes" in cli.error("partition", *asked, code=1)
 
 
-def test_from_python(planned: np_.ModelPlan) -> None:
+def test_from_python(planned):
     predicted = planned.throughput
     assert predicted is not None and planned.frames is not None
     assert predicted.frames_per_second >= predicted.baselines["best single device"] * (1 - 1e-9)
@@ -117,22 +99,19 @@ def test_from_python(planned: np_.ModelPlan) -> None:
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(times))
 
 
-def test_python_asks_for_what_can_be_had(planned: np_.ModelPlan) -> None:
-    model, costs = planned.model, planned.costs
-    assert costs is not None
-    weighted = costs.adjusted(weight={"*": 2.0})
+def test_python_asks_for_what_can_be_had(planned):
+    weighted = planned.costs.adjusted(weight={"*": 2.0})  # type: ignore[union-attr]
     with pytest.raises(UsageError, match="frames per second are of latencies"):
-        np_.partition(model, weighted, np_.Throughput())
-    with pytest.raises(UsageError, match=r"contention is 0\.5"):
-        np_.Throughput(contention=0.5)
-    with pytest.raises(UsageError, match="frames_in_flight is 64"):
-        np_.Throughput(frames_in_flight=64)
+        np_.partition(planned.model, weighted, np_.Throughput())
+    for wrong, words in (({"contention": 0.5}, r"contention is 0\.5"),
+                         ({"frames_in_flight": 64}, "frames_in_flight is 64")):  # fmt: skip
+        with pytest.raises(UsageError, match=words):
+            np_.Throughput(**wrong)
 
 
-def test_any_bundle_runs_frames(profiled: Profiled) -> None:
-    model = np_.load(profiled.model, inputs=[INPUT])
-    costs = np_.read_costs(model, str(profiled.costs), "simulated npu*")
-    result = np_.run(np_.partition(model, costs), "sim:npu-phone", frames=12)
+def test_any_bundle_runs_frames(profiled):
+    costs = known(profiled)
+    result = np_.run(np_.partition(costs.model, costs), SIM[1], frames=12)
     ways = result.frames().way.tolist()
     assert ways[0] == "dp" and "largest-supported nnapi:sim-npu/fast" in ways
     assert (result.frames().same == 12).all()
@@ -146,7 +125,7 @@ def run_of(way: int, frames: FramePlan, ns: int, n: int = 20) -> FrameScheduleRu
     return FrameScheduleRun(frames.ways[way], samples, (), (n,))
 
 
-def test_the_fastest_as_it_ran_is_taken(planned: np_.ModelPlan) -> None:
+def test_the_fastest_as_it_ran_is_taken(planned):
     frames = FramePlan(
         (
             FrameSchedule("mixture", (PlanChoice(0, share=0.7), PlanChoice(1, share=0.3)), 8),
@@ -175,7 +154,7 @@ def test_the_fastest_as_it_ran_is_taken(planned: np_.ModelPlan) -> None:
     assert len(frames.ways[fastest(runs)].choices) == 1
 
 
-def test_every_core_is_a_rule_of_its_own(planned: np_.ModelPlan) -> None:
+def test_every_core_is_a_rule_of_its_own(planned):
     bundle = planned.bundle
     rule = all_cores(bundle, bundle.conditions.threads + 2)
     assert rule is not None and rule.threads == bundle.conditions.threads + 2
@@ -193,26 +172,25 @@ def test_every_core_is_a_rule_of_its_own(planned: np_.ModelPlan) -> None:
     assert FramePlan.from_json(chosen.frames.to_json(), len(bundle.plans)) == chosen.frames
 
 
-def test_what_a_stranger_wrote(planned: np_.ModelPlan) -> None:
+def test_what_a_stranger_wrote(planned):
     assert planned.frames is not None
     data = planned.frames.to_json()
     n = len(planned.plans)
     assert FramePlan.from_json(data, n) == planned.frames
-    for field, value in (("in_flight", 64), ("plans", [[n, 1.0]]), ("plans", [[0, 0.5]]),
-                         ("threads", 0), ("predicted_per_second", "many"),
-                         ("in_flight", 1.5)):  # fmt: skip
+    for change in ({"in_flight": 64}, {"in_flight": 1.5}, {"plans": [[n, 1.0]]}, {"threads": 0},
+                   {"plans": [[0, 0.5]]}, {"predicted_per_second": "many"}):  # fmt: skip
         wrong = json.loads(json.dumps(data))
-        wrong["ways"][0][field] = value
+        wrong["ways"][0] |= change
         with pytest.raises(SerializationError):
             FramePlan.from_json(wrong, n)
     with pytest.raises(SerializationError):
         FramePlan.from_json({"ways": []}, n)
 
 
-def test_frames_turned_by_their_number_on_this_machine(profiled: Profiled) -> None:
+def test_frames_turned_by_their_number_on_this_machine(profiled):
     torch.manual_seed(1)
-    model = np_.load(profiled.model, inputs=[INPUT])
-    cpu = np_.partition(model, np_.read_costs(model, str(profiled.costs), "simulated npu*"))
+    costs = known(profiled)
+    cpu = np_.partition(costs.model, costs)
     only_cpu = [plan for plan in cpu.plans if plan.name == "all-cpu"]
     result = np_.run(dataclasses.replace(cpu, plans=tuple(only_cpu)), "local", frames=16, runs=3)
     assert (result.frames().same == 16).all() and not result.run.frames[0].error

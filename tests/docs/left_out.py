@@ -63,7 +63,7 @@ LEFT_OUT: dict[str, str] = {
 }
 
 NO_COMMANDS = {
-    "nnapi-prof agent VERSION, protocol N": "what the agent prints, in the agent's protocol",
+    "nnapi-prof agent VERSION, protocol N": "what the agent prints, in the agent's protocol"
 }
 """Code in sentences that looks like a command line of ours and is none."""
 

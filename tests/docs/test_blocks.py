@@ -43,11 +43,7 @@ def test_blocks_and_marks():
 
 def test_commands_of_a_script():
     script = "a --x \\\n  y  # why\n# comment\ncat > f <<'E'\nif 1 # no comment\nE\nb '#1'\n"
-    assert list(commands(script)) == [
-        "a --x y",
-        "cat > f <<'E'\nif 1 # no comment\nE",
-        "b '#1'",
-    ]
+    assert list(commands(script)) == ["a --x y", "cat > f <<'E'\nif 1 # no comment\nE", "b '#1'"]
 
 
 def test_a_session():

@@ -141,10 +141,6 @@ def test_what_is_left_out_is_understood():
     assert all(parses(words) for words in left)
 
 
-def test_reasons_say_something():
-    assert all(len(reason.split()) > 5 for reason in {**LEFT_OUT, **NO_COMMANDS}.values())
-
-
 @functools.cache
 def options(command=cli):
     """Every option of a command and of what is in it."""

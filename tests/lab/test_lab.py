@@ -21,7 +21,8 @@ import nnapi_prof as nnp
 from nnapi_prof import profile
 from nnapi_prof.cli import main
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.lab import LabPhone, cluster, held_here, run, shelf
+from nnapi_prof.device.find import open_device
+from nnapi_prof.lab import LabPhone, cluster, held_here, held_there, run, shelf
 from nnapi_prof.lab.command import of_lab_profile
 from nnapi_prof.lab.run import Coordinator, LabJob, LabOutcome, jobs_of
 from tests.conftest import PHONES
@@ -33,13 +34,14 @@ SAME = ("fingerprint", "signature", "target", "status", "label", "members", "sam
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, of processes that it starts
 
 
-class Small(nn.Module):
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.wide, self.narrow = nn.Conv2d(3, channels, 3), nn.Conv2d(channels, 2, 1)
+def small(channels: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, channels, 3), nn.ReLU(), nn.Conv2d(channels, 2, 1)).eval()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.narrow(torch.relu(self.wide(x)))
+
+def exported(channels: int, folder: Path) -> Path:
+    path = folder / f"small{channels}.pt2"
+    torch.export.save(torch.export.export(small(channels), (torch.zeros(1, 3, 12, 12),)), path)
+    return path
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,7 @@ def lab(
     tmp_path_factory: pytest.TempPathFactory, built_host: object, request: pytest.FixtureRequest
 ) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("lab")
-    models = []
-    for channels in (4, 6):
-        model = torch.export.export(Small(channels).eval(), (torch.zeros(1, 3, 12, 12),))
-        models.append(folder / f"small{channels}.pt2")
-        torch.export.save(model, models[-1])
+    models = [exported(channels, folder) for channels in (4, 6)]
     phones = shelf_of(folder, 8 if request.config.getoption("--everything") else 4)
     with cluster.own_cluster(phones, processes=2) as address:
         yield Lab(address, phones, models, folder)
@@ -110,7 +108,7 @@ def blame_at_once(dask_scheduler: Any) -> None:
 
 
 @pytest.mark.slow("measures the phones by workers, and again one after another")
-def test_a_worker_that_dies_loses_no_row(lab: Lab) -> None:
+def test_a_worker_that_dies_loses_no_row(lab):
     with cluster.connected_to(lab.address) as client:
         pids = list(client.run(os.getpid).values())
         client.run_on_scheduler(blame_at_once)
@@ -141,7 +139,7 @@ def test_a_worker_that_dies_loses_no_row(lab: Lab) -> None:
     check(of_lab_profile(str(costs), again), "lab-profile")
 
 
-def test_a_phone_in_use_and_a_phone_that_is_gone(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_phone_in_use_and_a_phone_that_is_gone(lab, monkeypatch):
     monkeypatch.setattr(run, "PAUSE_S", 0.2)
     busy, gone, free = lab.phones[:3]
     path = Path(gone.serial.removeprefix("sim:"))
@@ -166,9 +164,9 @@ def test_a_phone_in_use_and_a_phone_that_is_gone(lab: Lab, monkeypatch: pytest.M
     check(of_lab_profile(str(costs), outcome), "lab-profile")
 
 
-def test_a_guessed_shape_is_told_once(lab: Lab) -> None:
+def test_a_guessed_shape_is_told_once(lab):
     model = lab.folder / "guessed.pt"
-    torch.jit.save(torch.jit.trace(Small(5).eval(), torch.zeros(1, 3, 12, 12)), model)
+    torch.jit.save(torch.jit.trace(small(5), torch.zeros(1, 3, 12, 12)), model)
     notes: list[str] = []
     costs = lab.folder / "guessed.sqlite"
     outcome = measured(replace(lab, models=[model]), lab.phones[:2], costs, notes=notes)
@@ -177,7 +175,7 @@ def test_a_guessed_shape_is_told_once(lab: Lab) -> None:
     assert told.startswith("guessed.pt: input shape guessed as 1x3x224x224 from the first")
 
 
-def test_a_phone_that_nobody_offers(lab: Lab) -> None:
+def test_a_phone_that_nobody_offers(lab):
     stranger = LabPhone("x", "far", "0" * 16, "far phone", "", "", "arm64-v8a", False)
     outcome = measured(lab, [stranger], lab.folder / "none.sqlite", patience_s=0.5)
     assert [job.reason for job in outcome.failed] == [
@@ -185,7 +183,7 @@ def test_a_phone_that_nobody_offers(lab: Lab) -> None:
     ] * 2
 
 
-def test_status_phones_and_cancel(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_phones_and_cancel(lab, capsys):
     def document(name: str) -> Any:
         assert called("lab", name, "--scheduler", lab.address, "--json") == 0
         printed = json.loads(capsys.readouterr().out)
@@ -209,7 +207,7 @@ def test_status_phones_and_cancel(lab: Lab, capsys: pytest.CaptureFixture[str]) 
     assert {job.reason for job in outcome.failed} == {"cancelled before it was done"}
 
 
-def test_without_dask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_dask(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert called("lab", "phones", "--scheduler", "tcp://127.0.0.1:1") == 1
     assert "needs Dask and psycopg, which are not installed: `pip install 'nnapi-prof[lab]'`" in (
@@ -217,7 +215,38 @@ def test_without_dask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     )
 
 
-def test_no_scheduler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_scheduler(monkeypatch, capsys):
     monkeypatch.setattr(cluster, "CONNECT_S", 0.3)
     assert called("lab", "status", "--scheduler", "tcp://127.0.0.1:1") == 1
     assert "no scheduler at tcp://127.0.0.1:1" in capsys.readouterr().err
+
+
+# ---- a database, a real adbd, another host -------------------------------------------------------
+
+
+@pytest.mark.slow("starts a scheduler, workers, a database and a daemon")
+@pytest.mark.postgres
+@pytest.mark.adbd
+def test_a_phone_that_another_host_has(start_adbd, postgres, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "PAUSE_S", 0.2)
+    model = exported(4, tmp_path)
+    phones, silent = shelf([start_adbd("npu-phone")])
+    assert len(phones) == 1 and not silent
+    notes: list[str] = []
+    costs = postgres.empty()
+    with contextlib.ExitStack() as stack, cluster.own_cluster(phones) as address:
+        theirs = stack.enter_context(open_device(phones[0].serial)).client
+        stack.enter_context(held_there(theirs.transport, theirs.folder, "right 2"))
+
+        def let_go(jobs: Sequence[LabJob]) -> None:
+            if any(job.history for job in jobs):
+                stack.close()
+
+        jobs = jobs_of(cluster.new_run(), [model], phones, costs, (), OPTIONS)
+        outcome = Coordinator(address, jobs, notes.append, let_go, 60.0).run()
+    (job,) = outcome.profiled
+    assert notes == [f"{phones[0].serial} is in use by right: waits for it"]
+    assert job.answer is not None and job.answer.simulated
+    with CostStore(costs) as store:
+        rows = [row for row in store.rows() if row["kind"] != "threads"]
+        assert len(rows) == job.answer.measured + job.answer.refused > 5

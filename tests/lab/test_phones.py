@@ -38,28 +38,28 @@ PHONES = (PIXEL, GALAXY, OLD)
         (("b2", "host=right"), (GALAXY, OLD)),
     ],
 )
-def test_select(selectors: tuple[str, ...], chosen: tuple[LabPhone, ...]) -> None:
+def test_select(selectors, chosen):
     assert select(PHONES, selectors) == list(chosen)
 
 
-def test_select_says_what_there_is() -> None:
+def test_select_says_what_there_is():
     with pytest.raises(DeviceNotFound, match=r"fits 'nokia': there are .*Pixel 2 \(c3\)"):
         select(PHONES, ["nokia"])
     with pytest.raises(UsageError, match="phones have no 'chip'; ask for fingerprint, name, soc"):
         select(PHONES, ["chip=x"])
 
 
-def test_phones_survive_an_environment() -> None:
+def test_phones_survive_an_environment():
     assert named(listed(PHONES)) == list(PHONES)
 
 
-def test_a_shelf_of_what_answers(tmp_path: Path) -> None:
+def test_a_shelf_of_what_answers(tmp_path):
     phones, silent = shelf(["sim:npu-phone", f"sim:{tmp_path}/gone.json"])
     assert [(phone.serial, phone.simulated) for phone in phones] == [("sim:npu-phone", True)]
     assert [serial for serial, _ in silent] == [f"sim:{tmp_path}/gone.json"]
 
 
-def test_drawn_phones_by_pattern_and_by_folder(tmp_path: Path) -> None:
+def test_drawn_phones_by_pattern_and_by_folder(tmp_path):
     """The emulator is each of them, and each is a phone of its own."""
     folder = tmp_path / "drawn [1]"
     script = Path(__file__).parents[2] / "benchmarks" / "draw_phones.py"
@@ -72,7 +72,7 @@ def test_drawn_phones_by_pattern_and_by_folder(tmp_path: Path) -> None:
     assert select([PIXEL, *phones], [f"{tmp_path}/*/*.json"]) == phones
 
 
-def test_devices_by_a_pattern_of_their_serials() -> None:
+def test_devices_by_a_pattern_of_their_serials():
     assert "sim:npu-phone" in serials_of("sim:*") and "local" not in serials_of("sim:*")
     assert serials_of("10.0.0.7:5555") == ["10.0.0.7:5555"]
     with pytest.raises(DeviceNotFound, match=r"no device of this host fits 'pixel\*': .*local"):
@@ -88,7 +88,7 @@ with held_here(sys.argv[1]):
 """
 
 
-def test_another_process_of_this_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_of_this_host(tmp_path, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     command = [sys.executable, "-c", HOLDER, "phone-1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
@@ -108,7 +108,7 @@ def test_another_process_of_this_host(tmp_path: Path, monkeypatch: pytest.Monkey
             assert time.monotonic() < deadline
 
 
-def test_another_host(tmp_path: Path) -> None:
+def test_another_host(tmp_path):
     folder = f"{tmp_path}/phone"
     transport = LocalTransport("phone", "a phone that two hosts reach", {})
     try:
@@ -127,7 +127,7 @@ def test_another_host(tmp_path: Path) -> None:
         transport.close()
 
 
-def test_what_runs_here_alone_needs_no_lock_there(tmp_path: Path) -> None:
+def test_what_runs_here_alone_needs_no_lock_there(tmp_path):
     transport = LocalTransport("sim:a", "simulated", {})
     try:
         with held_there(transport, f"{tmp_path}/phone"), held_there(transport, f"{tmp_path}/phone"):

@@ -4,30 +4,30 @@ import json
 
 from nnapi_prof.device.find import phone_file
 from nnapi_prof.device.transport import adb
-from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, provoked
+from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, met_by, provoked
 
 
-def profile_on(at: Place, serial: object, *more: object) -> Arguments:
-    costs = ("--costs", at.tmp / "costs.sqlite")
-    return ["profile", "--device", serial, *SHAPE, *costs, "--runs", 3, *more, at.model]
+def profile_on(at: Place, serial: object) -> Arguments:
+    return ["profile", "--device", serial, *SHAPE, "--costs", at.tmp / "costs.sqlite", at.model]
 
 
-@provoked(
+met_by(
+    "profile --device R5CT12 {at.shape} {at.model}",
     1,
     "no device R5CT12: there are local, sim:dsp-phone, sim:gpu-phone, sim:npu-phone, "
     "sim:slow-nnapi-phone; HOST:PORT reaches a phone over the network",
 )
-def an_unknown_serial(at: Place) -> Arguments:
-    return profile_on(at, "R5CT12")
-
-
-@provoked(
+met_by(
+    "profile --device sim:npu-fone {at.shape} {at.model}",
     1,
     "no simulated phone 'npu-fone' (did you mean npu-phone?): there are dsp-phone, gpu-phone, "
     "npu-phone, slow-nnapi-phone; sim:PATH.json takes a description of your own",
 )
-def an_unknown_simulated_phone(at: Place) -> Arguments:
-    return profile_on(at, "sim:npu-fone")
+met_by(
+    "profile --device sim:gpu-phone --accelerator tpu {at.shape} {at.model}",
+    2,
+    "no accelerator 'tpu' on this device; there are: sim-gpu, nnapi-reference, auto",
+)
 
 
 @provoked(1, facts=("{tmp}/mine.json", "line 1, column 2"))
@@ -53,18 +53,6 @@ def an_offline_phone(at: Place) -> Arguments:
     return ["run", "--device", at.fixture("asking_phone")(silent=True).serial, at.profiled.bundle]
 
 
-@provoked(
-    1,
-    "more than one device is connected: {serial} (device), {serial} (device): choose one with "
-    "--device SERIAL",
-    needs=("adbd",),
-)
-def several_phones(at: Place) -> Arguments:
-    for _ in range(2):
-        at.fixture("adb_server").connect(at.fixture("start_daemon")().serial)
-    return ["agent", "info"]
-
-
 @provoked(1, facts=("/proc/absent/adbkey", "No such file", "ADB_VENDOR_KEYS"))
 def an_adb_key_that_cannot_be_made(at: Place) -> Arguments:
     at.env.setenv("ANDROID_USER_HOME", "/proc/absent")
@@ -83,11 +71,6 @@ def an_adb_key_that_cannot_be_made(at: Place) -> Arguments:
 )
 def storage_that_forbids_execution(at: Place) -> Arguments:
     return ["agent", "push", "--device", at.fixture("start_adbd")(storage="64m,noexec")]
-
-
-@provoked(2, "no accelerator 'tpu' on this device; there are: sim-gpu, nnapi-reference, auto")
-def an_unknown_accelerator(at: Place) -> Arguments:
-    return profile_on(at, "sim:gpu-phone", "--accelerator", "tpu")
 
 
 @provoked(

@@ -1,85 +1,56 @@
 """Partitions, bundles, runs, conversions, reports; options themselves."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
 from nnapi_prof.bundle.storage import VERSION
 from tests.cli.common import TinyNet, shift_reference, trace
-from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, provoked
+from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, met_by, provoked
 
-
-def partition(at: Place, *more: object) -> Arguments:
-    ready = at.profiled
-    return [
-        *("partition", *SIM, *SHAPE, "--costs", ready.costs, "-o", at.tmp / "x.nnprof"),
-        *(*more, ready.model),
-    ]
-
+PARTITION = (
+    "partition {at.sim} {at.shape} --costs {at.profiled.costs} -o {at.tmp}/x.nnprof {at.model} "
+)
 
 # ---- plans -------------------------------------------------------------------------------------
 
-
-@provoked(
+met_by(
+    "partition {at.sim} {at.shape} --costs {at.tmp}/new.sqlite {at.model}",
     1,
     "5 of the model's 5 units were never measured on this device (the first is clone, "
     "to_channels_last 1x3x16x16); run nnapi-prof profile with the same model, inputs and device",
 )
-def a_model_that_was_never_profiled(at: Place) -> Arguments:
-    return ["partition", *SIM, *SHAPE, "--costs", at.tmp / "new.sqlite", at.model]
-
-
-@provoked(
+met_by(
+    PARTITION + "--pin softmax*=cpu",
     2,
     "--pin softmax*=cpu: no unit is called so: name some of the model's, which begins with "
     "to_channels_last, conv2d+relu, sigmoid",
 )
-def a_pattern_that_matches_nothing(at: Place) -> Arguments:
-    return partition(at, "--pin", "softmax*=cpu")
-
-
-@provoked(
+met_by(
+    PARTITION + "--pin conv2d*=nnapi:sim-npu/fast --forbid conv2d*=nnapi:sim-npu/fast",
     1,
     "the constraints leave conv2d+relu 3x3 3->8 16x16 (unit 1) nowhere to run (cpu and 3 more: "
     "pinned to nnapi:sim-npu/fast; nnapi:sim-npu/fast: forbidden): allow it on one of these "
     "targets",
 )
-def a_pin_that_is_forbidden(at: Place) -> Arguments:
-    return partition(
-        at, "--pin", "conv2d*=nnapi:sim-npu/fast", "--forbid", "conv2d*=nnapi:sim-npu/fast"
-    )
-
-
-@provoked(1, facts=("at most 0", "segments"))
-def limits_that_nothing_keeps(at: Place) -> Arguments:
-    return partition(at, "--pin", "conv2d*=nnapi:sim-npu/fast", "--max-regions", 0)
-
-
-@provoked(1, facts=("compiles", "0.00100 ms"))
-def compile_time_that_nothing_keeps(at: Place) -> Arguments:
-    return partition(at, "--pin", "conv2d*=nnapi:sim-npu/fast", "--max-compile-ms", 0.001)
-
+met_by(
+    PARTITION + "--pin conv2d*=nnapi:sim-npu/fast --max-regions 0",
+    1,
+    facts=("at most 0", "segments"),
+)
+met_by(
+    PARTITION + "--pin conv2d*=nnapi:sim-npu/fast --max-compile-ms 0.001",
+    1,
+    facts=("compiles", "0.00100 ms"),
+)
 
 # ---- bundles -----------------------------------------------------------------------------------
 
-
-@provoked(2, "bundle {tmp}/absent.nnprof does not exist: `nnapi-prof partition` makes one")
-def a_bundle_that_is_missing(at: Place) -> Arguments:
-    return ["run", *SIM, at.tmp / "absent.nnprof"]
-
-
-def edited(at: Place, **changes: object) -> Path:
-    manifest = at.profiled.bundle / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **changes}))
-    return manifest.parent
-
-
-def damaged(at: Place, pattern: str, change: Callable[[bytes], bytes]) -> Path:
-    file = min(at.profiled.bundle.glob(pattern))
-    file.write_bytes(change(file.read_bytes()))
-    return at.profiled.bundle
+met_by(
+    "run {at.sim} {at.tmp}/absent.nnprof",
+    2,
+    "bundle {tmp}/absent.nnprof does not exist: `nnapi-prof partition` makes one",
+)
 
 
 @provoked(
@@ -88,7 +59,9 @@ def damaged(at: Place, pattern: str, change: Callable[[bytes], bytes]) -> Path:
     "3 is read): update nnapi-prof, or make it again with `nnapi-prof partition`",
 )
 def a_bundle_of_a_newer_version(at: Place) -> Arguments:
-    return ["run", *SIM, edited(at, version=VERSION + 1)]
+    manifest = at.profiled.bundle / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"version": VERSION + 1}))
+    return ["run", *SIM, at.profiled.bundle]
 
 
 @provoked(
@@ -127,34 +100,31 @@ def a_model_that_nnapi_cannot_run_whole(at: Place) -> Arguments:
     return ["convert", *SHAPE, "--whole", "-o", at.tmp / "out.pt", odd]
 
 
-@provoked(2, facts=("--format runtime", "bundles", "{model}"))
-def a_format_for_bundles(at: Place) -> Arguments:
-    return ["convert", *SHAPE, "--format", "runtime", at.model]
+met_by(
+    "convert {at.shape} --format runtime {at.model}",
+    2,
+    facts=("--format runtime", "bundles", "{model}"),
+)
+met_by(
+    "convert {at.shape} -o /proc/absent/out.pt {at.model}",
+    2,
+    facts=("/proc/absent/out.pt", "No such file", "--output"),
+)
 
+# ---- reports and comparisons -------------------------------------------------------------------
 
-@provoked(2, facts=("/proc/absent/out.pt", "No such file", "--output"))
-def a_conversion_that_cannot_be_written(at: Place) -> Arguments:
-    return ["convert", *SHAPE, "-o", "/proc/absent/out.pt", at.model]
-
-
-# ---- reports -----------------------------------------------------------------------------------
-
-
-@provoked(2, facts=("/proc/absent.html", "No such file", "--output"), document="report")
-def a_report_that_cannot_be_written(at: Place) -> Arguments:
-    return ["report", "--costs", at.profiled.costs, "-o", "/proc/absent.html", at.profiled.bundle]
-
-
-@provoked(
+met_by(
+    "report --costs {at.profiled.costs} -o /proc/absent.html {at.profiled.bundle}",
+    2,
+    facts=("/proc/absent.html", "No such file", "--output"),
+    document="report",
+)
+met_by(
+    "report --costs {at.profiled.costs} -o {at.tmp}/x.pdf {at.profiled.bundle}",
     2,
     "the ending of {tmp}/x.pdf names no format: there are .html, .md, .trace.json, "
     ".json, or say --format html|md|trace|json",
 )
-def a_report_with_an_unknown_ending(at: Place) -> Arguments:
-    return ["report", "--costs", at.profiled.costs, "-o", at.tmp / "x.pdf", at.profiled.bundle]
-
-
-# ---- comparisons of speed ------------------------------------------------------------------------
 
 
 @provoked(2, "{tmp}/new.nnprof is not a bundle: `nnapi-prof partition` makes one")

@@ -21,12 +21,11 @@ Arguments = Sequence[object]
 class Place:
     """Where a case happens: a folder of its own, and what the fixtures of the tests give."""
 
+    sim, shape = " ".join(SIM), " ".join(SHAPE)
+
     def __init__(self, tmp: Path, request: pytest.FixtureRequest) -> None:
         self.tmp = tmp
-        self.request = request
-
-    def fixture(self, name: str) -> Any:
-        return self.request.getfixturevalue(name)
+        self.fixture: Callable[[str], Any] = request.getfixturevalue
 
     @property
     def env(self) -> pytest.MonkeyPatch:
@@ -64,13 +63,13 @@ class Case:
     """
 
     name: str
-    code: int
-    message: str
     provoke: Callable[[Place], Arguments]
-    facts: tuple[str, ...]
-    prints: bool
-    document: str
-    needs: tuple[str, ...]
+    code: int
+    message: str = ""
+    facts: tuple[str, ...] = ()
+    prints: bool = False
+    document: str = "error"
+    needs: tuple[str, ...] = ()
 
     def matches(self, words: str) -> bool:
         """Whether a message with placeholders is this case's."""
@@ -83,21 +82,24 @@ CASES: list[Case] = []
 
 
 def provoked(
-    code: int,
-    message: str = "",
-    *,
-    facts: tuple[str, ...] = (),
-    prints: bool = False,
-    document: str = "error",
-    needs: tuple[str, ...] = (),
+    code: int, message: str = "", **more: Any
 ) -> Callable[[Callable[[Place], Arguments]], Callable[[Place], Arguments]]:
     """Registers a function that makes an error possible and returns the command that meets it."""
 
     def register(provoke: Callable[[Place], Arguments]) -> Callable[[Place], Arguments]:
-        name = provoke.__name__
-        assert name not in {case.name for case in CASES}, name
-        assert bool(message) != bool(facts), name
-        CASES.append(Case(name, code, message, provoke, facts, prints, document, needs))
+        case = Case(provoke.__name__, provoke, code, message, **more)
+        assert case.name not in {each.name for each in CASES}, case.name
+        assert bool(message) != bool(case.facts), case.name
+        CASES.append(case)
         return provoke
 
     return register
+
+
+def met_by(line: str, code: int, message: str = "", **more: Any) -> None:
+    """Registers a command line that meets an error wherever it is typed; ``at`` is the place."""
+
+    def provoke(at: Place) -> Arguments:
+        return line.format(at=at).split()
+
+    CASES.append(Case(line, provoke, code, message, **more))
