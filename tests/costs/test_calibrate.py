@@ -76,7 +76,7 @@ def rows() -> list[Measurement]:
 
 
 @pytest.mark.slow
-def test_terms_of_the_device_are_found() -> None:
+def test_terms_of_the_device_are_found():
     described, reports = calibrate(rows(), "phone", "a test")
     assert described.simulated
     npu = described.targets[NPU]
@@ -90,7 +90,7 @@ def test_terms_of_the_device_are_found() -> None:
     assert on_npu.summary(on_npu.single_rate)[0] > 0.1
 
 
-def test_what_did_not_run_and_what_is_unknown_take_no_part() -> None:
+def test_what_did_not_run_and_what_is_unknown_take_no_part():
     result = samples_of([*rows(), measurement(NPU, [("add 1x4", 4, 4)] * 2, known=False)])
     assert all(math.isfinite(sample.ns) for samples in result.values() for sample in samples)
     assert len(result[NPU]) == 36 + 17
@@ -99,13 +99,13 @@ def test_what_did_not_run_and_what_is_unknown_take_no_part() -> None:
     assert refused_of(rows())[CPU] == frozenset()
 
 
-def test_without_the_cpu_there_is_nothing_to_compare_with() -> None:
+def test_without_the_cpu_there_is_nothing_to_compare_with():
     with pytest.raises(CostError, match="nnapi-prof profile"):
         calibrate([row for row in rows() if row.target == NPU], "a", "b")
 
 
 @pytest.mark.slow
-def test_targets_that_were_only_sampled_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_targets_that_were_only_sampled_are_left_out(caplog):
     low = Target.nnapi("npu", Preference.LOW_POWER)
     sampled = [measurement(low, [(f"add 1x{n}", n, n)]) for n in (8, 64, 512)]
     with caplog.at_level("INFO", "nnapi_prof"):
@@ -114,7 +114,7 @@ def test_targets_that_were_only_sampled_are_left_out(caplog: pytest.LogCaptureFi
     assert "less than 6 times: nnapi:npu/low_power (3)" in caplog.text
 
 
-def test_a_refusal_holds_for_every_preference_until_one_runs() -> None:
+def test_a_refusal_holds_for_every_preference_until_one_runs():
     """The classes that a driver lacks do not depend on what it prefers, and samples are few."""
     low = Target.nnapi("npu", Preference.LOW_POWER)
     other = Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER)
@@ -132,9 +132,7 @@ def test_a_refusal_holds_for_every_preference_until_one_runs() -> None:
 
 
 @pytest.mark.slow
-def test_targets_that_are_predicted_wildly_are_named_and_not_offered(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_targets_that_are_predicted_wildly_are_named_and_not_offered(caplog):
     draw = np.random.default_rng(0)
     low = Target.nnapi("npu", Preference.LOW_POWER)
     wild = [measurement(low, [(f"conv2d 3x3 8->{c} 14x14", 1, c * 784)]) for c in range(8, 20)]
@@ -146,7 +144,7 @@ def test_targets_that_are_predicted_wildly_are_named_and_not_offered(
 
 
 @pytest.mark.slow
-def test_a_sister_phone_and_ten_rows_do() -> None:
+def test_a_sister_phone_and_ten_rows_do():
     """A phone three times as fast: ten rows of it are less than its own roofline needs."""
     sister, _ = calibrate(rows(), "sister", "a test")
     faster = [

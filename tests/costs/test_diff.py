@@ -35,22 +35,22 @@ def both(scale: float, drift: float, count: int = 300) -> CostDiff:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("drift", [0.0, 0.05])
-def test_noise_alone_is_seldom_called_a_change(drift: float) -> None:
+def test_noise_alone_is_seldom_called_a_change(drift):
     """At 99 % one in a hundred is allowed; five rounds are few, so up to four are."""
     result = both(1.0, drift)
     assert len(result.changed) <= 0.04 * len(result.differences)
     assert result.median_ratio == pytest.approx(1, abs=0.01)
 
 
-def test_a_change_is_found_and_its_interval_holds_it() -> None:
+def test_a_change_is_found_and_its_interval_holds_it():
     result = both(1.2, 0.0)
     assert {each.verdict for each in result.differences} == {DiffVerdict.SLOWER}
-    held = [each.low <= 1.2 <= each.high for each in result.differences]  # type: ignore[operator]
+    held = [each.low <= 1.2 <= each.high for each in result.differences]
     assert np.mean(held) > 0.97
     assert {each.verdict for each in both(1 / 1.2, 0.0).differences} == {DiffVerdict.FASTER}
 
 
-def test_the_same_two_sides_give_the_same_answer() -> None:
+def test_the_same_two_sides_give_the_same_answer():
     assert both(1.05, 0.02, 20) == both(1.05, 0.02, 20)
 
 
@@ -64,7 +64,7 @@ def at(signature: str, level: int, **more: object) -> Measurement:
     )  # fmt: skip
 
 
-def test_order_and_counts() -> None:
+def test_order_and_counts():
     again = at("again", 1000)
     first = [at("a", 1000), at("b", 1000), at("c", 1000), at("s", 5), at("one", 1), again]
     second = [
@@ -83,14 +83,14 @@ def test_order_and_counts() -> None:
     assert len(comparison.changed) == 3 and comparison.median_ratio == 1.001
 
 
-def test_only_like_is_compared_with_like() -> None:
+def test_only_like_is_compared_with_like():
     other = [at("a", 10, target=CPU), at("b", 9, conditions=Conditions(cpus="all"))]
     comparison = compare([at("a", 10), at("b", 10)], other)
     assert (comparison.differences, comparison.only_first, comparison.only_second) == ((), 2, 2)
     assert comparison.median_ratio is None
 
 
-def test_few_runs_and_coarse_clocks_decide_nothing() -> None:
+def test_few_runs_and_coarse_clocks_decide_nothing():
     few = [measurement(samples_ns=(n,) * 4, rounds=()) for n in (10, 100)]
     (comparison,) = compare(few[:1], few[1:]).differences
     assert (comparison.verdict, comparison.ratio, comparison.low) == (DiffVerdict.UNSURE, 10, None)
@@ -102,7 +102,7 @@ def test_few_runs_and_coarse_clocks_decide_nothing() -> None:
     assert comparison.verdict is DiffVerdict.SAME and not comparison.changed
 
 
-def test_throttled_rounds_take_no_part() -> None:
+def test_throttled_rounds_take_no_part():
     rounds = (Round(9, throttled=True), Round(9))
     hot = measurement(samples_ns=(900,) * 9 + (100,) * 9, rounds=rounds)
     cool = measurement(samples_ns=(100,) * 9, rounds=(Round(9),))

@@ -36,47 +36,47 @@ def left(model: CostModel, **options: bool) -> list[Target]:
     ]
 
 
-def test_of_equal_preferences_that_for_fast_answers_stays() -> None:
+def test_of_equal_preferences_that_for_fast_answers_stays():
     assert left(costs({FAST: 1, LOW: 1, LONG: 1})) == [FAST]
     assert left(costs({FAST: 1, LOW: 1.4, LONG: 1.001})) == [FAST]
     assert left(costs({LOW: 1, LONG: 1})) == [LOW]
 
 
-def test_a_faster_preference_stays() -> None:
+def test_a_faster_preference_stays():
     assert set(left(costs({FAST: 1, LOW: 0.9, LONG: 1}))) == {FAST, LOW}
     # Faster for some regions only is enough.
     single = row(GRAPH, (2,), LOW, 3e5)
     assert set(left(costs({FAST: 1, LOW: 1.2}, single))) == {FAST, LOW}
 
 
-def test_what_the_other_cannot_run_stays() -> None:
+def test_what_the_other_cannot_run_stays():
     refused = row(GRAPH, (2,), FAST, None, status=Status.REFUSED, message="no")
     assert set(left(costs({FAST: 1, LOW: 1}, refused))) == {FAST, LOW}
     failed = row(GRAPH, (2, 3), FAST, None, status=Status.CRASHED, message="no")
     assert set(left(costs({FAST: 1, LOW: 1}, failed))) == {FAST, LOW}
 
 
-def test_accelerators_and_the_cpu_are_never_one() -> None:
+def test_accelerators_and_the_cpu_are_never_one():
     assert left(costs({FAST: 1, OTHER: 1})) == [OTHER, FAST]
     slow = costs({FAST: 9})
     assert drop_dominated_targets(slow.table).targets == (CPU, FAST)
 
 
-def test_auto_goes_where_a_named_accelerator_does_the_same() -> None:
+def test_auto_goes_where_a_named_accelerator_does_the_same():
     model = costs({FAST: 1, CHOICE: 1})
     assert left(model) == [FAST]
     assert left(model, auto=True) == [FAST, CHOICE]
     assert left(costs({FAST: 1, CHOICE: 0.8})) == [FAST, CHOICE]
 
 
-def test_what_was_compared_nowhere_stays() -> None:
+def test_what_was_compared_nowhere_stays():
     assert set(left(costs({FAST: 1, LOW: 1}, n_low=1))) == {FAST}
     apart = [row(GRAPH, region, FAST, 6e5) for region in REGIONS[:3]]
     apart += [row(GRAPH, region, LOW, 6e5) for region in REGIONS[3:6]]
     assert set(left(costs({}, *apart))) == {FAST, LOW}
 
 
-def test_nothing_but_the_targets_changes() -> None:
+def test_nothing_but_the_targets_changes():
     table = costs({FAST: 1, LOW: 1}).table
     narrow = drop_dominated_targets(table)
     assert narrow.targets == (CPU, FAST) and narrow.noise == table.noise

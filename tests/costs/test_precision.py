@@ -24,10 +24,7 @@ from nnapi_prof.costs.model.quantised import (
     conversions_of,
     converting_units,
 )
-from nnapi_prof.costs.model.views import (
-    marginal,
-    shown_targets,
-)
+from nnapi_prof.costs.model.views import marginal, shown_targets
 from nnapi_prof.costs.table import drop_dominated_targets, optimistic
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph import Quantisation, TensorType
@@ -133,7 +130,7 @@ def all_precisions() -> PrecisionCosts:
     )
 
 
-def test_targets_of_all_precisions() -> None:
+def test_targets_of_all_precisions():
     costs = all_precisions()
     assert costs.targets == (CPU, NPU, NPU.at(RELAXED), CPU.at(INT8), NPU.at(INT8))
     assert costs.precisions == (Precision.FLOAT32, RELAXED, INT8) and costs.simulated
@@ -147,23 +144,23 @@ def test_targets_of_all_precisions() -> None:
     assert costs.unit_cost(3, CPU.at(INT8)) is None
     assert costs.refusals[3, CPU.at(INT8)] == "no softmax in 8 bits"
     assert "softmax" in costs.refusals[3, NPU] and "softmax" in costs.refusals[3, NPU.at(RELAXED)]
-    bare = replace(costs, eight_bits=replace(costs.eight_bits, refusals={}))  # type: ignore[type-var]
+    bare = replace(costs, eight_bits=replace(costs.eight_bits, refusals={}))
     assert bare.refusals[3, NPU.at(INT8)] == NO_8_BITS
 
 
-def test_regions_in_8_bits_are_those_of_the_float_units() -> None:
+def test_regions_in_8_bits_are_those_of_the_float_units():
     costs = all_precisions()
     there = costs.region_cost((0, 1, 2), NPU.at(INT8))
-    assert there is not None and there.measured
+    assert there.measured
     assert there.ns == pytest.approx(OVERHEAD + RATE * (SIZES[0] + SIZES[3]) + 3.2e5, abs=1)
     assert costs.region_cost((2, 3), CPU.at(INT8)) is None
     assert costs.table.region_ns[frozenset((0, 1)), CPU.at(INT8)] == 2e6
     one = costs.whole((1,), NPU.at(INT8))
-    assert one is not None and one.usable and one.target == NPU
+    assert one.usable and one.target == NPU
     assert not costs.inferred(1, NPU.at(INT8))
 
 
-def test_bytes_are_those_of_floats() -> None:
+def test_bytes_are_those_of_floats():
     costs = all_precisions()
     here, there = costs.price(NPU), costs.price(NPU.at(INT8))
     assert 0 < there.ns_per_in_byte < 0.3 * here.ns_per_in_byte
@@ -172,18 +169,18 @@ def test_bytes_are_those_of_floats() -> None:
     assert costs.transfer(NPU.at(INT8), *moved) == pytest.approx(both, rel=0.1)
 
 
-def test_the_table_says_what_conversions_cost() -> None:
+def test_the_table_says_what_conversions_cost():
     costs = all_precisions()
     told = costs.table
     conversions = told.conversions
-    assert conversions is not None and conversions.format.tolist() == [0, 0, 0, 1, 1]
+    assert conversions.format.tolist() == [0, 0, 0, 1, 1]
     assert conversions.to_int8_ns["v0"] == 1000 + 5 * SIZES[0]
     assert conversions.to_int8_ns["v1"] == pytest.approx(1000 + 5 * SIZES[1])  # by the line
     assert conversions.to_float_ns["v5"] == 1000 + 5 * SIZES[5]
     assert fit(FLOATS, float_rows()).table.conversions is None
 
 
-def test_every_region_costs_the_solver_the_same() -> None:
+def test_every_region_costs_the_solver_the_same():
     costs = all_precisions()
     problem = make_problem(FLOATS, costs.table)
     for region in regions(range(5)):
@@ -195,7 +192,7 @@ def test_every_region_costs_the_solver_the_same() -> None:
     assert (hopeful.unit_ns <= problem.unit_ns).all()
 
 
-def test_another_precision_is_inferred_from_a_few_units() -> None:
+def test_another_precision_is_inferred_from_a_few_units():
     floats = fit(FLOATS, float_rows())
     few = [
         r
@@ -206,12 +203,12 @@ def test_another_precision_is_inferred_from_a_few_units() -> None:
     assert relaxed.unit_cost(1, NPU) == pytest.approx(4e5, rel=0.15)
     whole = relaxed.region_cost((0, 1, 2), NPU)
     expected = OVERHEAD + 4 * RATE * (SIZES[0] + SIZES[3]) + 0.5 * 1.26e6
-    assert whole is not None and not whole.measured and whole.ns == pytest.approx(expected, rel=0.1)
+    assert not whole.measured and whole.ns == pytest.approx(expected, rel=0.1)
     assert relaxed.inferred(0, NPU) and not relaxed.inferred(1, NPU)
     assert not relaxed.partial and (3, NPU) in relaxed.refusals
 
 
-def test_equal_units_at_other_scales_are_measured_once() -> None:
+def test_equal_units_at_other_scales_are_measured_once():
     eight_bits = EightBits.of(FLOATS, quantised())
     again = EightBits.of(FLOATS, quantised(0.7))
     assert eight_bits.graph.units[1].signature != again.graph.units[1].signature
@@ -228,7 +225,7 @@ def test_equal_units_at_other_scales_are_measured_once() -> None:
     assert eight_bits.float_region((7,)) == {4} and eight_bits.float_region((0, 1)) is None
 
 
-def test_what_was_never_measured_is_named() -> None:
+def test_what_was_never_measured_is_named():
     there = quantised()
     eight_bits = EightBits.of(FLOATS, there)
     rows = {Precision.FLOAT32: float_rows()}
@@ -244,7 +241,7 @@ def test_what_was_never_measured_is_named() -> None:
         )
 
 
-def test_an_accelerator_that_relaxing_does_not_speed_up_is_one_target() -> None:
+def test_an_accelerator_that_relaxing_does_not_speed_up_is_one_target():
     there = quantised()
     eight_bits = EightBits.of(FLOATS, there)
     rows = [*float_rows(), *int8_rows(there)]
@@ -260,10 +257,10 @@ def test_an_accelerator_that_relaxing_does_not_speed_up_is_one_target() -> None:
     )
 
 
-def test_what_reports_ask() -> None:
+def test_what_reports_ask():
     costs = all_precisions()
     one = marginal(costs, 1, NPU.at(INT8))
-    assert one is not None and one.alone_ns is not None and one.alone_ns > one.ns
+    assert one.alone_ns is not None and one.alone_ns > one.ns
     assert shown_targets(costs, FLOATS) == {
         "cpu": CPU,
         "npu": NPU,
@@ -276,7 +273,7 @@ def test_what_reports_ask() -> None:
     assert not times.fixed_ns.any() and not times.unit_ns.any() and not times.region_ns
 
 
-def test_conversions_to_measure_are_few_and_of_several_sizes() -> None:
+def test_conversions_to_measure_are_few_and_of_several_sizes():
     graph = chain_graph([2**n for n in range(20)])
     units = converting_units(graph, range(19))
     assert len(units) == CONVERSION_SIZES
@@ -294,7 +291,7 @@ def test_conversions_to_measure_are_few_and_of_several_sizes() -> None:
     ),
     st.integers(1, 1 << 25),
 )
-def test_lines_between_measured_sizes(points: list[tuple[int, float]], n_bytes: int) -> None:
+def test_lines_between_measured_sizes(points, n_bytes):
     line = ConversionLine.of(points)
     for size, ns in points:
         assert line.ns(size) == pytest.approx(ns)
@@ -305,7 +302,7 @@ def test_lines_between_measured_sizes(points: list[tuple[int, float]], n_bytes: 
     assert line.ns(n_bytes) >= 0
 
 
-def test_a_cpu_in_float16_is_a_target_of_its_own() -> None:
+def test_a_cpu_in_float16_is_a_target_of_its_own():
     """Of a trial's few units: the others are inferred, and bytes at a border cost something."""
     trial = [
         replace(
@@ -316,7 +313,7 @@ def test_a_cpu_in_float16_is_a_target_of_its_own() -> None:
     costs = fit_precisions(FLOATS, {Precision.FLOAT32: float_rows(), RELAXED: trial})
     assert costs.targets == (CPU, NPU, CPU.at(RELAXED))
     for unit in (0, 1, 4):
-        assert costs.region_cost([unit], CPU.at(RELAXED)).ns == pytest.approx(  # type: ignore[union-attr]
+        assert costs.region_cost([unit], CPU.at(RELAXED)).ns == pytest.approx(
             0.5 * FLOAT_NS[CPU][unit]
         )
     assert costs.unit_cost(1, CPU.at(RELAXED)) == pytest.approx(2e6, rel=0.1)

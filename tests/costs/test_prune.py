@@ -52,50 +52,45 @@ def labels(store: CostStore) -> list[str]:
 
 
 @pytest.mark.parametrize(("selection", "superseded", "goes"), CASES)
-def test_what_goes(anywhere: str, selection: Selection, superseded: bool, goes: str) -> None:
-    with CostStore(anywhere) as store:
-        fill(store)
-        assert labels(store) == EVERY.split()
-        text = prune(store, selection, superseded=superseded)
-        assert (text.rows, text.kept, text.deleted) == (len(goes.split()), 8 - text.rows, False)
-        assert labels(store) == EVERY.split() and len(store.devices()) == 2
-        done = prune(store, selection, superseded=superseded, deleting=True)
-        assert done == Pruned(True, text.devices, text.forgotten, text.kept)
-        assert labels(store) == sorted(set(EVERY.split()) - set(goes.split()))
-        assert prune(store, selection, superseded=superseded, deleting=True).rows == 0
+def test_what_goes(store, selection, superseded, goes):
+    fill(store)
+    assert labels(store) == EVERY.split()
+    text = prune(store, selection, superseded=superseded)
+    assert (text.rows, text.kept, text.deleted) == (len(goes.split()), 8 - text.rows, False)
+    assert labels(store) == EVERY.split() and len(store.devices()) == 2
+    done = prune(store, selection, superseded=superseded, deleting=True)
+    assert done == Pruned(True, text.devices, text.forgotten, text.kept)
+    assert labels(store) == sorted(set(EVERY.split()) - set(goes.split()))
+    assert prune(store, selection, superseded=superseded, deleting=True).rows == 0
 
 
-def test_plans_read_the_same_when_what_was_superseded_is_gone(anywhere: str) -> None:
-    with CostStore(anywhere) as store:
-        fill(store)
-        before = store.measurements("phone")
-        prune(store, Selection(), superseded=True, deleting=True)
-        assert store.measurements("phone") == before
+def test_plans_read_the_same_when_what_was_superseded_is_gone(store):
+    fill(store)
+    before = store.measurements("phone")
+    prune(store, Selection(), superseded=True, deleting=True)
+    assert store.measurements("phone") == before
 
 
-def test_a_device_without_rows_is_forgotten(anywhere: str) -> None:
-    with CostStore(anywhere) as store:
-        fill(store)
-        done = prune(store, Selection(fingerprints=["tablet"]), deleting=True)
-        assert done.forgotten == ("tablet",) and done.devices == {"tablet": 1}
-        assert [device.fingerprint for device in store.devices()] == ["phone"]
-        part = prune(store, Selection(kinds=(Kind.UNIT,)), deleting=True)
-        assert part.rows > 0 and part.forgotten == ()
-        assert [device.fingerprint for device in store.devices()] == ["phone"]
+def test_a_device_without_rows_is_forgotten(store):
+    fill(store)
+    done = prune(store, Selection(fingerprints=["tablet"]), deleting=True)
+    assert done.forgotten == ("tablet",) and done.devices == {"tablet": 1}
+    assert [device.fingerprint for device in store.devices()] == ["phone"]
+    part = prune(store, Selection(kinds=(Kind.UNIT,)), deleting=True)
+    assert part.rows > 0 and part.forgotten == ()
+    assert [device.fingerprint for device in store.devices()] == ["phone"]
 
 
-def test_many_rows_go_at_once(anywhere: str) -> None:
-    with CostStore(anywhere) as store:
-        store.add(*(measurement(f"s{n}") for n in range(1203)), measurement("kept", CPU))
-        done = prune(store, Selection(targets=("nnapi:*",)), deleting=True)
-        assert (done.rows, done.kept) == (1203, 1)
-        assert [row["signature"] for row in store.rows()] == ["kept"]
+def test_many_rows_go_at_once(store):
+    store.add(*(measurement(f"s{n}") for n in range(1203)), measurement("kept", CPU))
+    done = prune(store, Selection(targets=("nnapi:*",)), deleting=True)
+    assert (done.rows, done.kept) == (1203, 1)
+    assert [row["signature"] for row in store.rows()] == ["kept"]
 
 
-def test_every_row_is_not_deleted_by_saying_nothing(anywhere: str) -> None:
-    with CostStore(anywhere) as store:
-        fill(store)
-        for selection in (Selection(), Selection(newest=True)):
-            with pytest.raises(UsageError, match="nothing says what to delete"):
-                prune(store, selection, deleting=True)
-        assert labels(store) == EVERY.split()
+def test_every_row_is_not_deleted_by_saying_nothing(store):
+    fill(store)
+    for selection in (Selection(), Selection(newest=True)):
+        with pytest.raises(UsageError, match="nothing says what to delete"):
+            prune(store, selection, deleting=True)
+    assert labels(store) == EVERY.split()

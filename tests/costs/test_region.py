@@ -32,14 +32,14 @@ def rows(*more: Measurement) -> list[Measurement]:
     return [row(graph, r, t, truth(r, t)) for r in regions for t in (CPU, NPU)] + list(more)
 
 
-def test_parts_and_sums() -> None:
+def test_parts_and_sums():
     graph = chain_graph(SIZES)
     model = fit(graph, rows())
     assert model.targets == (CPU, NPU) and model.simulated and not model.refusals
     whole = tuple(range(6))
     for target in (CPU, NPU):
         cost = model.region_cost(whole, target)
-        assert cost is not None and not cost.measured and not cost.estimated
+        assert not cost.measured and not cost.estimated
         assert cost.ns == pytest.approx(truth(whole, target), rel=0.01)
         assert len(model.residuals[target]) == 6 + 5 + 4
     assert model.overhead(NPU) == pytest.approx(OVERHEAD, rel=0.05)
@@ -47,26 +47,25 @@ def test_parts_and_sums() -> None:
     parts = [model.unit_cost(u, NPU) for u in whole]
     total = model.overhead(NPU) + model.transfer(NPU, 4 * SIZES[0], 4 * SIZES[6])
     cost = model.region_cost(whole, NPU)
-    assert cost is not None
     assert total + sum(p for p in parts if p is not None) == pytest.approx(cost.ns)
     (entering,), _ = graph.boundary(whole)
     counted = replace(model, border_bytes={entering: 4 * SIZES[0] + 1000})
     more = counted.region_cost(whole, NPU)
-    assert more is not None and more.ns - cost.ns == pytest.approx(model.transfer(NPU, 1000, 0))
+    assert more.ns - cost.ns == pytest.approx(model.transfer(NPU, 1000, 0))
     assert make_problem(graph, counted.table).segment_ns(whole, 1) == pytest.approx(more.ns)
 
 
-def test_a_region_measured_whole_overrides_the_sum() -> None:
+def test_a_region_measured_whole_overrides_the_sum():
     graph = chain_graph(SIZES)
     model = fit(graph, rows(row(graph, range(1, 6), NPU, 123_456)))
     cost = model.region_cost(range(1, 6), NPU)
-    assert cost is not None and cost.measured and cost.ns == 123_456
+    assert cost.measured and cost.ns == 123_456
     assert model.table.region_ns[frozenset(range(1, 6)), NPU] == 123_456
     unmeasured = model.region_cost(range(6), NPU)
-    assert unmeasured is not None and not unmeasured.measured
+    assert not unmeasured.measured
 
 
-def test_copies_of_a_plan_are_of_its_borders_on_accelerators() -> None:
+def test_copies_of_a_plan_are_of_its_borders_on_accelerators():
     graph = chain_graph(SIZES)
     bare = fit(graph, rows())
     assert bare.copy_ns_per_byte == 0 and bare.table.copies_ns == {}
@@ -79,7 +78,7 @@ def test_copies_of_a_plan_are_of_its_borders_on_accelerators() -> None:
     model = fit(graph, rows(*copied))
     assert model.copy_ns_per_byte == pytest.approx(1 / 8)
 
-    def copies(*targets: Target) -> float:
+    def copies(*targets):
         segments = tuple(Segment((u,), target, 1e6, "") for u, target in enumerate(targets))
         plan = Plan("dp", segments, False)
         assert bare.with_copies(plan) == plan
@@ -93,14 +92,14 @@ def test_copies_of_a_plan_are_of_its_borders_on_accelerators() -> None:
     assert copies(*[NPU] * 6) == pytest.approx((bytes_of[0] + bytes_of[6]) / 8)
 
 
-def test_the_last_row_counts() -> None:
+def test_the_last_row_counts():
     graph = chain_graph(SIZES)
     model = fit(graph, rows(row(graph, [2], CPU, 77)))
     cost = model.region_cost([2], CPU)
-    assert cost is not None and cost.ns == 77
+    assert cost.ns == 77
 
 
-def test_a_region_that_failed_whole_cannot_run() -> None:
+def test_a_region_that_failed_whole_cannot_run():
     graph = chain_graph(SIZES)
     failed = row(graph, [0, 1, 2, 3], NPU, None, status=Status.CRASHED, message="SIGSEGV")
     model = fit(graph, rows(failed))
@@ -108,10 +107,10 @@ def test_a_region_that_failed_whole_cannot_run() -> None:
     assert model.table.region_ns[frozenset([0, 1, 2, 3]), NPU] == math.inf
     assert model.region_cost([0, 1, 2, 3, 4], NPU) is not None
     tried = model.whole([0, 1, 2, 3], NPU)
-    assert tried is not None and tried.why_not == "crashed: SIGSEGV"
+    assert tried.why_not == "crashed: SIGSEGV"
 
 
-def test_refusals_are_sentences_and_leave_the_unit_without_cost() -> None:
+def test_refusals_are_sentences_and_leave_the_unit_without_cost():
     graph = chain_graph(SIZES)
     refused = row(graph, [1], NPU, None, status=Status.REFUSED, message="no such operation")
     model = fit(
@@ -124,7 +123,7 @@ def test_refusals_are_sentences_and_leave_the_unit_without_cost() -> None:
     assert HOST not in model.targets
 
 
-def test_what_no_engine_runs_is_priced_by_the_static_model() -> None:
+def test_what_no_engine_runs_is_priced_by_the_static_model():
     graph = chain_graph(SIZES)
     refused = [
         row(graph, [3], target, None, status=Status.REFUSED, message="gelu")
@@ -133,46 +132,45 @@ def test_what_no_engine_runs_is_priced_by_the_static_model() -> None:
     model = fit(graph, [r for r in rows() if "sig3" not in r.members] + refused)
     assert model.targets == (CPU, NPU, HOST)
     cost = model.region_cost([3], HOST)
-    assert cost is not None and cost.estimated and not cost.measured and cost.ns > 0
+    assert cost.estimated and not cost.measured and cost.ns > 0
     assert model.unit_cost(3, HOST) == cost.ns
     assert model.unit_cost(2, HOST) is None and model.region_cost([2, 3], HOST) is None
     assert model.region_cost([3], CPU) is None
 
 
-def test_units_that_were_never_tried_are_named() -> None:
+def test_units_that_were_never_tried_are_named():
     graph = chain_graph(SIZES)
     few = [r for r in rows() if r.signature not in ("sig4", "sig5")]
     with pytest.raises(CostError, match=r"2 of the model's 6 units were never measured.*u4, op4"):
         fit(graph, few)
 
 
-def test_rows_of_other_models_do_not_matter() -> None:
+def test_rows_of_other_models_do_not_matter():
     graph = chain_graph(SIZES)
     other = chain_graph([1, 2, 3], ["sig0", "elsewhere"])
     strange = row(other, [0, 1], NPU, 1)
     assert fit(graph, rows(strange)).fits == fit(graph, rows()).fits
 
 
-def test_equal_units_share_their_measurements() -> None:
+def test_equal_units_share_their_measurements():
     graph = chain_graph([8] * 5, ["a", "b", "a", "b"])
     model = fit(
-        graph,
-        [row(graph, [0], CPU, 10), row(graph, [1], CPU, 20), row(graph, [0, 1], CPU, 28)],
+        graph, [row(graph, [0], CPU, 10), row(graph, [1], CPU, 20), row(graph, [0, 1], CPU, 28)]
     )
     for region in ([0, 1], [2, 3]):
         cost = model.region_cost(region, CPU)
-        assert cost is not None and cost.measured and cost.ns == 28
+        assert cost.measured and cost.ns == 28
     assert (frozenset([1, 2]), CPU) not in model.table.region_ns
 
 
-def test_chains_stop_where_a_value_is_read_twice() -> None:
+def test_chains_stop_where_a_value_is_read_twice():
     assert list(chains(diamond(), 2)) == [(1, 3), (2, 3)]
     assert list(chains(diamond(), 3)) == []
     assert list(chains(chain_graph([1, 2, 3, 4]), 2)) == [(0, 1), (1, 2)]
     assert list(chains(chain_graph([1, 2, 3, 4]), 3)) == [(0, 1, 2)]
 
 
-def test_a_region_with_a_gap_is_found_again() -> None:
+def test_a_region_with_a_gap_is_found_again():
     graph = diamond()
     singles = [row(graph, [u], t, 10.0) for u in range(4) for t in (CPU, NPU)]
     model = fit(graph, [*singles, row(graph, [0, 2], NPU, 99)])
@@ -180,7 +178,7 @@ def test_a_region_with_a_gap_is_found_again() -> None:
     assert (frozenset([0, 1]), NPU) not in model.table.region_ns
 
 
-def test_a_named_region_is_found_where_its_units_stand_apart() -> None:
+def test_a_named_region_is_found_where_its_units_stand_apart():
     compact = chain_graph([8, 8, 8], ["a", "b"])
     measured = row(compact, [0, 1], CPU, 5)
     graph = chain_graph([8, 8, 8], ["a", "b"])
@@ -188,7 +186,7 @@ def test_a_named_region_is_found_where_its_units_stand_apart() -> None:
     assert places == {(frozenset([0, 1]), CPU): measured}
 
 
-def test_a_target_that_some_units_were_never_tried_on_has_its_measured_regions_alone() -> None:
+def test_a_target_that_some_units_were_never_tried_on_has_its_measured_regions_alone():
     graph = chain_graph(SIZES)
     other = Target.nnapi("other", Preference.FAST_SINGLE_ANSWER)
     few = [row(graph, (0,), other, 2e6), row(graph, range(6), other, 9e6)]
@@ -196,12 +194,12 @@ def test_a_target_that_some_units_were_never_tried_on_has_its_measured_regions_a
     assert model.partial == {other} and other in model.targets
     assert model.unit_cost(0, other) is None and model.region_cost((0, 1), other) is None
     whole = model.region_cost(range(6), other)
-    assert whole is not None and whole.measured and whole.ns == 9e6
+    assert whole.measured and whole.ns == 9e6
     tried = [row(graph, (u,), other, None, status=Status.REFUSED) for u in range(1, 6)]
     assert fit(graph, rows(*few, *tried)).partial == frozenset()
 
 
-def test_a_fit_that_was_kept_is_taken_as_it_is() -> None:
+def test_a_fit_that_was_kept_is_taken_as_it_is():
     graph = chain_graph(SIZES)
     before = fit(graph, rows())
     slower = [replace(row, samples_ns=tuple(2 * ns for ns in row.samples_ns)) for row in rows()]

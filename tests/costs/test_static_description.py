@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 
 from nnapi_prof.costs.estimate.calibration import fit_with_errors
-from nnapi_prof.costs.estimate.phones import (
-    Description,
-    parse_description,
-    shipped,
-    shipped_text,
-)
+from nnapi_prof.costs.estimate.phones import Description, parse_description, shipped, shipped_text
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU
 from tests.costs.test_static_fit import measured, table, works_of
@@ -26,7 +21,7 @@ def described() -> Description:
 
 
 @pytest.mark.slow
-def test_a_description_survives_its_file() -> None:
+def test_a_description_survives_its_file():
     before = described()
     after = parse_description(json.loads(before.to_json()))
     works = works_of(table(seed=7))
@@ -61,14 +56,14 @@ def change(data: Any, path: list[Any], value: Any) -> None:
         (["level"], "new"),
     ],
 )
-def test_a_damaged_one_is_refused(path: list[Any], value: Any) -> None:
+def test_a_damaged_one_is_refused(path, value):
     data = json.loads(described().to_json())
     change(data, path, value)
     with pytest.raises(CostError):
         parse_description(data)
 
 
-def test_the_phones_that_come_along_are_sound_and_say_where_they_come_from() -> None:
+def test_the_phones_that_come_along_are_sound_and_say_where_they_come_from():
     assert "pixel4" in shipped()
     for name in shipped():
         phone = parse_description(json.loads(shipped_text(name)))
@@ -78,5 +73,4 @@ def test_the_phones_that_come_along_are_sound_and_say_where_they_come_from() -> 
             and not phone.simulated
         )
         for model in phone.targets.values():
-            assert model.errors is not None
             assert 0 < model.errors.half < model.errors.nine_tenths < 1

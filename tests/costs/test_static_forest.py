@@ -4,10 +4,8 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -46,13 +44,13 @@ def learnt() -> TargetModel:
 
 
 @pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def without(monkeypatch):
     """Makes scikit-learn absent, as for Python it is."""
     return lambda: monkeypatch.setitem(sys.modules, "sklearn", None)
 
 
 @pytest.mark.slow
-def test_steps_are_learnt_where_a_table_is_long(without: Callable[[], None]) -> None:
+def test_steps_are_learnt_where_a_table_is_long(without):
     held = stepped(300, 7)
     assert learnt().forest is not None
     ours = median_error(learnt(), held)
@@ -64,7 +62,7 @@ def test_steps_are_learnt_where_a_table_is_long(without: Callable[[], None]) -> 
 
 
 @pytest.mark.slow
-def test_a_short_table_has_none() -> None:
+def test_a_short_table_has_none():
     short = stepped(LONG - 1, 0)
     assert is_long(stepped(LONG, 0)) and not is_long(short)
     assert not is_long([replace(s, works=s.works * 50) for s in stepped(LONG, 0)])
@@ -72,7 +70,7 @@ def test_a_short_table_has_none() -> None:
 
 
 @pytest.mark.slow
-def test_trees_of_noise_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trees_of_noise_are_dropped(monkeypatch):
     """Latencies that no shape tells: cross-validation finds them no better."""
     monkeypatch.setattr(calibration, "LONG", 100)
     assert is_long(measured(works_of(table())))
@@ -84,7 +82,7 @@ def forest_of(samples: list[WorkSample], seed: int = 0) -> Forest:
     return fit_forest(samples, model, kinds_of(samples), seed)
 
 
-def test_it_says_what_scikit_learn_says_and_the_same_every_time() -> None:
+def test_it_says_what_scikit_learn_says_and_the_same_every_time():
     from sklearn.ensemble import ExtraTreesRegressor
 
     samples = stepped(80, 0)
@@ -107,7 +105,7 @@ def described(forest: Forest) -> Description:
     return Description("phone", "one", "made up", {CPU: model}, {CPU: 80})
 
 
-def test_a_description_holds_it_as_numbers() -> None:
+def test_a_description_holds_it_as_numbers():
     before = described(forest_of(stepped(80, 0)))
     after = parse_description(json.loads(before.to_json()))
     works = works_of(table(seed=7))
@@ -135,7 +133,7 @@ def test_a_description_holds_it_as_numbers() -> None:
         ("features", ["macs"]),
     ],
 )
-def test_a_damaged_one_is_refused(name: str, value: Any) -> None:
+def test_a_damaged_one_is_refused(name, value):
     data = json.loads(described(forest_of(stepped(80, 0))).to_json())
     forest = data["targets"]["cpu"]["forest"]
     forest[name] = value(forest[name]) if callable(value) else value
@@ -143,7 +141,7 @@ def test_a_damaged_one_is_refused(name: str, value: Any) -> None:
         parse_description(data)
 
 
-def test_a_description_of_the_version_before_is_read() -> None:
+def test_a_description_of_the_version_before_is_read():
     data = json.loads(described(forest_of(stepped(80, 0))).to_json())
     data["version"] = 2
     del data["targets"]["cpu"]["forest"], data["targets"]["cpu"]["ns_per_gathered_byte"]
@@ -151,11 +149,7 @@ def test_a_description_of_the_version_before_is_read() -> None:
     assert model.forest is None and model.roof.ns_per_gathered_byte == 0.0
 
 
-def test_calibrate_says_once_that_scikit_learn_would_help(
-    without: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_calibrate_says_once_that_scikit_learn_would_help(without, monkeypatch, caplog):
     with caplog.at_level("INFO", "nnapi_prof"):
         calibrate(rows(), "a", "b")
         assert "scikit-learn" not in caplog.text  # the table is short
@@ -167,7 +161,7 @@ def test_calibrate_says_once_that_scikit_learn_would_help(
     assert caplog.text.count("pip install nnapi-prof[learn]") == 1
 
 
-def test_estimating_never_loads_scikit_learn() -> None:
+def test_estimating_never_loads_scikit_learn():
     """Not even by a description with a forest."""
     text = described(forest_of(stepped(80, 0))).to_json()
     program = (

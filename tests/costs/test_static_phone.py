@@ -52,13 +52,13 @@ def unit(target: Target, threads: int = 1, burst: bool = False) -> PhoneUnit:
 FAST = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
 
 
-def test_the_slower_of_arithmetic_and_memory_and_the_overhead() -> None:
+def test_the_slower_of_arithmetic_and_memory_and_the_overhead():
     assert unit(CPU).ns([CONV]) == pytest.approx(1e6 / 5 + 3000)
     heavy = replace(CONV, in_bytes=1e6)
     assert unit(CPU).ns([CONV, heavy]) == pytest.approx(203_000 + 1_006_000 / 2 + 3000)
 
 
-def test_threads_add_up_as_the_emulator_has_it() -> None:
+def test_threads_add_up_as_the_emulator_has_it():
     assert unit(CPU, threads=3).ns([CONV]) == pytest.approx(1e6 / (5 * 1.75) + 3000)
     limited = {"thread_scaling": constant(0.5), "cores": constant(2)}
     assert thread_speed(limited, 9) == 1.5
@@ -66,17 +66,17 @@ def test_threads_add_up_as_the_emulator_has_it() -> None:
     assert [thread_speed(rows, n) for n in (1, 2, 5)] == pytest.approx([1, 1.5, 1.25])
 
 
-def test_the_preference_is_a_factor_of_the_hardware() -> None:
+def test_the_preference_is_a_factor_of_the_hardware():
     assert unit(FAST).ns([CONV]) == pytest.approx(2 * 203_000)
 
 
-def test_invocation_and_transfer() -> None:
+def test_invocation_and_transfer():
     price = unit(FAST).price
     assert (price.invocation_ns, price.ns_per_in_byte, price.ns_per_out_byte) == (750e3, 0.25, 0.25)
     assert unit(FAST, burst=True).price.invocation_ns == 450e3
 
 
-def test_rates_of_other_data() -> None:
+def test_rates_of_other_data():
     for data, rate in (("relaxed", 20), ("float16", 20), ("per_channel", 40), ("int32", 10)):
         result = unit(CPU).ns([replace(CONV, data=data)])
         assert result == pytest.approx(1e6 / (rate * 0.5) + 3000)
@@ -94,18 +94,18 @@ def test_rates_of_other_data() -> None:
         (replace(CONV, kind="ADD", data="quant8", rank=5), None),
     ],
 )
-def test_what_is_taken(work: Work, said: str | None) -> None:
+def test_what_is_taken(work, said):
     result = unit(FAST).why_not([CONV, work])
     assert result is None if said is None else result is not None and said in result
 
 
-def test_a_damaged_description_is_refused() -> None:
+def test_a_damaged_description_is_refused():
     broken = description()
     del broken["cpu"]["bandwidth"]
     with pytest.raises(CostError, match="bandwidth"):
         phone_units(broken, 1, False)
 
 
-def test_a_phone_that_joins_operations_says_so() -> None:
+def test_a_phone_that_joins_operations_says_so():
     described = json.loads(phone_file("dsp-phone").read_text())
     assert any(result.fuses for result in phone_units(described, 1, False))

@@ -106,16 +106,14 @@ OTHERS = Conditions(threads=3, mode=Mode.BURST, precision=Precision.RELAXED)
         *(pytest.param(phone, Conditions(), marks=pytest.mark.slow) for phone in list_phones()),
     ],
 )
-def test_every_operation_takes_on_the_phone_what_it_is_estimated_at(
-    phone: str, conditions: Conditions, tmp_path: Path
-) -> None:
+def test_every_operation_takes_on_the_phone_what_it_is_estimated_at(phone, conditions, tmp_path):
     compared = compare(operations(), phone, conditions, tmp_path)
     assert compared[Engine.CPU] > 25 and compared[Engine.NNAPI] > 25
 
 
 @pytest.mark.parametrize("channels", [False, True], ids=["per-tensor", "per-channel"])
 @pytest.mark.parametrize("phone", slow_but(list_phones(), "dsp-phone"))
-def test_in_8_bits_as_well(phone: str, channels: bool, tmp_path: Path) -> None:
+def test_in_8_bits_as_well(phone, channels, tmp_path):
     compared = compare(quantised(channels), phone, Conditions(), tmp_path)
     assert compared[Engine.CPU] > 5 and compared[Engine.NNAPI] > 5
 

@@ -4,9 +4,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -121,20 +119,20 @@ MEASURED = st.builds(
 )
 
 
-def test_every_field_is_drawn() -> None:
+def test_every_field_is_drawn():
     """A field that is added to Measurement is added to the round trip."""
-    drawn = next(iter([MEASURED])).wrapped_strategy.kwargs  # type: ignore[attr-defined]
+    drawn = next(iter([MEASURED])).wrapped_strategy.kwargs
     assert set(drawn) == {field.name for field in fields(Measurement)}
 
 
-def test_all_that_a_table_can_hold_comes_back() -> None:
+def test_all_that_a_table_can_hold_comes_back():
     """As measurements, and in another table after a merge."""
 
     @settings(
         max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
     )
     @given(st.lists(MEASURED, max_size=4))
-    def check(rows: list[Measurement]) -> None:
+    def check(rows):
         with CostStore("sqlite://") as a, CostStore("sqlite://") as b:  # in memory
             n = a.add(*rows)
             assert [escape_texts(from_row(row)) for row in a.rows()] == a.select(Selection())
@@ -150,7 +148,7 @@ def without_id(store: CostStore) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k != "id"} for row in store.rows()]
 
 
-def test_between_databases_with_devices(anywhere: str, tmp_path: Path) -> None:
+def test_between_databases_with_devices(anywhere, tmp_path):
     with CostStore(tmp_path / "a.sqlite") as source, CostStore(anywhere) as store:
         source.add(*(measurement(str(i)) for i in range(3)), measurement("x", fingerprint="tab"))
         source.add_device("phone", {"phone": "ü", "properties": {"a": None}}, True)
@@ -162,7 +160,7 @@ def test_between_databases_with_devices(anywhere: str, tmp_path: Path) -> None:
         assert [rows[row["digest"]] for row in first] == first and len(rows) == 5
 
 
-def test_what_is_older_does_not_win_by_arriving_later(anywhere: str, tmp_path: Path) -> None:
+def test_what_is_older_does_not_win_by_arriving_later(anywhere, tmp_path):
     with CostStore(tmp_path / "a.sqlite") as source, CostStore(anywhere) as store:
         source.add(measurement(samples_ns=(1,), measured_at="2025-01-01T00:00:00.123+00:00"))
         store.add(measurement(samples_ns=(2,), measured_at="2025-01-01T00:00:00.123456+00:00"))
@@ -171,14 +169,14 @@ def test_what_is_older_does_not_win_by_arriving_later(anywhere: str, tmp_path: P
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[pandas.DataFrame]:
+def table(tmp_path):
     with CostStore(tmp_path / "made.sqlite") as store:
         refusal = 'no\x1b[31m\r, "never"'
         store.add(measurement("a"), measurement("b", message=refusal, status=Status.REFUSED))
         yield frame(store)
 
 
-def test_csv_as_a_spreadsheet_sees_it(table: pandas.DataFrame) -> None:
+def test_csv_as_a_spreadsheet_sees_it(table):
     first, second = csv.DictReader(io.StringIO(encode(table, "csv").decode(), newline=""))
     assert tuple(first) == COLUMNS
     assert json.loads(first["samples_ns"]) == [30, 10, 20]
@@ -187,18 +185,17 @@ def test_csv_as_a_spreadsheet_sees_it(table: pandas.DataFrame) -> None:
     assert first["message"] == "" and second["message"] == r'no\x1b[31m\r, "never"'
 
 
-def test_parquet_has_types(table: pandas.DataFrame) -> None:
+def test_parquet_has_types(table):
     back = pandas.read_parquet(io.BytesIO(encode(table, "parquet")))
     assert tuple(back.columns) == COLUMNS and back.warm.tolist() == [True, True]
     assert [list(samples) for samples in back.samples_ns] == table.samples_ns.tolist()
     assert back.p95_ns.tolist() == table.p95_ns.tolist() and back.p95_ns[0] > back.median_ns[0]
 
 
-def test_a_frame_has_its_columns_and_types_whatever_is_in_it(anywhere: str) -> None:
-    with CostStore(anywhere) as store:
-        empty = frame(store)
-        store.add(measurement(), measurement("t", status=Status.TIMEOUT, samples_ns=(), rounds=()))
-        full = frame(store, Selection(targets=("nnapi:*",)))
+def test_a_frame_has_its_columns_and_types_whatever_is_in_it(store):
+    empty = frame(store)
+    store.add(measurement(), measurement("t", status=Status.TIMEOUT, samples_ns=(), rounds=()))
+    full = frame(store, Selection(targets=("nnapi:*",)))
     assert tuple(empty.columns) == tuple(full.columns) == COLUMNS and len(empty) == 0
     assert empty.dtypes.tolist() == full.dtypes.tolist()
     assert full.cpu_khz_after.isna().all() and full.compile_ns.tolist() == [2**40] * 2
@@ -206,21 +203,19 @@ def test_a_frame_has_its_columns_and_types_whatever_is_in_it(anywhere: str) -> N
     assert full.samples_ns.tolist() == [[30, 10, 20], []]
 
 
-def test_without_pyarrow_the_extra_is_named(
-    table: pandas.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pyarrow_the_extra_is_named(table, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(CostError, match=r"pip install nnapi-prof\[parquet\]"):
         encode(table, "parquet")
 
 
-def test_without_a_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(CostError, match=r"pip install nnapi-prof\[postgres\]"):
         CostStore("postgresql://someone:secret@host/costs")
 
 
-def test_a_server_that_is_not_there_is_told_of_at_once_without_the_password() -> None:
+def test_a_server_that_is_not_there_is_told_of_at_once_without_the_password():
     with pytest.raises(CostError, match=r"cannot open it: .*within reach") as caught:
         CostStore("postgresql://someone:secret@localhost:1/costs")
     assert "secret" not in str(caught.value)

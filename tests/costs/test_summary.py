@@ -10,7 +10,7 @@ SAMPLES = st.lists(st.integers(1, 10**9), min_size=1, max_size=30)
 
 
 @given(SAMPLES)
-def test_median_lies_within_and_order_does_not_matter(samples: list[int]) -> None:
+def test_median_lies_within_and_order_does_not_matter(samples):
     summary = summarise(samples)
     assert min(samples) == summary.minimum_ns <= summary.median_ns <= max(samples)
     assert summary.n == len(samples)
@@ -18,23 +18,23 @@ def test_median_lies_within_and_order_does_not_matter(samples: list[int]) -> Non
     assert summarise(sorted(samples)) == summary
 
 
-def test_wild_samples_do_not_move_the_median() -> None:
+def test_wild_samples_do_not_move_the_median():
     calm = summarise([100, 101, 99, 100, 102, 98, 100])
     wild = summarise([100, 101, 99, 100, 102, 10**9, 10**9])
     assert wild.median_ns == pytest.approx(calm.median_ns, rel=0.02)
     assert wild.spread_ns < 5
 
 
-def test_spread_of_a_known_sample() -> None:
+def test_spread_of_a_known_sample():
     assert summarise([1, 2, 3, 4, 5]).spread_ns == pytest.approx(1.4826)
 
 
-def test_no_samples_no_latency() -> None:
+def test_no_samples_no_latency():
     with pytest.raises(CostError, match="did not run to its end"):
         summarise([])
 
 
-def test_samples_of_throttled_rounds_are_left_out() -> None:
+def test_samples_of_throttled_rounds_are_left_out():
     hot, cool = Round(2, throttled=True), Round(3, throttled=False)
     assert summarise([90, 91, 10, 11, 12], (hot, cool)).median_ns == 11
     assert summarise([90, 91, 10, 11, 12], (hot, cool)).n_left_out == 2
@@ -43,18 +43,18 @@ def test_samples_of_throttled_rounds_are_left_out() -> None:
     assert summarise([90, 91, 10, 20], (hot, unknown)).median_ns == 15
 
 
-def test_all_rounds_throttled_are_better_than_nothing() -> None:
+def test_all_rounds_throttled_are_better_than_nothing():
     hot = Round(2, throttled=True)
     summary = summarise([90, 91, 92, 93], (hot, hot))
     assert (summary.n, summary.n_left_out) == (4, 0)
     assert quality_flags((hot, hot), True) == ("throttled in every round",)
 
 
-def test_rounds_that_do_not_fit_the_samples_leave_nothing_out() -> None:
+def test_rounds_that_do_not_fit_the_samples_leave_nothing_out():
     assert summarise([90, 91, 10], (Round(2, throttled=True), Round(2))).n == 3
 
 
-def test_doubts() -> None:
+def test_doubts():
     hot, cool = Round(1, throttled=True), Round(1, throttled=False)
     assert quality_flags((cool, cool), True) == quality_flags((), None) == ()
     throttled, cold = quality_flags((hot, cool), False)

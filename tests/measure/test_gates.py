@@ -54,7 +54,7 @@ HOT_C = 40
 WAITING = "waiting for the device"
 
 
-def test_what_android_tells() -> None:
+def test_what_android_tells():
     assert parse_state(ANDROID) == DeviceState(
         skin_mc=38_400,
         sensor="skin",
@@ -71,7 +71,7 @@ def test_what_android_tells() -> None:
     )
 
 
-def test_what_others_tell() -> None:
+def test_what_others_tell():
     told = parse_state(LINUX)
     assert (told.skin_mc, told.sensor) == (45_000, "hottest zone")
     assert (told.battery_percent, told.charging) == (64, False)
@@ -88,13 +88,11 @@ def test_what_others_tell() -> None:
         ("", None),
     ],
 )
-def test_a_phone_that_may_sleep_is_told_before_it_is_measured(
-    monkeypatch: pytest.MonkeyPatch, output: str, words: str | None
-) -> None:
+def test_a_phone_that_may_sleep_is_told_before_it_is_measured(monkeypatch, output, words):
     client = create_autospec(AgentClient, instance=True, serial="phone", transport=None)
     client.info.return_value.simulated, client.info.return_value.os = False, "android"
     monkeypatch.setattr(profiling, "read_state", lambda _: parse_state(output))
-    told: list[str] = []
+    told = []
     profiling.note_sleep(client, Listener(note=told.append))
     assert [words in each for each in told] == ([] if words is None else [True])
 
@@ -128,7 +126,7 @@ Temperature static thresholds from HAL:
         ("zone quiet-therm 36\nzone cpu-0 41\n", 36_000, "skin"),  # whole degrees
     ],
 )  # fmt: skip
-def test_temperatures_of_many_releases(output: str, skin_mc: int | None, sensor: str) -> None:
+def test_temperatures_of_many_releases(output, skin_mc, sensor):
     told = parse_state(output)
     assert (told.skin_mc, told.sensor) == (skin_mc, sensor)
 
@@ -146,13 +144,13 @@ cpu  9 9
 saver=yes"""
 
 
-def test_garbage_tells_nothing() -> None:
+def test_garbage_tells_nothing():
     assert parse_state(GARBAGE) == DeviceState()
     assert parse_state(f"Thermal Status: {'9' * 5000}\n") == DeviceState()
 
 
 @pytest.mark.parametrize("mute", ["", "thermalservice"])
-def test_a_service_that_hangs_is_left_alone(tmp_path: Path, mute: str) -> None:
+def test_a_service_that_hangs_is_left_alone(tmp_path, mute):
     """The others are heard; one that is mute is not asked."""
     dumpsys = tmp_path / "dumpsys"
     dumpsys.write_text(
@@ -176,7 +174,7 @@ def test_a_service_that_hangs_is_left_alone(tmp_path: Path, mute: str) -> None:
     )
 
 
-def test_a_core_is_held_down_where_it_was_faster() -> None:
+def test_a_core_is_held_down_where_it_was_faster():
     state, asked = parse_state("clock cpu0 1800000\nclock cpu7 2000000\n"), Gates(max_temp_c=50)
     assert asked.reasons(state) == []
     assert asked.reasons(state, {"cpu0": 1_800_000, "cpu7": 2_050_000}) == []
@@ -195,14 +193,14 @@ def test_a_core_is_held_down_where_it_was_faster() -> None:
         (Gates(max_load=60), []),
     ],
 )
-def test_reasons(gates: Gates, reasons: list[str]) -> None:
+def test_reasons(gates, reasons):
     assert gates.reasons(parse_state(ANDROID)) == reasons
     low = DeviceState(battery_percent=12, charging=False)
     assert bool(Gates(min_battery=20).reasons(low)) and not Gates(min_battery=10).reasons(low)
 
 
 @pytest.fixture
-def body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def body(tmp_path, monkeypatch):
     path = tmp_path / "body"
     monkeypatch.setenv("NNAPI_EMULATOR_BODY", str(path))
     return path
@@ -242,11 +240,7 @@ def small_model() -> nnp.Model:
 
 
 def profiled(
-    costs: Path,
-    phone: str,
-    cooldown_s: float | None = None,
-    fresh: bool = False,
-    **options: Any,
+    costs: Path, phone: str, cooldown_s: float | None = None, fresh: bool = False, **options: Any
 ) -> nnp.Costs:
     return nnp.profile(
         small_model(),
@@ -268,32 +262,32 @@ def times(measurements: list[Measurement]) -> list[tuple[object, ...]]:
     return sorted((m.signature, m.target.key, m.samples_ns) for m in measurements)
 
 
-def test_a_hot_phone_is_waited_for(tmp_path: Path, body: Path) -> None:
+def test_a_hot_phone_is_waited_for(tmp_path, body):
     phone = phone_in(tmp_path)
     small_model()
     heat(body, 900)
     with pytest.raises(DeviceError, match=r"after 0 s of waiting: simulated phone at \d+\.\d °C"):
         profiled(tmp_path / "none.sqlite", phone, gates=nnp.Gates(max_temp_c=60, wait_s=0))
-    waits: list[str] = []
+    waits = []
 
-    def cool(progress: nnp.Progress) -> None:
+    def cool(progress):
         if progress.phase == WAITING:
             waits.append(progress.label)
             heat(body, AMBIENT_C)
 
     costs = profiled(tmp_path / "a.sqlite", phone, gates=nnp.Gates(max_temp_c=60), progress=cool)
-    assert costs.outcome is not None and costs.outcome.spent_s["wait"] > 0
+    assert costs.outcome.spent_s["wait"] > 0
     assert len(waits) == 1 and "60 at most" in waits[0]
     measured = [row for row in rows(tmp_path / "a.sqlite") if row.usable]
     assert measured and all(row.skin_mc is not None and row.skin_mc <= 60_000 for row in measured)
 
 
-def test_what_drifts_is_marked_and_measured_again(tmp_path: Path, body: Path) -> None:
+def test_what_drifts_is_marked_and_measured_again(tmp_path, body):
     phone, calm = phone_in(tmp_path), tmp_path / "calm.sqlite"
     profiled(calm, phone)
     drifting, used = tmp_path / "drifting.sqlite", []
 
-    def use(progress: nnp.Progress) -> None:
+    def use(progress):
         if progress.phase == "trial" and progress.done and not used:
             used.append(progress.done)
             heat(body, 300)
@@ -309,20 +303,20 @@ def test_what_drifts_is_marked_and_measured_again(tmp_path: Path, body: Path) ->
     with CostStore(drifting) as store:
         every = store.select(Selection())
     marked = [row for row in every if row.drift_percent is not None]
-    assert marked and all(row.drift_percent > 50 for row in marked)  # type: ignore[operator]
+    assert marked and all(row.drift_percent > 50 for row in marked)
     assert all(DRIFTING in row.flags for row in marked)
     anchors = rows(drifting, Kind.ANCHOR)
     assert {row.target.key.partition(":")[0] for row in anchors} == {"cpu", "nnapi"}
     assert all(row.simulated and len(row.samples_ns) == 25 for row in anchors)
 
 
-def test_a_phone_that_is_slower_than_in_earlier_profiles(tmp_path: Path, body: Path) -> None:
+def test_a_phone_that_is_slower_than_in_earlier_profiles(tmp_path, body):
     """As one whose clock is held down all the time, which no later round shows."""
     phone, table = phone_in(tmp_path), tmp_path / "a.sqlite"
     watched = functools.partial(profiled, table, phone, gates=nnp.Gates(anchor_s=3600), fresh=True)
     for _ in range(2):
         outcome = watched().outcome
-        assert outcome is not None and LOW not in outcome.doubts
+        assert LOW not in outcome.doubts
     faster = json.dumps([900] * 25)
     with contextlib.closing(sqlite3.connect(table)) as rows_before, rows_before:
         rows_before.execute(
@@ -331,11 +325,10 @@ def test_a_phone_that_is_slower_than_in_earlier_profiles(tmp_path: Path, body: P
             (faster,),
         )
     outcome = watched().outcome
-    assert outcome is not None
     assert outcome.doubts[LOW] == outcome.n_measured - outcome.n_failed > 0
 
 
-def test_a_busy_phone(tmp_path: Path, body: Path) -> None:
+def test_a_busy_phone(tmp_path, body):
     phone, table = phone_in(tmp_path, heat_c=200), tmp_path / "a.sqlite"
     profiled(table, phone, conditions=nnp.ConditionOptions(sustained=20))
     body.unlink()

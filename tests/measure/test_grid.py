@@ -16,7 +16,7 @@ from tests.measure.scripted import NPU, info
 GPU = Accelerator("gpu:0/a", "GPU", "2", 1000007)
 
 
-def test_every_accelerator_and_auto_under_every_preference() -> None:
+def test_every_accelerator_and_auto_under_every_preference():
     specs = device_targets(info(NPU, GPU))
     keys = [spec.target.key for spec in specs]
     assert keys[0] == "cpu" and len(keys) == len(set(keys)) == 1 + 3 * 3
@@ -27,13 +27,13 @@ def test_every_accelerator_and_auto_under_every_preference() -> None:
     assert versions == {None: "", "npu": "1.0", "gpu:0/a": "2", "auto": "gpu:0/a=2;npu=1.0"}
 
 
-def test_a_device_without_nnapi_has_its_cpu() -> None:
+def test_a_device_without_nnapi_has_its_cpu():
     device = info()
     bare = type(device)(**{**_fields(device), "nnapi": NnapiInfo(None, "no library", (), ())})
     assert [spec.target.key for spec in device_targets(bare)] == ["cpu"]
 
 
-def test_an_old_android_without_named_devices_has_auto() -> None:
+def test_an_old_android_without_named_devices_has_auto():
     device = info()
     old = type(device)(**{**_fields(device), "api_level": 27})
     specs = device_targets(old, [Preference.LOW_POWER])
@@ -44,7 +44,7 @@ BEYOND = Accelerator("nnapi-reference", "CPU", "Q", 10000)
 
 
 @pytest.mark.parametrize(("api", "level"), [(29, 29), (30, 30), (34, 30)])
-def test_a_cpu_whose_level_is_none_has_the_devices(api: int, level: int) -> None:
+def test_a_cpu_whose_level_is_none_has_the_devices(api, level):
     """Android 10 reports 10000 for its CPU."""
     device = info(BEYOND, NPU)
     like = type(device)(**{**_fields(device), "api_level": api})
@@ -56,7 +56,7 @@ def test_a_cpu_whose_level_is_none_has_the_devices(api: int, level: int) -> None
     ("missing", "level"),
     [((30, 31), 29), ((31,), 30), ((), 30), ((28, 29, 30, 31), 27), ((29, 30, 31), 28)],
 )
-def test_without_an_api_level_the_functions_tell(missing: tuple[int, ...], level: int) -> None:
+def test_without_an_api_level_the_functions_tell(missing, level):
     names = tuple(name for api in missing for name in sorted(functions_by_api()[api]))
     nnapi = NnapiInfo("libneuralnetworks.so", None, names, (BEYOND,))
     device = info()
@@ -65,7 +65,7 @@ def test_without_an_api_level_the_functions_tell(missing: tuple[int, ...], level
     assert levels == {None: 30, "nnapi-reference": level, "auto": level}
 
 
-def test_filters() -> None:
+def test_filters():
     fast = [Preference.FAST_SINGLE_ANSWER]
     keys = [s.target.key for s in device_targets(info(NPU, GPU), fast, ["npu"])]
     assert keys == ["cpu", "nnapi:npu/fast"]
@@ -73,7 +73,7 @@ def test_filters() -> None:
         device_targets(info(NPU, GPU), fast, ["tpu"])
 
 
-def test_equal_signatures_once_and_alternatives_in_a_row() -> None:
+def test_equal_signatures_once_and_alternatives_in_a_row():
     graph = chain("relu", "tanh", "relu", "tanh", "sigmoid").units
     matcher = RegionMatcher(graph)
     specs = device_targets(info(NPU))
@@ -83,7 +83,7 @@ def test_equal_signatures_once_and_alternatives_in_a_row() -> None:
     assert [job.spec for job in jobs[: len(specs)]] == list(specs)
 
 
-def test_conditions_concern_only_their_engine() -> None:
+def test_conditions_concern_only_their_engine():
     graph = chain("relu").units
     specs = device_targets(info(NPU), [Preference.FAST_SINGLE_ANSWER], ["npu"])
     conditions = Conditions(Precision.RELAXED, Mode.BURST, threads=4, cpus="all")

@@ -2,8 +2,6 @@
 
 import json
 import statistics
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +9,6 @@ from torch import nn
 
 from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device, phone_file
 from nnapi_prof.execution.profile import ProfileOptions, ProfileOutcome
 from nnapi_prof.execution.profile.session import profile
@@ -41,19 +37,19 @@ class SmallNet(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def program() -> Program:
+def program():
     torch.manual_seed(0)
     return prepare(SmallNet().eval(), (torch.zeros(1, 3, 64, 64),), "small")
 
 
 @pytest.fixture
-def phone(built_host: HostBuild) -> Iterator[AgentClient]:
+def phone(built_host):
     with open_device("sim:npu-phone") as opened:
         yield opened.client
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[CostStore]:
+def store(tmp_path):
     with CostStore(tmp_path / "costs.sqlite") as opened:
         yield opened
 
@@ -71,12 +67,9 @@ def check(outcome: ProfileOutcome, program: Program, store: CostStore) -> None:
     assert all(row.hardware_ns for row in rows if row.usable and row.target == NPU)
 
 
-def test_a_target_far_behind_is_left_at_a_trial(
-    program: Program, phone: AgentClient, store: CostStore
-) -> None:
+def test_a_target_far_behind_is_left_at_a_trial(program, phone, store):
     outcome = profile(program, phone, store, FAST)
     check(outcome, program, store)
-    assert outcome.costs is not None
     reference = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
     own_choice = Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER)
     assert outcome.costs.partial == {reference, own_choice}
@@ -91,25 +84,19 @@ def test_a_target_far_behind_is_left_at_a_trial(
     assert reference not in asked.costs.partial
 
 
-def test_an_operation_the_driver_lacks_is_refused_by_name(
-    program: Program, phone: AgentClient, store: CostStore
-) -> None:
+def test_an_operation_the_driver_lacks_is_refused_by_name(program, phone, store):
     outcome = profile(program, phone, store, FAST)
     (sigmoid,) = (u for u in program.units.units if "sigmoid" in u.label)
     rows = {r.target: r for r in store.measurements(outcome.fingerprint, [sigmoid.signature])}
     assert rows[NPU].status is Status.REFUSED and rows[NPU].message
     assert rows[CPU].status is Status.OK
-    assert outcome.costs is not None
     assert (sigmoid.index, NPU) in outcome.costs.refusals
     assert outcome.costs.unit_cost(sigmoid.index, NPU) is None
 
 
-def test_the_fit_finds_what_the_phone_was_described_with(
-    program: Program, phone: AgentClient, store: CostStore
-) -> None:
+def test_the_fit_finds_what_the_phone_was_described_with(program, phone, store):
     outcome = profile(program, phone, store, FAST)
     costs = outcome.costs
-    assert costs is not None
     # npu-phone.json: an execution takes 750 us beside what it computes and moves at 2 bytes/ns
     assert costs.overhead(NPU) == pytest.approx(750e3, rel=0.05)
     additive = {t: r for t, r in costs.residuals.items() if t.accelerator != AUTO}
@@ -118,7 +105,7 @@ def test_the_fit_finds_what_the_phone_was_described_with(
         assert statistics.median(map(abs, residuals)) < 0.01, target
 
 
-def test_no_model_is_beyond_a_phones_api(tmp_path: Path, store: CostStore) -> None:
+def test_no_model_is_beyond_a_phones_api(tmp_path, store):
     """Android 10 says of its CPU that its level is 10000; ELU came with the one after."""
     described = json.loads(phone_file("npu-phone").read_text())
     described["properties"]["ro.build.version.sdk"] = "29"

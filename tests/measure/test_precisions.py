@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,10 +15,9 @@ from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.table import drop_dominated_targets
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device
 from nnapi_prof.errors import CostError
-from nnapi_prof.execution.profile import ProfileOptions, Progress
+from nnapi_prof.execution.profile import ProfileOptions
 from nnapi_prof.execution.profile import precisions as module
 from nnapi_prof.execution.profile.precision_sessions import read_precision_costs
 from nnapi_prof.execution.profile.precisions import PrecisionOutcome, profile_precisions
@@ -67,13 +65,13 @@ class Net(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def program() -> Program:
+def program():
     torch.manual_seed(0)
     return prepare(Net().eval(), (torch.randn(1, 3, 64, 64),), "net")
 
 
 @pytest.fixture(scope="module")
-def recipes(program: Program) -> Recipes:
+def recipes(program):
     random = torch.Generator().manual_seed(1)
     samples = [(torch.randn(1, 3, 64, 64, generator=random),) for _ in range(2)]
     by_level = functools.cache(lambda level: calibrate(program, samples, level))
@@ -81,7 +79,7 @@ def recipes(program: Program) -> Recipes:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[CostStore]:
+def store(tmp_path):
     with CostStore(tmp_path / "costs.sqlite") as opened:
         yield opened
 
@@ -108,17 +106,13 @@ def check(outcome: PrecisionOutcome, program: Program, recipe: Recipe) -> None:
     for segment in in_8_bits.segments:
         is_int8 = segment.target.precision is Precision.INT8
         assert set(segment.units) <= recipe.units if is_int8 else True
-    assert costs.conversions is not None and costs.conversions.to_int8_ns["x"] > 0
+    assert costs.conversions.to_int8_ns["x"] > 0
 
 
 @pytest.mark.parametrize("phone", again_but(LEVELS, "dsp-phone", "gpu-phone", why="another phone"))
 def test_three_precisions_cost_little_more_than_two_profiles(
-    built_host: HostBuild,
-    program: Program,
-    recipes: Recipes,
-    store: CostStore,
-    phone: str,
-) -> None:
+    built_host, program, recipes, store, phone
+):
     recipe = recipes(phone)
     with opened(phone) as client:
         outcome = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
@@ -131,7 +125,6 @@ def test_three_precisions_cost_little_more_than_two_profiles(
         assert again.plans[name].predicted_ns == same
     if phone == "dsp-phone":
         in_float32 = outcome.floats.plan
-        assert in_float32 is not None
         assert outcome.plans["fastest"].predicted_ns < 0.7 * in_float32.predicted_ns
         targets = {segment.target.key for segment in outcome.plans["floats"].segments}
         assert "cpu@relaxed" in targets, "the DSP has no floats"
@@ -145,17 +138,11 @@ def places(plan: Plan) -> list[tuple[tuple[int, ...], str]]:
     "phone", again_but(["dsp-phone", "npu-phone"], "dsp-phone", why="another phone")
 )
 def test_its_plans_are_those_of_measuring_everything(
-    built_host: HostBuild,
-    program: Program,
-    recipes: Recipes,
-    store: CostStore,
-    tmp_path: Path,
-    phone: str,
-) -> None:
+    built_host, program, recipes, store, tmp_path, phone
+):
     recipe = recipes(phone)
     graph = program.units
     sets = convex_sets([graph.predecessors(u) for u in range(len(graph.units))], 10_000)
-    assert sets is not None
     regions = sorted(members(region) for region in sets)
     with opened(phone) as client:
         sampled = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
@@ -184,9 +171,7 @@ def test_its_plans_are_those_of_measuring_everything(
     assert sampled.plans["floats"].predicted_ns <= (1 + NEAR) * best.predicted_ns
 
 
-def test_with_noise_plans_between_are_measured_too(
-    built_host: HostBuild, program: Program, recipes: Recipes, store: CostStore
-) -> None:
+def test_with_noise_plans_between_are_measured_too(built_host, program, recipes, store):
     recipe = recipes("dsp-phone")
     n = len(program.units.units)
     power = np.zeros((n, 2, 1))
@@ -199,7 +184,6 @@ def test_with_noise_plans_between_are_measured_too(
             program, client, store, FASTEST, precisions=exact, recipe=recipe, noise=noise
         )
     costs = outcome.costs
-    assert costs is not None
     problem = make_problem(program.units, drop_dominated_targets(costs.table))
     array = np.array(
         [[noise.of(u, t.precision)[0] for t in problem.targets] for u in range(problem.n)]
@@ -213,9 +197,7 @@ def test_with_noise_plans_between_are_measured_too(
         assert sum(whole) >= len(whole) - 1  # the last round's plan may differ in one
 
 
-def test_costs_are_read_from_the_table(
-    built_host: HostBuild, program: Program, recipes: Recipes, store: CostStore
-) -> None:
+def test_costs_are_read_from_the_table(built_host, program, recipes, store):
     recipe = recipes("npu-phone")
     with opened("npu-phone") as client:
         outcome = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
@@ -224,7 +206,7 @@ def test_costs_are_read_from_the_table(
         for precision in (Precision.FLOAT32, Precision.RELAXED)
     }
     costs = read_precision_costs(program, recipe, rows)
-    assert outcome.costs is not None and costs.targets == outcome.costs.targets
+    assert costs.targets == outcome.costs.targets
     plan = solve(program.units, costs)
     assert plan.predicted_ns == pytest.approx(outcome.plans["fastest"].predicted_ns, rel=0.01)
     floats = read_precision_costs(program, None, rows)
@@ -233,9 +215,7 @@ def test_costs_are_read_from_the_table(
         read_precision_costs(program, recipe, {Precision.FLOAT32: []})
 
 
-def test_floats_alone_are_profiled_as_ever(
-    built_host: HostBuild, program: Program, store: CostStore, tmp_path: Path
-) -> None:
+def test_floats_alone_are_profiled_as_ever(built_host, program, store, tmp_path):
     with opened("gpu-phone") as client:
         alone = profile(program, client, store, FASTEST)
         with CostStore(tmp_path / "other.sqlite") as other:
@@ -247,10 +227,8 @@ def test_floats_alone_are_profiled_as_ever(
     assert places(outcome.plans["fastest"]) == places(alone.plan)
 
 
-def test_an_interrupt_keeps_what_there_is(
-    built_host: HostBuild, program: Program, recipes: Recipes, store: CostStore
-) -> None:
-    def stop(progress: Progress) -> None:
+def test_an_interrupt_keeps_what_there_is(built_host, program, recipes, store):
+    def stop(progress):
         if progress.phase == "units, int8" and progress.done == 3:
             raise KeyboardInterrupt
 
@@ -266,10 +244,9 @@ def test_an_interrupt_keeps_what_there_is(
     check(again, program, recipe)
 
 
-def test_float16_has_its_level(built_host: HostBuild, program: Program, store: CostStore) -> None:
+def test_float16_has_its_level(built_host, program, store):
     both = (Precision.FLOAT32, Precision.RELAXED, Precision.FLOAT16)
     with opened("slow-nnapi-phone") as client:
         outcome = profile_precisions(program, client, store, FASTEST, precisions=both)
-    assert outcome.costs is not None
     assert Precision.FLOAT16 not in outcome.costs.precisions  # its API is 28
     assert CPU in outcome.costs.targets

@@ -2,9 +2,8 @@
 
 import dataclasses
 import random
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -58,17 +57,17 @@ class NoisyClient(ScriptedClient):
 
 
 def real(*accelerators: object) -> AgentInfo:
-    return dataclasses.replace(info(*accelerators), simulated=False)  # type: ignore[arg-type]
+    return dataclasses.replace(info(*accelerators), simulated=False)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[CostStore]:
+def store(tmp_path):
     with CostStore(tmp_path / "costs.sqlite") as opened:
         yield opened
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_second_profile_measures_nothing(store: CostStore, seed: int) -> None:
+def test_a_second_profile_measures_nothing(store, seed):
     program = chain(*NAMES)
     options = ProfileOptions(accelerators=("npu",))
     first = profile(program, NoisyClient(noise=random.Random(seed)), store, options)
@@ -82,10 +81,9 @@ def test_a_second_profile_measures_nothing(store: CostStore, seed: int) -> None:
     assert second.plan.segments == first.plan.segments
 
 
-def test_preferences_that_only_luck_tells_apart_are_one(store: CostStore) -> None:
+def test_preferences_that_only_luck_tells_apart_are_one(store):
     options = ProfileOptions(accelerators=("npu",), every_preference=True)
     result = profile(chain(*NAMES), NoisyClient(), store, options)
-    assert result.costs is not None
     preferences = {t.preference for t in result.costs.targets if t.engine is Engine.NNAPI}
     assert preferences == set(Preference)
     narrow = drop_dominated_targets(result.costs.table)
@@ -94,12 +92,11 @@ def test_preferences_that_only_luck_tells_apart_are_one(store: CostStore) -> Non
     assert narrow.targets[0] == CPU and narrow.noise == result.costs.noise
 
 
-def test_baselines_are_measured_while_they_are_uncertain(store: CostStore) -> None:
+def test_baselines_are_measured_while_they_are_uncertain(store):
     program = chain(*NAMES)
     options = ProfileOptions(accelerators=("npu",), refine=False)
     result = profile(program, NoisyClient(), store, options)
     costs = result.costs
-    assert costs is not None
     for plan in rivals(program.units, costs, options.copies):
         expected, open_ = unknown(plan, costs), list(unmeasured(plan))
         half = sum((s.interval_ns[1] - s.interval_ns[0]) / 2 for s in open_ if s.interval_ns)
@@ -112,11 +109,10 @@ def test_baselines_are_measured_while_they_are_uncertain(store: CostStore) -> No
     assert unknown(uncertain, costs) == list(uncertain.segments)
 
 
-def test_hope_is_followed_only_beyond_noise(store: CostStore) -> None:
+def test_hope_is_followed_only_beyond_noise(store):
     program = chain(*NAMES)
     options = ProfileOptions(accelerators=("npu",))
     result = profile(program, NoisyClient(), store, options)
-    assert result.costs is not None
     chosen = choose(program.units, result.costs)
     assert chosen.potential == result.potential <= result.costs.noise
     assert chosen.to_measure == []

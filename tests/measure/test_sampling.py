@@ -22,7 +22,7 @@ SUSTAINED = Target.nnapi("npu", Preference.SUSTAINED_SPEED)
 SPECS = [TargetSpec(target, 30) for target in (CPU, LOW, FAST, SUSTAINED)]
 
 
-def test_one_chain_for_each_pair_of_kinds_and_runs_up_to_the_whole() -> None:
+def test_one_chain_for_each_pair_of_kinds_and_runs_up_to_the_whole():
     graph = chain("relu", "tanh", "relu", "tanh", "sigmoid", "floor").units
     result = {region: kind for kind, region in chain_regions(graph)}
     assert list(result) == sorted(result)
@@ -40,26 +40,26 @@ def test_one_chain_for_each_pair_of_kinds_and_runs_up_to_the_whole() -> None:
     assert ten == {(0, 1), (0, 1, 2, 3), tuple(range(2, 10)), tuple(range(10))}
 
 
-def test_a_sample_from_the_lightest_to_the_heaviest() -> None:
+def test_a_sample_from_the_lightest_to_the_heaviest():
     assert sample_units(chain_graph([8] * 3)) == (0, 1)
     sample = sample_units(chain_graph([8] * 21))
     assert len(sample) == 3 and sample[0] == 0 and sample[-1] == 19
 
 
-def test_the_leading_preference_is_fast_where_it_is_there() -> None:
+def test_the_leading_preference_is_fast_where_it_is_there():
     assert first_targets(SPECS) == {CPU, FAST}
     assert first_targets(SPECS[:2]) == {CPU, LOW}
 
 
-def test_a_preference_must_promise_something() -> None:
+def test_a_preference_must_promise_something():
     graph = chain_graph([8] * 7)
 
-    def rows(target: Target, *ns: float) -> list:
+    def rows(target, *ns):
         return [row(graph, (u,), target, each) for u, each in enumerate(ns)]
 
     measured_rows = rows(FAST, 100, 100, 100, 100, 100, 100)
 
-    def found(*more: list) -> frozenset[Target]:
+    def found(*more):
         return promising_targets(
             SPECS[:3], first_targets(SPECS), [*measured_rows, *(r for part in more for r in part)]
         )
@@ -74,7 +74,7 @@ REFERENCE = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
 OWN_CHOICE = Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER)
 
 
-def test_a_trial_has_the_sample_and_the_heaviest_of_each_kind() -> None:
+def test_a_trial_has_the_sample_and_the_heaviest_of_each_kind():
     graph = chain("relu", "tanh", *["relu"] * 9, "sigmoid", "floor", "relu").units
     result = trial_units(graph)
     assert set(sample_units(graph)) <= set(result) and list(result) == sorted(result)
@@ -97,7 +97,7 @@ def after_trial(**ns: tuple[float | None, ...]) -> frozenset[Target]:
     return far_slower_targets([names[name] for name in ns], rows)
 
 
-def test_an_accelerator_lies_behind_where_its_heavy_units_are_slow() -> None:
+def test_an_accelerator_lies_behind_where_its_heavy_units_are_slow():
     assert after_trial(cpu=(10, 100, 400), reference=(20, 300, 900)) == {REFERENCE}
     assert after_trial(cpu=(10, 100, 400), reference=(20, 150, 500)) == frozenset()  # not by far
     # Faster for one unit:
@@ -110,7 +110,7 @@ def test_an_accelerator_lies_behind_where_its_heavy_units_are_slow() -> None:
     assert after_trial(cpu=(10, 100, 400), npu=(None, None, None)) == frozenset()
 
 
-def test_nnapis_own_choice_lies_behind_where_it_is_one_of_the_others() -> None:
+def test_nnapis_own_choice_lies_behind_where_it_is_one_of_the_others():
     npu, reference = (200, 215, None), (12, 300, 900)
     cpu = (10, 100, 400)
     assert OWN_CHOICE in after_trial(cpu=cpu, npu=npu, reference=reference, auto=(12.2, 217, 899))

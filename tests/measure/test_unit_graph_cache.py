@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ FAST = ProfileOptions(preferences=("fast",), accelerators=("npu",))
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path):
     path = tmp_path / "model.pt"
     path.write_bytes(b"some model")
     return path
@@ -36,9 +35,7 @@ class Loader:
         return self.program
 
 
-def test_a_known_model_is_not_loaded_and_one_that_is_needed_once(
-    model: Path, tmp_path: Path
-) -> None:
+def test_a_known_model_is_not_loaded_and_one_that_is_needed_once(model, tmp_path):
     first, second = Loader("relu", "tanh"), Loader("relu", "tanh")
     fresh = cached_units(model, ["1x64"], first, tmp_path)
     cached = cached_units(model, ["1x64"], second, tmp_path)
@@ -48,7 +45,7 @@ def test_a_known_model_is_not_loaded_and_one_that_is_needed_once(
     assert second.calls == 1
 
 
-def test_other_bytes_or_inputs_are_another_model(model: Path, tmp_path: Path) -> None:
+def test_other_bytes_or_inputs_are_another_model(model, tmp_path):
     loader = Loader("relu")
     cached_units(model, [], loader, tmp_path)
     cached_units(model, ["1x64"], loader, tmp_path)
@@ -57,7 +54,7 @@ def test_other_bytes_or_inputs_are_another_model(model: Path, tmp_path: Path) ->
     assert loader.calls == 3
 
 
-def test_a_damaged_memory_is_made_again(model: Path, tmp_path: Path) -> None:
+def test_a_damaged_memory_is_made_again(model, tmp_path):
     loader = Loader("relu")
     cached_units(model, [], loader, tmp_path)
     (entry,) = (tmp_path / "graphs").iterdir()
@@ -67,7 +64,7 @@ def test_a_damaged_memory_is_made_again(model: Path, tmp_path: Path) -> None:
     assert loader.calls == 2
 
 
-def test_a_model_with_other_units_than_remembered_is_refused(model: Path, tmp_path: Path) -> None:
+def test_a_model_with_other_units_than_remembered_is_refused(model, tmp_path):
     cached_units(model, [], Loader("relu"), tmp_path)
     stale = cached_units(model, [], Loader("tanh"), tmp_path)
     with pytest.raises(FrontendError, match="run the same command again"):
@@ -75,7 +72,7 @@ def test_a_model_with_other_units_than_remembered_is_refused(model: Path, tmp_pa
     assert list((tmp_path / "graphs").iterdir()) == []
 
 
-def test_a_missing_model_is_the_loaders_to_refuse(tmp_path: Path) -> None:
+def test_a_missing_model_is_the_loaders_to_refuse(tmp_path):
     def load():
         raise ModelFileError("no.pt does not exist")
 
@@ -83,7 +80,7 @@ def test_a_missing_model_is_the_loaders_to_refuse(tmp_path: Path) -> None:
         cached_units(tmp_path / "no.pt", [], load, tmp_path)
 
 
-def test_a_cache_that_cannot_be_written_costs_only_time(model: Path, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_costs_only_time(model, tmp_path):
     (tmp_path / "file").write_text("")
     loader = Loader("relu")
     for _ in range(2):
@@ -91,7 +88,7 @@ def test_a_cache_that_cannot_be_written_costs_only_time(model: Path, tmp_path: P
     assert loader.calls == 2
 
 
-def test_a_second_profile_does_not_load_the_model(model: Path, tmp_path: Path) -> None:
+def test_a_second_profile_does_not_load_the_model(model, tmp_path):
     with CostStore(tmp_path / "costs.sqlite") as store:
         loader = Loader("relu", "erf", "tanh")
         profile(cached_units(model, [], loader, tmp_path), ScriptedClient(), store, FAST)
@@ -100,7 +97,7 @@ def test_a_second_profile_does_not_load_the_model(model: Path, tmp_path: Path) -
     assert again.calls == 0 and outcome.stable and outcome.n_measured == 0
 
 
-def test_profiling_imports_no_torch_before_it_must() -> None:
+def test_profiling_imports_no_torch_before_it_must():
     code = "import sys, nnapi_prof.execution.profile.session; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,11 +10,11 @@ import pytest
 from tests.parts import missing, need
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    pass
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser():
     sync_playwright = need("playwright.sync_api", "dev").sync_playwright
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:

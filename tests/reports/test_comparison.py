@@ -23,13 +23,13 @@ from tests.reports.sample import NPU, REFUSAL, measured_on_hardware, run_of, sam
 
 
 @pytest.fixture(scope="module")
-def plain() -> ReportData:
+def plain():
     """Ten units; the NPU refuses the fifth."""
     return sample(10, (4,))
 
 
 @pytest.fixture(scope="module")
-def freed() -> ReportData:
+def freed():
     """The same units, none refused. (The label says which unit is a resize.)"""
     data = sample(10, (4,))
     rows = [
@@ -74,7 +74,6 @@ def slowed(data: ReportData, target: object, factor: float) -> ReportData:
 
 def run_scaled(data: ReportData, factor: float, runs: int = 9) -> ReportData:
     """The plan's run, slower by a factor, of so many recorded runs."""
-    assert data.run is not None
     own, *rest = data.run.runs
     scaled = replace(own, total_ns=tuple(round(ns * factor) for ns in own.total_ns[:runs]))
     return replace(data, run=replace(data.run, runs=(scaled, *rest)))
@@ -93,13 +92,13 @@ def numbers(compared: Compared) -> dict[str, tuple[str, ...]]:
     return {row[0]: row[1:] for row in table.rows}
 
 
-def test_a_side_against_itself_changed_in_nothing(plain: ReportData) -> None:
+def test_a_side_against_itself_changed_in_nothing(plain):
     result = pair(plain, plain, 0.05)
     assert result.moves == result.refusals == result.facts == result.failed == ()
     assert result.matched == tuple((i, i) for i in range(10))
     assert result.latencies.differences == ()
     assert result.latencies.same_row == len(plain.measurements)
-    assert result.plan is not None and result.plan.ratio == 1
+    assert result.plan.ratio == 1
     assert result.rows == (result.plan,) and result.plan.verdict is DiffVerdict.SAME
     assert words(result).splitlines()[1:] == [
         "All 10 units in common run on the same targets.",
@@ -109,7 +108,7 @@ def test_a_side_against_itself_changed_in_nothing(plain: ReportData) -> None:
     assert all(one == two for one, two in numbers(result).values())
 
 
-def test_a_refusal_that_went_and_the_unit_that_moved(plain: ReportData, freed: ReportData) -> None:
+def test_a_refusal_that_went_and_the_unit_that_moved(plain, freed):
     result = pair(plain, freed)
     assert {(each.unit, each.target) for each in result.refusals} == {(4, t.key) for t in NPU}
     assert {(each.base, each.new) for each in result.refusals} == {(f"refused: {REFUSAL}", None)}
@@ -125,7 +124,7 @@ def test_a_refusal_that_went_and_the_unit_that_moved(plain: ReportData, freed: R
     assert "Refusals differ for 1 unit" in words(result)
 
 
-def test_neighbours_that_moved_together_are_one_row(plain: ReportData) -> None:
+def test_neighbours_that_moved_together_are_one_row(plain):
     """All on the CPU against the plan: a row for each segment that is not there already."""
     on_cpu = next(p for p in plain.baselines if p.name == "all-cpu")
     result = pair(plain, replace(plain, plan=on_cpu))
@@ -136,9 +135,7 @@ def test_neighbours_that_moved_together_are_one_row(plain: ReportData) -> None:
 @pytest.mark.parametrize(
     ("factor", "verdict"), [(1.5, DiffVerdict.SLOWER), (0.5, DiffVerdict.FASTER)], ids=str
 )
-def test_latencies_that_changed_on_one_target(
-    plain: ReportData, factor: float, verdict: DiffVerdict
-) -> None:
+def test_latencies_that_changed_on_one_target(plain, factor, verdict):
     result = pair(plain, slowed(plain, NPU[0], factor))
     grouped = by_target(result.rows)
     assert next(iter(grouped)) == NPU[0].key
@@ -153,7 +150,7 @@ def test_latencies_that_changed_on_one_target(
     )
 
 
-def test_conditions_do_not_keep_latencies_apart(plain: ReportData) -> None:
+def test_conditions_do_not_keep_latencies_apart(plain):
     """A plan for burst mode against one for sync: their latencies are what one wants to see."""
     burst = slowed(plain, NPU[0], 0.8)
     rows = tuple(
@@ -175,19 +172,17 @@ def test_conditions_do_not_keep_latencies_apart(plain: ReportData) -> None:
         (1.5, 3, DiffVerdict.UNSURE),
     ],
 )
-def test_the_ratio_of_two_runs(
-    plain: ReportData, factor: float, runs: int, verdict: DiffVerdict
-) -> None:
+def test_the_ratio_of_two_runs(plain, factor, runs, verdict):
     result = pair(run_scaled(plain, 1, runs), run_scaled(plain, factor, runs), 0.05)
     row = result.plan
-    assert row is not None and row.verdict is verdict
+    assert row.verdict is verdict
     assert row.ratio == pytest.approx(factor, rel=1e-3)
     assert (row.low is None) == (runs < 5)
     assert result.failed == ((row,) if verdict is DiffVerdict.SLOWER else ())
     assert f"The plan takes {row.ratio:.3f} × as long" in words(result)
 
 
-def test_before_a_run_predictions_are_compared(plain: ReportData, freed: ReportData) -> None:
+def test_before_a_run_predictions_are_compared(plain, freed):
     result = pair(replace(plain, run=None), replace(freed, run=None))
     assert result.plan is None and result.failed == ()
     ratio = freed.plan.predicted_ns / plain.plan.predicted_ns
@@ -195,7 +190,7 @@ def test_before_a_run_predictions_are_compared(plain: ReportData, freed: ReportD
     assert "latency, measured" not in numbers(result)
 
 
-def test_simulated_beside_measured_on_hardware(plain: ReportData) -> None:
+def test_simulated_beside_measured_on_hardware(plain):
     result = pair(plain, measured_on_hardware(plain))
     for name in ("latency, measured", "latency, predicted"):
         simulated, real = numbers(result)[name]
@@ -206,7 +201,7 @@ def test_simulated_beside_measured_on_hardware(plain: ReportData) -> None:
     assert 'class="badge"' not in html(pair(real, real))
 
 
-def test_the_baseline_that_is_hardest_to_beat_is_named(plain: ReportData) -> None:
+def test_the_baseline_that_is_hardest_to_beat_is_named(plain):
     side = Side.of("one", plain)
     assert plain.run is not None and side.median_ns and side.fastest_baseline
     name, ratio = side.fastest_baseline
@@ -215,8 +210,7 @@ def test_the_baseline_that_is_hardest_to_beat_is_named(plain: ReportData) -> Non
     assert ratio == others[name] / side.median_ns
 
 
-def test_a_plan_that_failed_and_outputs_that_differ(plain: ReportData) -> None:
-    assert plain.run is not None
+def test_a_plan_that_failed_and_outputs_that_differ(plain):
     own = replace(plain.run.runs[0], error="sim-npu: crashed: SIGSEGV", total_ns=())
     bad = OutputCheck("out", (1,), 1.0, 0.5, 1e-4)
     broken = replace(plain.run, runs=(own, *plain.run.runs[1:]), checks=(bad,))
@@ -227,7 +221,7 @@ def test_a_plan_that_failed_and_outputs_that_differ(plain: ReportData) -> None:
     assert "The plan of two did not run to its end: sim-npu: crashed: SIGSEGV" in words(result)
 
 
-def test_models_with_nothing_in_common(plain: ReportData) -> None:
+def test_models_with_nothing_in_common(plain):
     units = tuple(replace(u, signature=f"other{u.index}") for u in plain.graph.units)
     graph = replace(plain.graph, units=units)
     result = pair(plain, replace(plain, graph=graph, measurements=(), model="other.pt"))
@@ -246,11 +240,11 @@ def test_models_with_nothing_in_common(plain: ReportData) -> None:
         ("", "ab", []),
     ],
 )
-def test_units_are_matched(base: str, new: str, pairs: list[tuple[int, int]]) -> None:
+def test_units_are_matched(base, new, pairs):
     assert match_units(list(base), list(new)) == tuple(pairs)
 
 
-def test_as_many_units_are_matched_as_both_have() -> None:
+def test_as_many_units_are_matched_as_both_have():
     dice = random.Random(7)
     for _ in range(200):
         one, two = ("".join(dice.choices("abcd", k=dice.randrange(9))) for _ in range(2))
@@ -270,11 +264,7 @@ SIDES: list[Callable[[ReportData, ReportData], tuple[ReportData, ReportData]]] =
 
 
 @pytest.mark.parametrize("make", SIDES)
-def test_document_markdown_and_page_say_the_same(
-    plain: ReportData,
-    freed: ReportData,
-    make: Callable[[ReportData, ReportData], tuple[ReportData, ReportData]],
-) -> None:
+def test_document_markdown_and_page_say_the_same(plain, freed, make):
     compared = pair(*make(plain, freed))
     document = of_comparison(compared)
     check(document, "compare")
@@ -289,7 +279,7 @@ def test_document_markdown_and_page_say_the_same(
         assert f"## {each.title}" in text and f'<section id="{each.id}"' in page
 
 
-def test_nothing_that_models_say_is_markup(plain: ReportData) -> None:
+def test_nothing_that_models_say_is_markup(plain):
     evil = "*bold* </td><script>alert(1)</script>\"'& | \n- item"
     units = tuple(replace(u, operation=evil, sizes="") for u in plain.graph.units)
     poisoned = replace(
@@ -306,7 +296,7 @@ def test_nothing_that_models_say_is_markup(plain: ReportData) -> None:
     assert "\\*bold\\*" in text and "\n- item" not in text and "<script>" not in text
 
 
-def test_a_row_that_does_not_run_any_more_fails() -> None:
+def test_a_row_that_does_not_run_any_more_fails():
     gone = Row("conv", "cpu", 1e6, None, DiffVerdict.STATUS)
     came = Row("conv", "cpu", None, 1e6, DiffVerdict.STATUS)
     assert gone.failed and not came.failed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,10 +11,10 @@ from nnapi_prof.cli import main
 from nnapi_prof.execution.report import RunReport
 from tests.cli.common import INPUT, TinyNet, trace
 from tests.parts import again_but
-from tests.reports.browser import VIEWS, Scheme, visit
+from tests.reports.browser import VIEWS, visit
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    pass
 
 
 def call(*arguments: object) -> None:
@@ -25,7 +24,7 @@ def call(*arguments: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """``npu.nnprof`` and ``gpu.nnprof`` of one model, both run, and ``page.html``."""
     result = tmp_path_factory.mktemp("real")
     model = trace(TinyNet(), result / "tiny.pt")
@@ -43,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return result
 
 
-def test_the_page_says_what_the_runs_were(folder: Path) -> None:
+def test_the_page_says_what_the_runs_were(folder):
     text = (folder / "page.html").read_text()
     runs = [
         RunReport.from_json((folder / f"{phone}.nnprof" / "run.json").read_text())
@@ -66,7 +65,7 @@ def test_the_page_says_what_the_runs_were(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("view", again_but(VIEWS, *VIEWS[:2], why="each width and scheme is seen"))
-def test_in_a_browser(browser: Browser, folder: Path, view: tuple[int, Scheme]) -> None:
+def test_in_a_browser(browser, folder, view):
     with visit(browser, folder / "page.html", *view) as seen:
         assert seen.text == [] and seen.asked == []
         assert not seen.overflows
@@ -75,7 +74,7 @@ def test_in_a_browser(browser: Browser, folder: Path, view: tuple[int, Scheme]) 
             assert seen.page.locator(f"#{section}").is_visible()
 
 
-def test_what_the_browser_is_asked_can_fail(browser: Browser, tmp_path: Path) -> None:
+def test_what_the_browser_is_asked_can_fail(browser, tmp_path):
     """A page with every fault that the tests above look for."""
     path = tmp_path / "bad.html"
     path.write_text(

@@ -25,14 +25,13 @@ MEASURED, SIMULATED = LatencySource.MEASURED, LatencySource.SIMULATED
 
 
 @pytest.fixture(scope="module")
-def data() -> ReportData:
+def data():
     return sample(24, (9,))
 
 
 def every_figure(data: ReportData, source: LatencySource, width: float = WIDE) -> dict[str, Figure]:
     palette = colours(frames.all_targets(data.cost_model))
     chosen = {u: s.target.key for s in data.plan.segments for u in s.units}
-    assert data.run is not None
     own = frames.plan_frame(data.plan, data.graph)
     timed = frames.segment_frame(data.run.runs[:1])
     units = frames.unit_frame(data.cost_model)
@@ -58,9 +57,7 @@ def every_figure(data: ReportData, source: LatencySource, width: float = WIDE) -
 
 
 @pytest.mark.parametrize("source", LatencySource)
-def test_every_figure_names_the_source_of_its_latencies(
-    data: ReportData, source: LatencySource
-) -> None:
+def test_every_figure_names_the_source_of_its_latencies(data, source):
     for name, figure in every_figure(data, source).items():
         axes = figure.axes[0]
         heading = axes.get_title() or axes.get_title(loc="left")
@@ -78,9 +75,7 @@ def test_every_figure_names_the_source_of_its_latencies(
         (MEASURED, MEASURED, "measured median, ms (◇ predicted)"),
     ],
 )
-def test_a_plan_that_ran_elsewhere(
-    data: ReportData, source: LatencySource, run_source: LatencySource, axis: str
-) -> None:
+def test_a_plan_that_ran_elsewhere(data, source, run_source, axis):
     """A plan for a simulated phone is run on a real one, or the other way round."""
     palette = colours(frames.all_targets(data.cost_model))
     ended = frames.baseline_frame(data.plans, data.run)
@@ -92,7 +87,7 @@ def test_a_plan_that_ran_elsewhere(
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_no_text_leaves_the_figure(data: ReportData, width: float) -> None:
+def test_no_text_leaves_the_figure(data, width):
     figures = every_figure(data, SIMULATED, width)
     for name, figure in figures.items():
         box = figure.get_tightbbox()
@@ -105,8 +100,7 @@ def bars(figure: Figure) -> list[Rectangle]:
     return [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
 
 
-def test_bars_show_the_frame_in_the_colours_of_segments(data: ReportData) -> None:
-    assert data.run is not None
+def test_bars_show_the_frame_in_the_colours_of_segments(data):
     shown = bars(every_figure(data, SIMULATED)["baselines"])
     segments = stacked_bars(data)
     assert len(shown) == len(segments)
@@ -119,7 +113,7 @@ def test_bars_show_the_frame_in_the_colours_of_segments(data: ReportData) -> Non
     ]
 
 
-def test_what_takes_far_longer_is_cut_off_and_says_so() -> None:
+def test_what_takes_far_longer_is_cut_off_and_says_so():
     row = dict.fromkeys(("low_ms", "high_ms"), math.nan)
     frame = pd.DataFrame(
         [
@@ -136,7 +130,7 @@ def test_what_takes_far_longer_is_cut_off_and_says_so() -> None:
     assert axes.get_xlim()[1] < 10
 
 
-def test_heat_map_draws_every_cell_once_and_marks_refusals(data: ReportData) -> None:
+def test_heat_map_draws_every_cell_once_and_marks_refusals(data):
     axes = every_figure(data, SIMULATED)["units"].axes[0]
     units = frames.unit_frame(data.cost_model)
     reference = units["marginal_ms"].notna().sum()
@@ -148,7 +142,7 @@ def test_heat_map_draws_every_cell_once_and_marks_refusals(data: ReportData) -> 
     assert len(frames_drawn) == len(data.plan.segments)  # one frame a stretch of one choice
 
 
-def test_heat_map_of_a_large_model_stays_on_a_page(data: ReportData) -> None:
+def test_heat_map_of_a_large_model_stays_on_a_page(data):
     units = frames.unit_frame(data.cost_model)
     many = pd.concat(units.assign(unit=units["unit"] + 24 * i) for i in range(20))
     figure = figures.unit_latency(many, {}, SIMULATED)
@@ -156,7 +150,7 @@ def test_heat_map_of_a_large_model_stays_on_a_page(data: ReportData) -> None:
     assert len(figure.axes[0].get_yticklabels()) < 120
 
 
-def test_many_segments_become_a_scatter(data: ReportData) -> None:
+def test_many_segments_become_a_scatter(data):
     segments = tuple(Segment((u,), CPU, 1e5, "one by one") for u in range(24)) * 2
     plan = Plan("dp", segments, True)
     run = run_of(data.graph, [plan], "net.pt").runs[0]
@@ -167,7 +161,7 @@ def test_many_segments_become_a_scatter(data: ReportData) -> None:
     assert axes.get_xscale() == "log" and len(axes.collections[0].get_offsets()) == 48
 
 
-def test_without_a_run_only_predictions_are_drawn(data: ReportData) -> None:
+def test_without_a_run_only_predictions_are_drawn(data):
     frame = frames.baseline_frame(data.plans, None)
     palette = colours(frames.all_targets(data.cost_model))
     figure = figures_plan.baseline_bars(
@@ -177,7 +171,7 @@ def test_without_a_run_only_predictions_are_drawn(data: ReportData) -> None:
     assert "measured" not in figure.axes[0].get_xlabel() and not figure.axes[0].lines
 
 
-def test_many_errors_are_thinned_but_keep_their_ends() -> None:
+def test_many_errors_are_thinned_but_keep_their_ends():
     values = np.concatenate([[-0.9], np.linspace(-0.1, 0.1, 5000), [0.8]])
     errors = pd.DataFrame({"target": "cpu", "relative_error": values})
     dots = figures.residuals(errors, {"cpu": "#000000"}, MEASURED).axes[0].collections[0]
@@ -187,7 +181,7 @@ def test_many_errors_are_thinned_but_keep_their_ends() -> None:
     assert np.median(drawn) == pytest.approx(0, abs=0.2)
 
 
-def test_history_marks_what_was_throttled(data: ReportData) -> None:
+def test_history_marks_what_was_throttled(data):
     rows = hot(data.measurements)
     axes = figures_plan.device_history(history_frame(rows), SIMULATED).axes
     assert [a.get_title(loc="left") for a in axes] == [
@@ -200,18 +194,18 @@ def test_history_marks_what_was_throttled(data: ReportData) -> None:
     assert len(np.asarray(axes[0].lines[0].get_xdata())) == math.ceil(len(rows) / step)
 
 
-def test_one_colour_for_each_accelerator() -> None:
+def test_one_colour_for_each_accelerator():
     palette = colours([CPU, HOST, *NPU, *GPU, *AUTOS])
     assert len(set(palette.values())) == 5
     assert len({palette[t.key] for t in NPU}) == 1
 
 
-def test_unknown_target_names_do_no_harm() -> None:
+def test_unknown_target_names_do_no_harm():
     palette = colours([Target("nnapi:a/b/fast"), Target("nnapi:$x$/fast")])
     assert len(palette) == 2
 
 
-def test_pyplot_stays_unloaded() -> None:
+def test_pyplot_stays_unloaded():
     code = (
         "import sys, nnapi_prof.reports.html\n"
         "bad = {'matplotlib.pyplot', 'torch', 'adb_shell'} & set(sys.modules)\n"

@@ -7,16 +7,15 @@ import pytest
 
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Segment
 from nnapi_prof.reports import frames
-from nnapi_prof.reports.data import ReportData
 from tests.reports.sample import NPU, REFUSAL, TARGETS, sample
 
 
 @pytest.fixture(scope="module")
-def data() -> ReportData:
+def data():
     return sample(24, (9,))
 
 
-def test_plan_rows_follow_the_plan(data: ReportData) -> None:
+def test_plan_rows_follow_the_plan(data):
     frame = frames.plan_frame(data.plan, data.graph)
     assert list(frame.columns) == list(frames.PLAN_COLUMNS)
     assert frame["predicted_ms"].sum() == pytest.approx(data.plan.predicted_ns / 1e6)
@@ -37,15 +36,13 @@ def test_plan_rows_follow_the_plan(data: ReportData) -> None:
     ("measured", "estimated", "basis"),
     [(True, False, "measured"), (False, True, "estimated"), (False, False, "sum")],
 )
-def test_plan_says_what_it_rests_on(
-    data: ReportData, measured: bool, estimated: bool, basis: str
-) -> None:
+def test_plan_says_what_it_rests_on(data, measured, estimated, basis):
     segment = Segment((0,), HOST, 1.0, "why", measured, estimated)
     frame = frames.plan_frame(Plan("p", (segment,), True), data.graph)
     assert frame["basis"].item() == basis and frame["accelerator"].item() is None
 
 
-def test_units_carry_costs_and_refusals(data: ReportData) -> None:
+def test_units_carry_costs_and_refusals(data):
     frame = frames.unit_frame(data.cost_model).set_index(["unit", "target"])
     assert len(frame) == 24 * len(TARGETS)
     for target in NPU:
@@ -54,15 +51,13 @@ def test_units_carry_costs_and_refusals(data: ReportData) -> None:
         assert math.isnan(refused["marginal_ms"]) and math.isnan(refused["alone_ms"])
     cell = frame.loc[(3, "cpu")]
     row = data.cost_model.whole((3,), CPU)
-    assert row is not None
     assert cell["alone_ms"] == row.summary.median_ns / 1e6
     assert cell["marginal_ms"] * 1e6 == pytest.approx(data.cost_model.unit_cost(3, CPU))
     assert cell["status"] == "measured" and 0 < cell["spread"] < 0.1
 
 
-def test_baselines_have_measured_beside_predicted(data: ReportData) -> None:
+def test_baselines_have_measured_beside_predicted(data):
     plans = (data.plan, *data.baselines)
-    assert data.run is not None
     frame = frames.baseline_frame(plans, data.run)
     assert list(frame["plan"]) == [plan.name for plan in plans]
     for row, run in zip(frame.to_dict("records"), data.run.runs, strict=True):
@@ -73,19 +68,17 @@ def test_baselines_have_measured_beside_predicted(data: ReportData) -> None:
     assert without["measured_ms"].isna().all() and (without["runs"] == 0).all()
 
 
-def test_segments_of_a_run(data: ReportData) -> None:
-    assert data.run is not None
+def test_segments_of_a_run(data):
     frame = frames.segment_frame(data.run.runs)
     assert len(frame) == sum(len(run.segments) for run in data.run.runs)
     row = frame.iloc[0]
     timing = data.run.runs[0].segments[0]
-    assert timing.median_ns is not None
     assert row["measured_ms"] * 1e6 == pytest.approx(timing.median_ns)
     expected = (timing.predicted_ns - timing.median_ns) / timing.median_ns
     assert row["relative_error"] == pytest.approx(expected)
 
 
-def test_measurements_are_summarised(data: ReportData) -> None:
+def test_measurements_are_summarised(data):
     frame = frames.measurement_frame(data.measurements)
     assert len(frame) == len(data.measurements)
     refused = frame[frame["status"] == "refused"]
@@ -94,7 +87,7 @@ def test_measurements_are_summarised(data: ReportData) -> None:
     assert (frame.loc[frame["status"] == "ok", "runs"] == 7).all()
 
 
-def test_fit_and_residuals(data: ReportData) -> None:
+def test_fit_and_residuals(data):
     fits = frames.fit_frame(data.cost_model).set_index("target")
     residuals = frames.residual_frame(data.cost_model)
     assert fits.loc["nnapi:sim-npu/fast", "overhead_ms"] == pytest.approx(0.35, rel=0.1)
@@ -102,15 +95,14 @@ def test_fit_and_residuals(data: ReportData) -> None:
     assert (fits["median_error"] < 0.03).all()
 
 
-def test_empty_frames_keep_their_columns(data: ReportData) -> None:
+def test_empty_frames_keep_their_columns(data):
     assert list(frames.segment_frame([]).columns) == list(frames.SEGMENT_COLUMNS)
     assert list(frames.baseline_frame([], None).columns) == list(frames.BASELINE_COLUMNS)
     assert list(frames.measurement_frame([]).columns) == list(frames.MEASUREMENT_COLUMNS)
 
 
-def test_what_is_not_said_is_none_not_nan(data: ReportData) -> None:
+def test_what_is_not_said_is_none_not_nan(data):
     """A NaN is true, and would print as a word."""
-    assert data.run is not None
     runs = (data.run.runs[0], replace(data.run.runs[1], error="crashed"), *data.run.runs[2:])
     errors = frames.baseline_frame(data.plans, replace(data.run, runs=runs))["error"]
     assert errors[0] is None and errors[1] == "crashed"

@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -11,13 +10,12 @@ import pytest
 from nnapi_prof.execution.report import Evidence, OutputCheck
 from nnapi_prof.graph.plan import CPU, HOST, BaselineName, Proof, ProofKind, Rule
 from nnapi_prof.reports import frames, html, markdown
-from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.headline import Card, Rival, headline, rivals_of
 from tests.reports.sample import NPU, measured_on_hardware, sample, split
 
 
 @pytest.fixture(scope="module")
-def data() -> ReportData:
+def data():
     return sample(24, (9,))
 
 
@@ -39,19 +37,19 @@ def card(cards: tuple[Card, ...], about: str) -> Card:
         (2.0, 1.6, "25 % slower", "bad"),
     ],
 )
-def test_phrases(plan: float, rival: float, phrase: str, verdict: str) -> None:
+def test_phrases(plan, rival, phrase, verdict):
     rival_ = Rival(BaselineName(Rule.ALL_CPU), plan, rival, True)
     assert (rival_.phrase, rival_.verdict) == (phrase, verdict)
 
 
-def test_rivals_are_measured_only_where_both_were() -> None:
+def test_rivals_are_measured_only_where_both_were():
     frame = plans(("dp", 1.0, 2.0), ("all-cpu", 3.0, math.nan), ("greedy", 5.0, 3.0))
     greedy, cpu = rivals_of(frame)
     assert (greedy.name, greedy.plan_ms, greedy.rival_ms, greedy.measured) == ("greedy", 2, 3, True)
     assert (cpu.plan_ms, cpu.rival_ms, cpu.measured) == (1.0, 3.0, False)
 
 
-def test_a_split_plan_is_told_against_the_best_single_target(data: ReportData) -> None:
+def test_a_split_plan_is_told_against_the_best_single_target(data):
     data = split(data)
     frame = plans(
         ("dp", 2.0, 2.0), ("all-cpu", 9.0, 8.0), ("best-single nnapi:sim-gpu/fast", 4.0, 3.0),
@@ -87,9 +85,7 @@ def test_a_split_plan_is_told_against_the_best_single_target(data: ReportData) -
         ),
     ],
 )
-def test_a_plan_that_gains_nothing_says_so_and_what_it_was_good_for(
-    data: ReportData, others: list[tuple[str, float, float]], said: str
-) -> None:
+def test_a_plan_that_gains_nothing_says_so_and_what_it_was_good_for(data, others, said):
     rule = "largest-supported nnapi:sim-npu/fast"
     frame = plans(("dp", 2.0, 2.0), (rule, 2.0, 2.0), *others)
     headline_ = headline(split(data), frame)
@@ -109,7 +105,7 @@ def test_a_plan_that_gains_nothing_says_so_and_what_it_was_good_for(
     )
 
 
-def test_one_target_is_told_against_the_cpu(data: ReportData) -> None:
+def test_one_target_is_told_against_the_cpu(data):
     whole = replace(data.plan.segments[0], target=NPU[1])
     plan = replace(data.plan, segments=(whole,))
     single = replace(plan, name="best-single nnapi:sim-npu/fast")
@@ -150,9 +146,7 @@ WITHIN = "Planning ended within 3.1 % of the optimum"
         (None, None),
     ],
 )
-def test_of_the_optimum_it_says_what_is_proven(
-    data: ReportData, proof: Proof | None, said: str | None
-) -> None:
+def test_of_the_optimum_it_says_what_is_proven(data, proof, said):
     """Whatever the notes say."""
     notes = ("optimal over all plans under these costs",)
     plan = replace(data.plan, segments=data.plan.segments[:1], remarks=notes, proof=proof)
@@ -163,7 +157,7 @@ def test_of_the_optimum_it_says_what_is_proven(
         assert said in headline_.sentence
 
 
-def test_the_cpu_in_segments_against_the_cpu_in_one(data: ReportData) -> None:
+def test_the_cpu_in_segments_against_the_cpu_in_one(data):
     first = data.plan.segments[0]
     cut = tuple(replace(first, units=(unit,), target=CPU) for unit in (0, 1))
     data = replace(data, plan=replace(data.plan, segments=cut, remarks=(), proof=None))
@@ -175,7 +169,7 @@ def test_the_cpu_in_segments_against_the_cpu_in_one(data: ReportData) -> None:
     )
 
 
-def test_what_the_host_computes_is_not_timed(data: ReportData) -> None:
+def test_what_the_host_computes_is_not_timed(data):
     first = data.plan.segments[0]
     helped = (replace(first, units=(0,), target=CPU), replace(first, units=(1,), target=HOST))
     data = replace(data, plan=replace(data.plan, segments=helped, remarks=(), proof=None))
@@ -189,7 +183,7 @@ def test_what_the_host_computes_is_not_timed(data: ReportData) -> None:
     assert headline_.sentence.startswith("On the host alone, ")
 
 
-def test_predictions_that_rest_on_estimates_say_so(data: ReportData) -> None:
+def test_predictions_that_rest_on_estimates_say_so(data):
     first = data.plan.segments[0]
     guess = replace(first, measured=False, estimated=True)
     guessed = replace(data, plan=replace(data.plan, segments=(guess,)), run=None)
@@ -205,7 +199,7 @@ def test_predictions_that_rest_on_estimates_say_so(data: ReportData) -> None:
     assert "estimated" not in card(headline_.cards, "predicted").detail
 
 
-def test_a_slower_plan_says_so(data: ReportData) -> None:
+def test_a_slower_plan_says_so(data):
     frame = plans(("dp", 2.0, 2.0), ("all-cpu", 1.0, 1.0))
     headline_ = headline(data, frame)
     rule = "the fastest rule that needs no partitioner, CPU alone"
@@ -218,15 +212,13 @@ def test_a_slower_plan_says_so(data: ReportData) -> None:
     [(1.0, "0.0 % too high", "good"), (0.97, "3.0 % too low", "good"), (1.1, "10.0 % too high", ""),
      (1.5, "50.0 % too high", "bad"), (math.nan, "–", "")],
 )  # fmt: skip
-def test_predicted_against_measured(
-    data: ReportData, predicted: float, value: str, verdict: str
-) -> None:
+def test_predicted_against_measured(data, predicted, value, verdict):
     headline_ = headline(data, plans(("dp", predicted, 1.0), ("all-cpu", 2.0, 2.0)))
     shown = card(headline_.cards, "predicted")
     assert shown.verdict == verdict and shown.value.startswith(value)
 
 
-def test_before_a_run(data: ReportData) -> None:
+def test_before_a_run(data):
     data = replace(data, run=None)
     headline_ = headline(data, frames.baseline_frame(data.plans, None))
     assert headline_.sentence.split(". ")[0].endswith("as predicted: it was not run yet")
@@ -243,12 +235,9 @@ def test_before_a_run(data: ReportData) -> None:
         (1.474e-2, 1.466e-2, "1 of 2 differ", ("1.474e-02", "1.466e-02")),
     ],
 )
-def test_the_worst_output_is_told_by_what_it_was_allowed(
-    data: ReportData, relative: float, tolerance: float, value: str, texts: tuple[str, str]
-) -> None:
+def test_the_worst_output_is_told_by_what_it_was_allowed(data, relative, tolerance, value, texts):
     """Both have as many digits as show which is larger."""
     worst = OutputCheck("b", (1,), 1e-3, relative, tolerance)
-    assert data.run is not None
     checks = (OutputCheck("a", (1,), 1.0, 2e-2, 1e-1), worst)
     data = replace(data, run=replace(data.run, checks=checks))
     shown = card(headline(data, frames.baseline_frame(data.plans, data.run)).cards, "outputs")
@@ -256,8 +245,7 @@ def test_the_worst_output_is_told_by_what_it_was_allowed(
     assert shown.detail == f"largest difference {texts[0]} of the largest value, {texts[1]} allowed"
 
 
-def test_outputs_that_are_not_finite_differ_in_words(data: ReportData) -> None:
-    assert data.run is not None
+def test_outputs_that_are_not_finite_differ_in_words(data):
     checks = (OutputCheck("a", (), math.inf, math.inf, 1e-4),)
     data = replace(data, run=replace(data.run, checks=checks))
     shown = card(headline(data, frames.baseline_frame(data.plans, data.run)).cards, "outputs")
@@ -281,10 +269,7 @@ def test_outputs_that_are_not_finite_differ_in_words(data: ReportData) -> None:
         ),
     ],
 )  # fmt: skip
-def test_agreeing_needs_something_to_compare(
-    data: ReportData, evidence: tuple[Evidence, ...], value: str, verdict: str, detail: str
-) -> None:
-    assert data.run is not None
+def test_agreeing_needs_something_to_compare(data, evidence, value, verdict, detail):
     checks = tuple(
         OutputCheck(name, (4,), 0.0, 0.0, 1e-4, each)
         for name, each in zip("ab", evidence, strict=True)
@@ -297,8 +282,8 @@ def test_agreeing_needs_something_to_compare(
         assert ("agrees, but it is 0 everywhere" in page) == (Evidence.ZEROS in evidence)
 
 
-def test_hardware_is_not_called_simulated(data: ReportData) -> None:
+def test_hardware_is_not_called_simulated(data):
     real = measured_on_hardware(data)
     headline_ = headline(real, frames.baseline_frame(real.plans, real.run))
-    words: Any = (headline_.sentence, *(c.detail for c in headline_.cards))
+    words = (headline_.sentence, *(c.detail for c in headline_.cards))
     assert not any("simulated" in text for text in words)

@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
@@ -69,16 +68,16 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def data() -> ReportData:
+def data():
     return replace(sample(10, (4,)), every_preference=True)
 
 
 @pytest.fixture(scope="module")
-def html(data: ReportData) -> str:
+def html(data):
     return render(data)
 
 
-def test_has_every_section_and_nests(html: str) -> None:
+def test_has_every_section_and_nests(html):
     page = Page(html)
     assert page.sections == SECTIONS and page.tags["html"] == 1
     assert page.tags["figure"] == 6  # of one segment none to compare, no history without clocks
@@ -95,7 +94,7 @@ def test_has_every_section_and_nests(html: str) -> None:
         ([530, 530], "beside tight"),
     ],
 )
-def test_a_narrow_picture_has_figures_beside_it(widths: list[int], classes: str) -> None:
+def test_a_narrow_picture_has_figures_beside_it(widths, classes):
     strips = [
         f'<div class="pane">\n<svg role="group" width="{width}" style=""></svg></div>'
         for width in widths
@@ -103,7 +102,7 @@ def test_a_narrow_picture_has_figures_beside_it(widths: list[int], classes: str)
     assert beside("".join(strips)) == classes
 
 
-def test_fetches_nothing(html: str) -> None:
+def test_fetches_nothing(html):
     page = Page(html)
     assert all(link.startswith(("#", "data:")) for link in page.links)
     assert "@import" not in html and "url(http" not in html
@@ -111,7 +110,7 @@ def test_fetches_nothing(html: str) -> None:
     assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
 
 
-def test_says_what_the_data_say(data: ReportData, html: str) -> None:
+def test_says_what_the_data_say(data, html):
     words = Page(html).words
     assert "net.pt" in words[""] and "simulated npu-phone" in words[""]
     for segment in data.plan.segments:
@@ -129,7 +128,7 @@ def test_says_what_the_data_say(data: ReportData, html: str) -> None:
     assert "This plan" in words["glossary"]
 
 
-def test_it_ends_with_how_to_ship(data: ReportData) -> None:
+def test_it_ends_with_how_to_ship(data):
     ship = (
         DeployStep(AppRuntime.EXECUTORCH, "nnapi-prof convert --to executorch a.nnprof", None),
         DeployStep(AppRuntime.AAR, "", "an app has no PyTorch"),
@@ -140,12 +139,12 @@ def test_it_ends_with_how_to_ship(data: ReportData) -> None:
     assert "#ship" in page.links
 
 
-def test_simulated_is_said_and_only_where_true(data: ReportData, html: str) -> None:
+def test_simulated_is_said_and_only_where_true(data, html):
     assert 'class="badge"' in html
     assert 'class="badge"' not in render(measured_on_hardware(data))
 
 
-def test_every_head_says_whose_latencies_stand_below(data: ReportData, html: str) -> None:
+def test_every_head_says_whose_latencies_stand_below(data, html):
     heads = re.findall(r"(?:predicted</a>|measured</a>|run</a>|predicted|time|model|invocation) ms"
                        r"[^<]*</th>", html)  # fmt: skip
     assert len(heads) > 8 and all("ms, simulated<" in head for head in heads), heads
@@ -155,7 +154,7 @@ def test_every_head_says_whose_latencies_stand_below(data: ReportData, html: str
 
 
 @pytest.mark.slow
-def test_what_is_simulated_when_a_bundle_ran_elsewhere(data: ReportData) -> None:
+def test_what_is_simulated_when_a_bundle_ran_elsewhere(data):
     real = measured_on_hardware(data)
     assert data.run is not None and real.run is not None
     assert "<p>Latencies in this report come" in render(data)
@@ -164,10 +163,9 @@ def test_what_is_simulated_when_a_bundle_ran_elsewhere(data: ReportData) -> None
     assert "<p>The latencies of the plans as they ran (but" in render(replace(real, run=data.run))
 
 
-def test_everything_is_escaped(data: ReportData, html: str) -> None:
+def test_everything_is_escaped(data, html):
     evil = "</td><script>alert(1)</script>\"'&"
     segments = tuple(replace(s, why=evil) for s in data.plan.segments)
-    assert data.run is not None
     poisoned = replace(
         data,
         model=evil,
@@ -186,8 +184,7 @@ def test_everything_is_escaped(data: ReportData, html: str) -> None:
     assert Page(text).tags["script"] == Page(html).tags["script"]
 
 
-def test_a_failed_run_and_differing_outputs_are_said(data: ReportData) -> None:
-    assert data.run is not None
+def test_a_failed_run_and_differing_outputs_are_said(data):
     first = replace(data.run.runs[0], error="sim-npu: crashed: SIGSEGV", total_ns=(), segments=())
     bad = OutputCheck("out", (1,), 1.0, 0.5, 1e-4)
     run = replace(data.run, runs=(first, *data.run.runs[1:]), checks=(bad,))
@@ -197,7 +194,7 @@ def test_a_failed_run_and_differing_outputs_are_said(data: ReportData) -> None:
     assert "1 of 1 differ" in words["summary"] and "differs" in words["accuracy"]
 
 
-def test_a_unit_on_the_host_is_called_estimated() -> None:
+def test_a_unit_on_the_host_is_called_estimated():
     graph = cnn(8)
     rows = [
         row
@@ -221,7 +218,7 @@ def test_a_unit_on_the_host_is_called_estimated() -> None:
     assert "nobody has GELU" in words["refusals"]
 
 
-def test_write_replaces_whole_files(data: ReportData, html: str, tmp_path: Path) -> None:
+def test_write_replaces_whole_files(data, html, tmp_path):
     path = tmp_path / "new" / "report.html"
     write_report(path, "html", data)
     assert path.read_text(encoding="utf-8") == html

@@ -38,9 +38,7 @@ def boxes_by_row(layout: DrawingLayout) -> dict[int, list[float]]:
 
 
 @given(graphs())
-def test_boxes_stand_in_their_rows_without_overlap(
-    graph: tuple[list[NodeGroup], list[ValueNet]],
-) -> None:
+def test_boxes_stand_in_their_rows_without_overlap(graph):
     groups, nets = graph
     layout = lay_out(groups, nets)
     assert len(layout.spots) == sum(len(group.nodes) for group in groups)
@@ -56,9 +54,7 @@ def test_boxes_stand_in_their_rows_without_overlap(
 
 
 @given(graphs())
-def test_wires_lead_down_from_each_source_to_all_its_readers(
-    graph: tuple[list[NodeGroup], list[ValueNet]],
-) -> None:
+def test_wires_lead_down_from_each_source_to_all_its_readers(graph):
     groups, nets = graph
     layout = lay_out(groups, nets)
     unwired = {(jump.net, reader) for jump in layout.jumps for reader in jump.readers}
@@ -79,7 +75,7 @@ def test_wires_lead_down_from_each_source_to_all_its_readers(
 
 
 @given(graphs())
-def test_no_wire_passes_through_a_box(graph: tuple[list[NodeGroup], list[ValueNet]]) -> None:
+def test_no_wire_passes_through_a_box(graph):
     layout = lay_out(*graph)
     boxes = boxes_by_row(layout)
     for link in layout.links:
@@ -89,9 +85,7 @@ def test_no_wire_passes_through_a_box(graph: tuple[list[NodeGroup], list[ValueNe
 
 
 @given(graphs())
-def test_frames_hold_their_group_and_nothing_else(
-    graph: tuple[list[NodeGroup], list[ValueNet]],
-) -> None:
+def test_frames_hold_their_group_and_nothing_else(graph):
     groups, nets = graph
     layout = lay_out(groups, nets)
     assert [frame.group for frame in layout.frames] == [
@@ -127,13 +121,11 @@ def _passing_by_stays_outside(
 
 @given(graphs())
 @settings(max_examples=25)
-def test_the_same_graph_gives_the_same_layout(
-    graph: tuple[list[NodeGroup], list[ValueNet]],
-) -> None:
+def test_the_same_graph_gives_the_same_layout(graph):
     assert lay_out(*graph) == lay_out(*graph)
 
 
-def test_a_chain_is_straight_and_what_skips_goes_around() -> None:
+def test_a_chain_is_straight_and_what_skips_goes_around():
     nets = [ValueNet(i, (i + 1, i + 3) if i % 3 == 0 else (i + 1,)) for i in range(9)]
     nets.append(ValueNet(9, (10,)))
     layout = lay_out(
@@ -145,21 +137,21 @@ def test_a_chain_is_straight_and_what_skips_goes_around() -> None:
     assert len(lanes) == 6 and all(x > middle + SIZES.box_width / 2 for x in lanes)
 
 
-def test_skips_of_a_u_net_nest_without_a_crossing() -> None:
+def test_skips_of_a_u_net_nest_without_a_crossing():
     nets = [ValueNet(i, (i + 1, 9 - i) if i < 4 else (i + 1,)) for i in range(9)]
     layout = lay_out([NodeGroup(tuple(range(10)))], nets)
     lane = {link.net: link.x1 for link in layout.links if link.stop is None}
     assert lane[0] > lane[1] > lane[2] > lane[3]
 
 
-def test_a_row_holds_no_more_than_its_limit_and_later_boxes_follow_below() -> None:
+def test_a_row_holds_no_more_than_its_limit_and_later_boxes_follow_below():
     layout = lay_out([NodeGroup(tuple(range(11)))], [ValueNet(0, tuple(range(1, 11)))])
     counts = {row: len(boxes) for row, boxes in boxes_by_row(layout).items()}
     assert counts == {0: 1, 1: 4, 2: 4, 3: 2}
 
 
-def test_borders_with_few_nets_have_labels_and_those_with_many_none() -> None:
-    def crossing(n: int) -> DrawingLayout:
+def test_borders_with_few_nets_have_labels_and_those_with_many_none():
+    def crossing(n):
         groups = [NodeGroup(tuple(range(n))), NodeGroup(tuple(range(n, 2 * n)))]
         return lay_out(groups, [ValueNet(i, (n + i,)) for i in range(n)])
 
@@ -170,14 +162,14 @@ def test_borders_with_few_nets_have_labels_and_those_with_many_none() -> None:
     assert many.chips == ()
 
 
-def test_far_readers_are_named_and_not_wired() -> None:
+def test_far_readers_are_named_and_not_wired():
     n = SIZES.longest_lane + 10
     nets = [ValueNet(i, (i + 1, n - 1) if i == 0 else (i + 1,)) for i in range(n - 1)]
     layout = lay_out([NodeGroup(tuple(range(n)))], nets)
     assert [(jump.net, jump.readers) for jump in layout.jumps] == [(0, (n - 1,))]
 
 
-def test_a_graph_of_long_wires_stays_narrow() -> None:
+def test_a_graph_of_long_wires_stays_narrow():
     n = 300
     nets = [
         ValueNet(i, tuple(sorted({r for r in (i + 1, i + 7 + i % 23, i + 17) if r < n})))
@@ -200,19 +192,17 @@ def test_a_graph_of_long_wires_stays_narrow() -> None:
         ([NodeGroup((0, 1)), NodeGroup((1, 2))], [], "each once"),
     ],
 )
-def test_what_cannot_run_in_that_order_is_refused(
-    groups: list[NodeGroup], nets: list[ValueNet], said: str
-) -> None:
+def test_what_cannot_run_in_that_order_is_refused(groups, nets, said):
     with pytest.raises(ValueError, match=said):
         lay_out(groups, nets)
 
 
-def test_an_empty_graph_is_empty() -> None:
+def test_an_empty_graph_is_empty():
     layout = lay_out([], [])
     assert (layout.rows, layout.spots, layout.height, layout.width) == ((), (), 0.0, 0.0)
 
 
-def test_a_thousand_units_take_less_than_half_a_second() -> None:
+def test_a_thousand_units_take_less_than_half_a_second():
     n = 1000
     nets = [
         ValueNet(i, tuple(r for r in (i + 1, i + 4 * (i % 6 == 1)) if i < r < n)) for i in range(n)

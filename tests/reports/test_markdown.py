@@ -13,7 +13,7 @@ from markdown_it.token import Token
 
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import CPU, Plan, Preference, Segment, Target
-from nnapi_prof.reports.data import Environment, ReportData
+from nnapi_prof.reports.data import Environment
 from nnapi_prof.reports.markdown import render, table, text
 from tests.reports.sample import measured_on_hardware, run_of, sample
 
@@ -28,7 +28,7 @@ EVIL = "a|b\n|---|\n*c* _d_ `e` <b>f</b> [g](h) &amp; \\| #1 @you $x$ ~~i~~ 1. 2
 
 
 @pytest.fixture(scope="module")
-def data() -> ReportData:
+def data():
     sample_ = sample(8, (4,))
     segments = (
         Segment((0, 1, 2, 3), NPU, 2e6, "fastest: the first four", measured=True),
@@ -80,12 +80,12 @@ def plain(inline: Token) -> str:
     return "".join(child.content for child in children)
 
 
-def test_is_the_golden_file(data: ReportData) -> None:
+def test_is_the_golden_file(data):
     """On purpose changed? ``python -m tests.reports.test_markdown`` writes it anew."""
     assert render(data) == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_simulated_is_said_and_only_where_true(data: ReportData) -> None:
+def test_simulated_is_said_and_only_where_true(data):
     text = render(data)
     heads = re.findall(r"(?:predicted|measured|invocation) ms[^|]*", text)
     assert len(heads) >= 5 and all(head.strip().endswith("ms, simulated") for head in heads)
@@ -94,10 +94,10 @@ def test_simulated_is_said_and_only_where_true(data: ReportData) -> None:
     assert "ms, simulated |" not in render(measured_on_hardware(data))
 
 
-def test_only_the_preference_of_the_plan_unless_asked(data: ReportData) -> None:
+def test_only_the_preference_of_the_plan_unless_asked(data):
     """As on the page; the NPU is told of once either way, its preferences are told apart."""
 
-    def fitted(shown: ReportData) -> set[str]:
+    def fitted(shown):
         return {row[0] for row in Document(render(shown)).tables["Cost model"][0][1:]}
 
     chosen, every = fitted(data), fitted(replace(data, every_preference=True))
@@ -108,13 +108,12 @@ def test_only_the_preference_of_the_plan_unless_asked(data: ReportData) -> None:
     )
 
 
-def test_nothing_refused_is_said(data: ReportData) -> None:
+def test_nothing_refused_is_said(data):
     free = replace(data, cost_model=replace(data.cost_model, refusals={}))
     assert "None: every target that was measured runs every unit." in render(free)
 
 
-def test_text_of_others_stays_text_in_cells_and_paragraphs(data: ReportData) -> None:
-    assert data.run is not None
+def test_text_of_others_stays_text_in_cells_and_paragraphs(data):
     poisoned = replace(
         data,
         model=EVIL,
@@ -142,7 +141,7 @@ def test_text_of_others_stays_text_in_cells_and_paragraphs(data: ReportData) -> 
 @example("12) x")
 @example("    code")
 @example("_a_ b_c __init__ \\")
-def test_any_text_survives(raw: str) -> None:
+def test_any_text_survives(raw):
     raw = raw.replace("\0", "")  # CommonMark itself replaces it
     printed = " ".join(raw.split())
     paragraph = PARSER.render(text(raw))
@@ -151,11 +150,11 @@ def test_any_text_survives(raw: str) -> None:
     assert document.tables[""][0][1:] == [[printed, "x"]]
 
 
-def test_a_row_of_another_length_is_a_mistake() -> None:
+def test_a_row_of_another_length_is_a_mistake():
     with pytest.raises(ValueError, match="a row of 1 cells in a table of 2 columns"):
         list(table(["a", "b"], [["only"]]))
 
 
 if __name__ == "__main__":
     GOLDEN.parent.mkdir(exist_ok=True)
-    GOLDEN.write_text(render(data.__wrapped__()), encoding="utf-8")  # type: ignore[attr-defined]
+    GOLDEN.write_text(render(data.__wrapped__()), encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from tests.reports.sample import hot, sample
 from tests.reports.test_lanes import ran_at_once
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 MOST_BYTES = 3_000_000
 SIZES = {"phone": (390, 844), "desk": (1440, 900)}
@@ -48,7 +47,7 @@ def big() -> ReportData:
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(render(big()), encoding="utf-8")
     return path
@@ -71,7 +70,7 @@ class Opened:
 
 
 @pytest.fixture
-def opened(browser: Browser, file: Path, request: pytest.FixtureRequest) -> Iterator[Opened]:
+def opened(browser, file, request):
     """Parametrised indirectly by (size, scheme)."""
     size, scheme = request.param
     width, height = SIZES[size]
@@ -90,7 +89,7 @@ on_a_desk = pytest.mark.parametrize("opened", [("desk", "light")], indirect=True
 
 
 @everywhere
-def test_silent_self_contained_and_as_wide_as_the_screen(opened: Opened, file: Path) -> None:
+def test_silent_self_contained_and_as_wide_as_the_screen(opened, file):
     opened.page.wait_for_timeout(50)
     assert opened.text == []
     assert [url for url in opened.asked if not url.startswith("data:")] == [file.as_uri()]
@@ -99,7 +98,7 @@ def test_silent_self_contained_and_as_wide_as_the_screen(opened: Opened, file: P
 
 
 @everywhere
-def test_axe_finds_nothing_serious(opened: Opened) -> None:
+def test_axe_finds_nothing_serious(opened):
     axe_module = need("axe_playwright_python.sync_playwright", "dev")
     result = axe_module.Axe().run(opened.page).response["violations"]
     grave = {
@@ -111,7 +110,7 @@ def test_axe_finds_nothing_serious(opened: Opened) -> None:
 
 
 @everywhere
-def test_every_picture_that_shows_has_words_and_a_size(opened: Opened) -> None:
+def test_every_picture_that_shows_has_words_and_a_size(opened):
     rows = opened.script(r"""
       [...document.querySelectorAll("figure svg[role=img]")]
         .filter((svg) => svg.getClientRects().length)
@@ -127,12 +126,12 @@ def test_every_picture_that_shows_has_words_and_a_size(opened: Opened) -> None:
         assert width > 200 and height > 40 and has_unit, title
 
 
-def test_small_enough(file: Path) -> None:
+def test_small_enough(file):
     assert file.stat().st_size < MOST_BYTES
 
 
 @on_a_phone
-def test_text_in_pictures_is_readable_on_a_phone(opened: Opened) -> None:
+def test_text_in_pictures_is_readable_on_a_phone(opened):
     sizes = opened.script("""
       [...document.querySelectorAll("figure svg[role=img]")]
         .filter((svg) => svg.getClientRects().length)
@@ -143,7 +142,7 @@ def test_text_in_pictures_is_readable_on_a_phone(opened: Opened) -> None:
 
 
 @on_a_phone
-def test_rows_are_cards_with_the_answer_first_on_a_phone(opened: Opened) -> None:
+def test_rows_are_cards_with_the_answer_first_on_a_phone(opened):
     """What still scrolls can be reached and has a name."""
     second = opened.script("""
       ["plan-segments", "baselines-table"].map((name) => {
@@ -166,7 +165,7 @@ def test_rows_are_cards_with_the_answer_first_on_a_phone(opened: Opened) -> None
 
 
 @on_a_desk
-def test_headings_descend_one_by_one_and_landmarks_are_there(opened: Opened) -> None:
+def test_headings_descend_one_by_one_and_landmarks_are_there(opened):
     levels = opened.script(
         "[...document.querySelectorAll('h1,h2,h3,h4')].map((h) => Number(h.tagName[1]))"
     )
@@ -179,7 +178,7 @@ def test_headings_descend_one_by_one_and_landmarks_are_there(opened: Opened) -> 
 
 
 @on_a_desk
-def test_a_heading_sorts_both_ways_by_keyboard(opened: Opened) -> None:
+def test_a_heading_sorts_both_ways_by_keyboard(opened):
     """By number, not by text; what is unknown or refused stays last."""
     column = """[...document.querySelectorAll("#units table.sortable tbody tr")]
       .map((row) => row.cells[3].dataset.sort).filter((text) => text !== "").map(Number)"""
@@ -197,7 +196,7 @@ def test_a_heading_sorts_both_ways_by_keyboard(opened: Opened) -> None:
 
 
 @on_a_desk
-def test_causes_show_under_the_pointer_and_by_keyboard(opened: Opened) -> None:
+def test_causes_show_under_the_pointer_and_by_keyboard(opened):
     units = opened.page.locator(".model-picture a[data-unit]")
     panel = opened.page.locator(".model-picture .panel")
     assert units.count() == 66 and panel.is_hidden()
@@ -215,7 +214,7 @@ def test_causes_show_under_the_pointer_and_by_keyboard(opened: Opened) -> None:
 
 
 @on_a_desk
-def test_the_picture_is_searched_and_made_larger(opened: Opened) -> None:
+def test_the_picture_is_searched_and_made_larger(opened):
     tools, panel = opened.page.locator(".tools"), opened.page.locator(".model-picture .panel")
     tools.get_by_label("Search units").fill("add 32x56")
     hits = opened.page.locator(".model-picture a.hit").count()
@@ -232,21 +231,21 @@ def test_the_picture_is_searched_and_made_larger(opened: Opened) -> None:
 
 
 @on_a_phone
-def test_causes_show_on_tap(opened: Opened) -> None:
+def test_causes_show_on_tap(opened):
     opened.page.locator(".model-picture a[data-unit]").nth(5).tap()
     panel = opened.page.locator(".model-picture .panel")
     assert panel.is_visible() and CAUSE.search(panel.inner_text())
 
 
 @on_a_desk
-def test_every_word_that_is_linked_is_explained(opened: Opened) -> None:
+def test_every_word_that_is_linked_is_explained(opened):
     lost = opened.script("""[...document.querySelectorAll("a.term")]
       .map((a) => a.getAttribute("href")).filter((to) => !document.querySelector(to + " dd"))""")
     assert lost == [] and opened.page.locator("a.term").count() > 15
 
 
 @on_a_desk
-def test_printed_it_is_white_whole_and_unrolled(opened: Opened) -> None:
+def test_printed_it_is_white_whole_and_unrolled(opened):
     opened.page.emulate_media(media="print", color_scheme="dark")
     opened.page.set_viewport_size({"width": 690, "height": 980})  # A4 within its margins
     back, nav = opened.script("""[getComputedStyle(document.body).backgroundColor,

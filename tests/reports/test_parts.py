@@ -2,19 +2,17 @@
 
 import math
 import re
-from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
 
 from nnapi_prof.convert.region import Permutes
-from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.model import CostModel, RegionCost
+from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.views import Marginal, left_at_trial, shown_targets
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Segment, Target
 from nnapi_prof.reports import markdown, words
-from nnapi_prof.reports.data import ReportData, is_ours, this_environment, typed
+from nnapi_prof.reports.data import is_ours, this_environment, typed
 from nnapi_prof.reports.device_frames import (
     by_costs,
     doubtful,
@@ -39,14 +37,14 @@ RESIZES = (9, 15)
 
 
 @pytest.fixture(scope="module")
-def data() -> ReportData:
+def data():
     return sample(24, RESIZES)
 
 
 # ---- refusals ------------------------------------------------------------------------------------
 
 
-def test_a_reason_stands_once_with_all_its_units_and_targets(data: ReportData) -> None:
+def test_a_reason_stands_once_with_all_its_units_and_targets(data):
     rows = refusals_by_reason(data.cost_model).to_dict("records")
     assert len(rows) == 1
     (row,) = rows
@@ -56,14 +54,14 @@ def test_a_reason_stands_once_with_all_its_units_and_targets(data: ReportData) -
     assert row["reason"].endswith("the driver lacks RESIZE_BILINEAR")
 
 
-def test_the_most_frequent_reason_comes_first(data: ReportData) -> None:
+def test_the_most_frequent_reason_comes_first(data):
     refusals = {(0, NPU[0]): "rare"} | {(u, NPU[1]): "often" for u in (1, 2, 3)}
     rows = refusals_by_reason(replace(data.cost_model, refusals=refusals))
     assert list(rows["reason"]) == ["often", "rare"] and list(rows["n_units"]) == [3, 1]
     assert list(rows["where"]) == ["sim-npu (fast)", "sim-npu (low_power)"]
 
 
-def test_without_refusals_columns_stay(data: ReportData) -> None:
+def test_without_refusals_columns_stay(data):
     rows = refusals_by_reason(replace(data.cost_model, refusals={}))
     assert len(rows) == 0 and "reason" in rows.columns
 
@@ -71,7 +69,7 @@ def test_without_refusals_columns_stay(data: ReportData) -> None:
 # ---- preferences ---------------------------------------------------------------------------------
 
 
-def test_preferences_of_one_accelerator_compare_the_same_units(data: ReportData) -> None:
+def test_preferences_of_one_accelerator_compare_the_same_units(data):
     """The made-up phone takes 1.7 times as long under low_power, 1.1 times under sustained."""
     frame = preference_frame(data.cost_model)
     own = frame[frame["accelerator"] == "sim-npu"].set_index("preference")
@@ -85,7 +83,7 @@ def test_preferences_of_one_accelerator_compare_the_same_units(data: ReportData)
     assert frame["accelerator"].iloc[-1] == AUTO
 
 
-def test_inferred_units_are_counted(data: ReportData) -> None:
+def test_inferred_units_are_counted(data):
     few = data.graph.units[:4]
     signatures = {unit.signature for unit in few}
     rows = [
@@ -99,11 +97,10 @@ def test_inferred_units_are_counted(data: ReportData) -> None:
     assert frame.loc[NPU[1].key, "n_inferred"] == 0
 
 
-def test_a_plan_for_each_preference(data: ReportData) -> None:
+def test_a_plan_for_each_preference(data):
     low, fast, sustained = plans_by_preference(data.cost_model, data.plan)
     assert [p.preference for p in (low, fast, sustained)] == ["low_power", "fast", "sustained"]
     for row in (low, fast, sustained):
-        assert row.plan is not None
         used = {s.target.preference for s in row.plan.segments} - {None}
         assert used <= {Preference[_code(row.preference)]}
     assert fast.moved == 0 and fast.predicted_ms == pytest.approx(data.plan.predicted_ns / 1e6)
@@ -111,7 +108,7 @@ def test_a_plan_for_each_preference(data: ReportData) -> None:
     assert low.relative == pytest.approx(low.predicted_ms / fast.predicted_ms - 1)
 
 
-def test_plans_are_compared_by_the_same_costs(data: ReportData) -> None:
+def test_plans_are_compared_by_the_same_costs(data):
     """The plan's own prediction may rest on a run of the whole plan."""
     segments = tuple(replace(s, predicted_ns=2 * s.predicted_ns) for s in data.plan.segments)
     longer = replace(data.plan, segments=segments)
@@ -122,9 +119,7 @@ def test_plans_are_compared_by_the_same_costs(data: ReportData) -> None:
     assert by_costs(data.cost_model, nowhere) == nowhere.predicted_ns
 
 
-def test_units_that_cost_nothing_compare_as_equals(
-    data: ReportData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_units_that_cost_nothing_compare_as_equals(data, monkeypatch):
     """A fit may give all of a target's time to its invocation; a model of one unit often does."""
     monkeypatch.setattr(CostModel, "unit_cost", lambda *_: 0.0)
     frame = preference_frame(data.cost_model)
@@ -137,16 +132,14 @@ def test_units_that_cost_nothing_compare_as_equals(
     assert "nan" not in re.findall(r"\w+", page) and "Preferences compared" in page
 
 
-def test_without_units_in_common_no_preferences_are_drawn(
-    data: ReportData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_units_in_common_no_preferences_are_drawn(data, monkeypatch):
     monkeypatch.setattr(CostModel, "unit_cost", lambda *_: None)
     assert preference_frame(data.cost_model)["relative"].isna().all()
     page = render(data)
     assert "nan" not in re.findall(r"\w+", page) and "Preferences compared" not in page
 
 
-def test_a_plan_that_ran_on_another_device_says_so(data: ReportData) -> None:
+def test_a_plan_that_ran_on_another_device_says_so(data):
     assert data.ran_elsewhere == "" and "another device" not in render(data)
     moved = replace(data, planned_for="a phone <b>")
     made_for = "The plan was made for another device, a phone &lt;b"
@@ -154,12 +147,10 @@ def test_a_plan_that_ran_on_another_device_says_so(data: ReportData) -> None:
     assert f"{made_for}>: predictions" in markdown.render(moved)
 
 
-def test_estimates_are_marked_and_counted_not_told_as_what_runs(
-    data: ReportData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_estimates_are_marked_and_counted_not_told_as_what_runs(data, monkeypatch):
     region_cost = CostModel.region_cost
 
-    def guessed(self: CostModel, units: Collection[int], target: Target) -> RegionCost | None:
+    def guessed(self, units, target):
         cost = region_cost(self, units, target)
         return replace(cost, estimated=True) if cost and tuple(units) == (3,) else cost
 
@@ -181,7 +172,7 @@ def _code(short: str) -> str:
 # ---- transfers -----------------------------------------------------------------------------------
 
 
-def test_transfers_follow_the_boundaries(data: ReportData) -> None:
+def test_transfers_follow_the_boundaries(data):
     plan = split(data).plan
     frame = transfer_frame(plan, data.cost_model, [Permutes(1, 100), None])
     for row, segment in zip(frame.to_dict("records"), plan.segments, strict=True):
@@ -196,7 +187,7 @@ def test_transfers_follow_the_boundaries(data: ReportData) -> None:
     assert frame["permutes"][0] == 1 and math.isnan(frame["permutes"][1])
 
 
-def test_the_host_has_no_fitted_transfer(data: ReportData) -> None:
+def test_the_host_has_no_fitted_transfer(data):
     everything = tuple(range(24))
     plan = replace(data.plan, segments=(Segment(everything, HOST, 1e6, "nobody else can"),))
     (row,) = transfer_frame(plan, data.cost_model).to_dict("records")
@@ -207,11 +198,11 @@ def test_the_host_has_no_fitted_transfer(data: ReportData) -> None:
 
 
 @pytest.fixture(scope="module")
-def rounds(data: ReportData) -> tuple[Measurement, ...]:
+def rounds(data):
     return hot(data.measurements)
 
 
-def test_history_has_a_row_a_round_in_order_of_time(rounds: tuple[Measurement, ...]) -> None:
+def test_history_has_a_row_a_round_in_order_of_time(rounds):
     frame = history_frame(reversed(rounds))
     assert len(frame) == 2 * len(rounds)
     assert list(frame["measurement"])[:4] == [1, 1, 2, 2]
@@ -219,22 +210,22 @@ def test_history_has_a_row_a_round_in_order_of_time(rounds: tuple[Measurement, .
     assert frame["mhz_before"].iloc[0] == 2800 and frame["celsius_after"].iloc[0] == 30.5
 
 
-def test_readings_sum_up(rounds: tuple[Measurement, ...]) -> None:
+def test_readings_sum_up(rounds):
     told = readings(history_frame(rounds))
     assert told.measurements == len(rounds) and told.rounds == 2 * len(rounds)
-    assert told.mhz is not None and told.mhz[0] == 1400 and told.mhz[2] == 2800
-    assert told.celsius is not None and told.celsius[0] == 30
+    assert told.mhz[0] == 1400 and told.mhz[2] == 2800
+    assert told.celsius[0] == 30
     assert told.throttled == told.repeated == len(rounds) // 29 > 0 and told.tells_throttling
 
 
-def test_a_mute_device_has_no_readings(data: ReportData) -> None:
+def test_a_mute_device_has_no_readings(data):
     told = readings(history_frame(data.measurements))
     assert told.mhz is None and told.celsius is None
     assert told.throttled == 0 and not told.tells_throttling
     assert readings(history_frame(())).rounds == 0
 
 
-def test_doubtful_measurements_say_why(rounds: tuple[Measurement, ...]) -> None:
+def test_doubtful_measurements_say_why(rounds):
     rows = doubtful(rounds)
     usable = [m for i, m in enumerate(rounds) if i % 29 == 28 and m.usable]
     assert len(rows) == len(usable) > 0
@@ -261,7 +252,7 @@ def test_doubtful_measurements_say_why(rounds: tuple[Measurement, ...]) -> None:
          "nnapi-prof --costs postgresql://me@db.lab/costs"),
     ],
 )  # fmt: skip
-def test_a_command_as_typed_without_passwords(argv: tuple[str, ...], wanted: str) -> None:
+def test_a_command_as_typed_without_passwords(argv, wanted):
     assert typed(argv) == wanted
 
 
@@ -277,18 +268,18 @@ def test_a_command_as_typed_without_passwords(argv: tuple[str, ...], wanted: str
         ((), False),
     ],
 )
-def test_a_notebook_is_no_command(argv: tuple[str, ...], ours: bool) -> None:
+def test_a_notebook_is_no_command(argv, ours):
     assert is_ours(argv) is ours
 
 
-def test_environment_of_this_process() -> None:
+def test_environment_of_this_process():
     assert this_environment().command == ""
     here = this_environment(["nnapi-prof", "report"])
     assert here.command == "nnapi-prof report" and here.packages["numpy"]
     assert here.written_at.endswith("+00:00")
 
 
-def test_environment_facts(data: ReportData) -> None:
+def test_environment_facts(data):
     here = this_environment(["nnapi-prof", "report", "x"])
     facts = dict(environment_facts(replace(data, environment=here)))
     assert facts["drivers"] == "sim-gpu 1.0, sim-npu 1.0"
@@ -298,7 +289,7 @@ def test_environment_facts(data: ReportData) -> None:
     assert "host" not in dict(environment_facts(data))  # nobody said
 
 
-def test_device_facts_in_people_words() -> None:
+def test_device_facts_in_people_words():
     info = {"memory_kb": 7_900_000, "cpu_max_khz": [2_800_000, None], "odd": 1}
     assert device_words(info) == [
         ("memory", "7.9 GB"), ("highest clock of each core", "2800 MHz"), ("odd", "1"),
@@ -314,7 +305,7 @@ def test_device_facts_in_people_words() -> None:
     [(None, "–"), (math.nan, "–"), (math.inf, "–"), (0.0456, "0.046"), (1.234, "1.23"),
      (12.34, "12.3"), (123.4, "123"), (0, "0"), (0.0, "0"), (0.0004, "<0.001"), (0.0006, "0.001")],
 )  # fmt: skip
-def test_milliseconds(ms: float | None, text: str) -> None:
+def test_milliseconds(ms, text):
     assert words.format_ms(ms) == text
 
 
@@ -334,11 +325,11 @@ def test_milliseconds(ms: float | None, text: str) -> None:
         (Marginal(100.0), "<0.001"),
     ],
 )
-def test_a_marginal_cost_says_how_well_it_is_known(cost: Marginal | None, text: str) -> None:
+def test_a_marginal_cost_says_how_well_it_is_known(cost, text):
     assert words.marginal_words(cost, lambda ns: words.format_ms(ns / 1e6)) == text
 
 
-def test_the_preference_that_was_measured_stands_for_an_accelerator(data: ReportData) -> None:
+def test_the_preference_that_was_measured_stands_for_an_accelerator(data):
     """The least of several preferences, most of them inferred, is the least of their noise."""
     few = [
         row
@@ -369,7 +360,7 @@ def test_the_preference_that_was_measured_stands_for_an_accelerator(data: Report
     assert whole["sim-npu"].preference is Preference.FAST_SINGLE_ANSWER  # all were measured
 
 
-def test_numbers() -> None:
+def test_numbers():
     assert words.format_percent(0.0341) == "3.4 %" and words.format_percent(None) == "–"
     assert words.format_change(0.0341) == "+3.4 %" and words.format_change(-0.5) == "-50.0 %"
     assert words.format_change(-0.0004) == words.format_change(0.0004) == "+0.0 %"
@@ -380,13 +371,13 @@ def test_numbers() -> None:
     assert words.count(1, "unit") == "1 unit" and words.count(2, "unit") == "2 units"
 
 
-def test_times() -> None:
+def test_times():
     assert words.format_time("2024-05-01T12:00:00.123+00:00") == "2024-05-01 12:00:00 UTC"
     assert words.format_time("2024-05-01T14:00:00+02:00") == "2024-05-01 12:00:00 UTC"
     assert words.format_time("some day") == "some day"
 
 
-def test_names() -> None:
+def test_names():
     assert words.target_words(CPU.key) == "CPU"
     assert words.target_words("nnapi:a/b/fast") == "a/b (fast)"
     assert words.target_words("nnapi:auto/low_power") == "NNAPI's choice (low_power)"
@@ -401,11 +392,11 @@ def test_names() -> None:
     assert words.targets_words([t.key for t in NPU], every) == "sim-npu"
 
 
-def test_an_accelerator_of_any_name_is_named() -> None:
+def test_an_accelerator_of_any_name_is_named():
     assert words.target_words(Target.nnapi("a (b)", Preference(1)).key) == "a (b) (fast)"
 
 
-def test_the_glossary_is_sorted_and_whole() -> None:
+def test_the_glossary_is_sorted_and_whole():
     names = [entry.word.lower() for entry in GLOSSARY]
     assert names == sorted(names) and len({entry.key for entry in GLOSSARY}) == len(names)
     assert all(entry.meaning.endswith(".") for entry in GLOSSARY)

@@ -64,7 +64,7 @@ def drawn(data: ReportData, prefix: str = "picture") -> str:
 
 
 @pytest.fixture(scope="module")
-def data() -> ReportData:
+def data():
     """Three segments: what the NPU lacks stays on the CPU."""
     sample_ = sample(12, (4,))
     npu = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
@@ -78,7 +78,7 @@ def data() -> ReportData:
 
 
 @pytest.fixture(scope="module")
-def html(data: ReportData) -> str:
+def html(data):
     return drawn(data)
 
 
@@ -86,9 +86,7 @@ def unit_links(page: Parsed) -> dict[int, dict[str, str | None]]:
     return {int(a["data-unit"] or ""): a for a in page.tags["a"] if "data-unit" in a}
 
 
-def test_every_unit_is_drawn_once_and_leads_to_its_row_of_the_text(
-    data: ReportData, html: str
-) -> None:
+def test_every_unit_is_drawn_once_and_leads_to_its_row_of_the_text(data, html):
     page = Parsed(html)
     links = unit_links(page)
     assert sorted(links) == [unit.index for unit in data.graph.units]
@@ -100,7 +98,7 @@ def test_every_unit_is_drawn_once_and_leads_to_its_row_of_the_text(
         assert data.graph.units[unit].label in str(link["aria-label"])
 
 
-def test_attributes_of_a_unit() -> None:
+def test_attributes_of_a_unit():
     work = Work("CONV_2D", "float32", 108e6, 602e3, 3.2e6, 1728.0, 1.0, 1.0, 3.0, 16.0, 9.0, 2.0)
     unit = Unit(0, "conv", "conv2d+relu6", ("conv", "relu6"), ("x",), ("y",), "s", 108_000_000)
     assert attributes(replace(unit, work=work)) == (
@@ -110,9 +108,7 @@ def test_attributes_of_a_unit() -> None:
     assert attributes(replace(unit, nodes=("conv",), macs=0)) == ""
 
 
-def test_titles_say_cause_latencies_and_refusals_without_script(
-    data: ReportData, html: str
-) -> None:
+def test_titles_say_cause_latencies_and_refusals_without_script(data, html):
     page = Parsed(html)
     titles = {int(re.findall(r"unit (\d+):", t)[0]): t for t in page.texts["title"] if "unit" in t}
     assert "<script" not in html
@@ -124,7 +120,7 @@ def test_titles_say_cause_latencies_and_refusals_without_script(
     assert re.search(r"sim-gpu: [\d.]+ fast, .*low_power.* ms, simulated", titles[3])
 
 
-def test_the_text_says_what_the_picture_says(data: ReportData, html: str) -> None:
+def test_the_text_says_what_the_picture_says(data, html):
     page = Parsed(html)
     caption = page.texts["summary"][-1]
     assert f"{len(data.graph.units)} units in {len(data.plan.segments)} segments" in caption
@@ -137,7 +133,7 @@ def test_the_text_says_what_the_picture_says(data: ReportData, html: str) -> Non
     assert "Segment 2: sim-npu (fast), 7 units, predicted 3.00 ms (simulated)" in html
 
 
-def test_transfers_carry_the_bytes_that_cross(data: ReportData) -> None:
+def test_transfers_carry_the_bytes_that_cross(data):
     drawing = scene(data.graph, data.plan)
     chips = Counter(drawing.values[chip.net] for strip in drawing.strips for chip in strip.chips)
     crossing = {
@@ -151,7 +147,7 @@ def test_transfers_carry_the_bytes_that_cross(data: ReportData) -> None:
     assert "602 kB" in text and data.graph.values["x"].n_bytes == 602_112
 
 
-def test_places_differ_by_colour_and_by_pattern(data: ReportData) -> None:
+def test_places_differ_by_colour_and_by_pattern(data):
     gpu = Target.nnapi("sim-gpu", Preference.FAST_SINGLE_ANSWER)
     npu = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
     auto = Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER)
@@ -167,7 +163,7 @@ def test_places_differ_by_colour_and_by_pattern(data: ReportData) -> None:
         assert name in text
 
 
-def test_two_pictures_live_in_one_page(data: ReportData) -> None:
+def test_two_pictures_live_in_one_page(data):
     both = drawn(data, "left") + drawn(data, "right")
     ids = Counter(re.findall(r' id="([^"]+)"', both))
     assert max(ids.values()) == 1
@@ -177,7 +173,7 @@ def test_two_pictures_live_in_one_page(data: ReportData) -> None:
     assert len(selectors) >= 8 and all(re.match(r" ?#(left|right) ", each) for each in selectors)
 
 
-def test_everything_is_escaped(data: ReportData) -> None:
+def test_everything_is_escaped(data):
     evil = "</title><script>alert(1)</script>\"'&"
     units = tuple(replace(u, operation=evil, sizes="", name=evil) for u in data.graph.units)
     segments = tuple(replace(s, why=evil) for s in data.plan.segments)
@@ -189,10 +185,9 @@ def test_everything_is_escaped(data: ReportData) -> None:
     )
     text = drawn(poisoned)
     assert "<script" not in text
-    assert unit_links(Parsed(text))[3]["aria-label"] is not None
 
 
-def test_a_chain_of_sixty_fits_a_phone_in_strips_that_fit_a_page() -> None:
+def test_a_chain_of_sixty_fits_a_phone_in_strips_that_fit_a_page():
     graph = cnn(60)
     plan = Plan("dp", (Segment(tuple(range(60)), CPU, 1e6, "said so"),), True)
     drawing = scene(graph, plan)
@@ -205,7 +200,7 @@ def test_a_chain_of_sixty_fits_a_phone_in_strips_that_fit_a_page() -> None:
     assert sorted(shown) == list(range(60))
 
 
-def test_a_cut_leaves_no_segments_name_alone() -> None:
+def test_a_cut_leaves_no_segments_name_alone():
     graph = cnn(60)
     segments = [Segment(tuple(range(a, a + 6)), CPU, 1e6, "said so") for a in range(0, 60, 6)]
     drawing = scene(graph, Plan("dp", tuple(segments), True))
@@ -215,7 +210,7 @@ def test_a_cut_leaves_no_segments_name_alone() -> None:
     assert sum(piece.begins for strip in drawing.strips for piece in strip.pieces) == 10
 
 
-def test_values_that_are_read_far_below_say_where() -> None:
+def test_values_that_are_read_far_below_say_where():
     graph = cnn(80)
     first, last = graph.units[0], graph.units[-1]
     units = (*graph.units[:-1], replace(last, inputs=(*last.inputs, *first.outputs)))
@@ -227,7 +222,7 @@ def test_values_that_are_read_far_below_say_where() -> None:
     assert drawing.values[drawing.strips[0].goes_to[0].net] == first.outputs[0]
 
 
-def test_models_without_units_or_inputs_are_drawn() -> None:
+def test_models_without_units_or_inputs_are_drawn():
     value = TensorType((1, 2))
     empty = UnitGraph((), {"x": value}, ("x",), ("x",))
     passed = scene(empty, Plan("dp", (), True))
@@ -238,11 +233,11 @@ def test_models_without_units_or_inputs_are_drawn() -> None:
     assert [box.unit for box in alone.strips[0].boxes] == [0, None]
 
 
-def test_an_empty_layout_needs_no_strip() -> None:
+def test_an_empty_layout_needs_no_strip():
     assert cut(lay_out([], []), 100.0) == []
 
 
-def test_large_models_fold_and_small_ones_do_not(data: ReportData, html: str) -> None:
+def test_large_models_fold_and_small_ones_do_not(data, html):
     n = MANY_UNITS + 50
     large = sample_of_one_segment(data, n)
     page = Parsed(drawn(large))
@@ -264,17 +259,15 @@ def sample_of_one_segment(data: ReportData, n: int) -> ReportData:
 
 
 @pytest.mark.parametrize("ran", [True, False])
-def test_numbers_add_up_to_their_segment(ran: bool) -> None:
+def test_numbers_add_up_to_their_segment(ran):
     """Boxes, invocation and moving: whatever the fit thinks of their sum."""
     data = split(sample(24, ()))
-    assert data.run is not None
     data = replace(data, run=run_of(data.graph, data.plans, "net") if ran else None)
     for number, segment in enumerate(data.plan.segments):
         timing = data.run_of_plan.segments[number] if data.run_of_plan else None
         total = timing.median_ns if timing else 1.7 * segment.predicted_ns
-        assert total is not None
         parts = segment_parts(data.cost_model, segment, total)
-        assert parts is not None and parts.invocation_ns > 0
+        assert parts.invocation_ns > 0
         assert set(parts.unit_ns) == set(segment.units)
         assert parts.work_ns + parts.invocation_ns + parts.moving_ns == pytest.approx(total)
     page = drawn(data)
@@ -289,7 +282,7 @@ def test_numbers_add_up_to_their_segment(ran: bool) -> None:
     assert sum(boxes) + outside == pytest.approx(sum(shown), rel=0.01)
 
 
-def test_of_a_segment_with_an_unknown_unit_nothing_is_shared_out() -> None:
+def test_of_a_segment_with_an_unknown_unit_nothing_is_shared_out():
     data = sample(24, (9,))
     npu = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
     assert segment_parts(data.cost_model, Segment((8, 9), npu, 1e6, "refused in part"), 1e6) is None

