@@ -1,16 +1,11 @@
 """A real browser for pages: Debian's Chromium through Playwright, started once."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.parts import missing, need
-
-if TYPE_CHECKING:
-    pass
+from tests.reports.sample import sample
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +18,9 @@ def browser():
         started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield started
         started.close()
+
+
+@pytest.fixture(scope="session")
+def data():
+    """24 units, of which the NPU refuses the tenth."""
+    return sample(24, (9,))

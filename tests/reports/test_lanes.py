@@ -81,7 +81,7 @@ def test_parts_add_up_to_what_was_measured(data):
     assert any(text.get_text().startswith("work ") for text in figure.axes[0].texts)
 
 
-def test_latency_falls_with_segments_and_front_names_what_was_chosen(monkeypatch):
+def test_latency_falls_with_segments(monkeypatch):
     data = sample(24, (9,))
     assert segments_curve(data) == []  # more segments gain nothing
     monkeypatch.setattr(drawings, "NOISE", -1.0)
@@ -89,15 +89,14 @@ def test_latency_falls_with_segments_and_front_names_what_was_chosen(monkeypatch
     assert segments_curve(replace(data, plan=replace(data.plan, proof=None))) == []
     assert [n for n, _ in points] == sorted({n for n, _ in points})
     assert all(a >= b for (_, a), (_, b) in itertools.pairwise(points))
+
+
+def test_a_front_names_what_was_chosen():
     front = [
         FrontRow("fast", False, 2e6, 0.02, 0.02, 0.01, 0.03, 1, {}),
         FrontRow("exact", False, 4e6, 0.0, 0.0, 0.0, 0.0, 2, {}),
         FrontRow("all-int8", True, 3e6, 0.05, 0.05, 0.05, 0.05, 1, {}),
     ]
-    svg = to_svg(
-        figures_plan.precision_front(front, "fast", LatencySource.MEASURED, width=NARROW),
-        "a",
-        "b",
-        "c",
-    )
+    figure = figures_plan.precision_front(front, "fast", LatencySource.MEASURED, width=NARROW)
+    svg = to_svg(figure, "a", "b", "c")
     assert "this plan, fast" in svg and "all-int8" in svg and "simulated" not in svg

@@ -1,15 +1,7 @@
 """Sections that are one table or one list of facts, in both forms of a report."""
 
-import pytest
-
 from nnapi_prof.reports import html, markdown, sections
 from nnapi_prof.reports.sections import Section, filled_sections
-from tests.reports.sample import sample
-
-
-@pytest.fixture(scope="module")
-def data():
-    return sample()
 
 
 def test_every_section_stands_in_the_page_and_in_markdown(data):
