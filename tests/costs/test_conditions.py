@@ -1,5 +1,6 @@
 """Conditions: which engine they concern, how they are said and spelt."""
 
+import argparse
 from dataclasses import replace
 
 import pytest
@@ -22,20 +23,13 @@ CONDITIONS = st.builds(
 @given(CONDITIONS)
 def test_there_and_back(conditions):
     assert Conditions.from_json(conditions.to_json()) == conditions
-    text = iter(conditions.options.split())
-    threads, mode, cpus = 1, "sync", BIG
-    flags = set()
-    for option in text:
-        if option == "--threads":
-            threads = int(next(text))
-        elif option == "--mode":
-            mode = next(text)
-        elif option == "--cpus":
-            cpus = parse_cpus(next(text))
-        else:
-            flags.add(option)
-    relaxed, float16 = "--relaxed" in flags, "--float16" in flags
-    asked = ConditionOptions(threads, cpus, mode, relaxed, float16)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--mode", default="sync")
+    parser.add_argument("--cpus", type=parse_cpus, default=BIG)
+    for flag in ("--relaxed", "--float16"):
+        parser.add_argument(flag, action="store_true")
+    asked = ConditionOptions(**vars(parser.parse_args(conditions.options.split())))
     assert asked.conditions == conditions and ConditionOptions.of(conditions) == asked
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nnapi_prof.costs import Conditions
-from nnapi_prof.costs.diff import CostDiff, DiffVerdict, compare
+from nnapi_prof.costs.diff import CostDiff, Difference, DiffVerdict, compare
 from nnapi_prof.costs.measurement import Measurement, Round, Status
 from nnapi_prof.graph.plan import CPU
 from tests.costs.test_store import measurement
@@ -54,14 +54,9 @@ def test_the_same_two_sides_give_the_same_answer():
     assert both(1.05, 0.02, 20) == both(1.05, 0.02, 20)
 
 
-STEADY = (Round(6),)
-
-
 def at(signature: str, level: int, **more: object) -> Measurement:
-    return measurement(
-        signature, samples_ns=(level, level + 1, level, level - 1, level, level), rounds=STEADY,
-        **more,
-    )  # fmt: skip
+    samples = (level, level + 1, level, level - 1, level, level)
+    return measurement(signature, samples_ns=samples, rounds=(Round(6),), **more)
 
 
 def test_order_and_counts():
@@ -90,21 +85,28 @@ def test_only_like_is_compared_with_like():
     assert comparison.median_ratio is None
 
 
-def test_few_runs_and_coarse_clocks_decide_nothing():
-    few = [measurement(samples_ns=(n,) * 4, rounds=()) for n in (10, 100)]
-    (comparison,) = compare(few[:1], few[1:]).differences
-    assert (comparison.verdict, comparison.ratio, comparison.low) == (DiffVerdict.UNSURE, 10, None)
-    zero = [measurement(samples_ns=(n,) * 9, rounds=()) for n in (0, 100)]
-    (comparison,) = compare(zero[:1], zero[1:]).differences
-    assert (comparison.verdict, comparison.ratio) == (DiffVerdict.UNSURE, None)
-    refused = [measurement(status=Status.REFUSED, samples_ns=(), message=m) for m in "ab"]
-    (comparison,) = compare(refused[:1], refused[1:]).differences
-    assert comparison.verdict is DiffVerdict.SAME and not comparison.changed
+def only(first: Measurement, second: Measurement) -> Difference:
+    (difference,) = compare([first], [second]).differences
+    return difference
+
+
+@pytest.mark.parametrize(
+    ("levels", "runs", "ratio"), [((10, 100), 4, 10), ((0, 100), 9, None)], ids=["few", "coarse"]
+)
+def test_few_runs_and_coarse_clocks_decide_nothing(levels, runs, ratio):
+    difference = only(*(measurement(samples_ns=(n,) * runs, rounds=()) for n in levels))
+    assert (difference.verdict, difference.ratio) == (DiffVerdict.UNSURE, ratio)
+    assert difference.low is None
+
+
+def test_words_of_a_refusal_are_no_change():
+    refused = (measurement(status=Status.REFUSED, samples_ns=(), message=m) for m in "ab")
+    difference = only(*refused)
+    assert difference.verdict is DiffVerdict.SAME and not difference.changed
 
 
 def test_throttled_rounds_take_no_part():
     rounds = (Round(9, throttled=True), Round(9))
     hot = measurement(samples_ns=(900,) * 9 + (100,) * 9, rounds=rounds)
-    cool = measurement(samples_ns=(100,) * 9, rounds=(Round(9),))
-    (comparison,) = compare([hot], [cool]).differences
-    assert (comparison.verdict, comparison.ratio, comparison.low) == (DiffVerdict.SAME, 1, 1)
+    difference = only(hot, measurement(samples_ns=(100,) * 9, rounds=(Round(9),)))
+    assert (difference.verdict, difference.ratio, difference.low) == (DiffVerdict.SAME, 1, 1)

@@ -15,7 +15,7 @@ from tests.costs.graphs import chain_graph, row
 
 NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
 LOW = Target.nnapi("npu", Preference.LOW_POWER)
-SIZES = [1000] * 7
+GRAPH = chain_graph([1000] * 7)
 UNITS = tuple(range(6))
 OVERHEAD, UNIT, LOWER_CLOCK = 5e5, 1e5, 1.5
 
@@ -27,16 +27,13 @@ def truth(region: tuple[int, ...], target: Target) -> float:
 
 
 def rows(*more: Measurement, low: tuple[int, ...] = UNITS) -> list[Measurement]:
-    graph = chain_graph(SIZES)
-    regions = [chain for length in (1, 2, 3) for chain in chains(graph, length)]
-    measurements = [
-        row(graph, region, t, truth(region, t)) for region in regions for t in (CPU, NPU)
-    ]
-    return [*measurements, *(row(graph, (u,), LOW, truth((u,), LOW)) for u in low), *more]
+    regions = [chain for length in (1, 2, 3) for chain in chains(GRAPH, length)]
+    places = [(region, t) for region in regions for t in (CPU, NPU)] + [((u,), LOW) for u in low]
+    return [*(row(GRAPH, region, t, truth(region, t)) for region, t in places), *more]
 
 
 def model(*more: Measurement, low: tuple[int, ...] = UNITS) -> CostModel:
-    return fit(chain_graph(SIZES), rows(*more, low=low))
+    return fit(GRAPH, rows(*more, low=low))
 
 
 def plan(*segments: Segment) -> Plan:
@@ -70,11 +67,10 @@ def test_plans_of_before_have_no_intervals():
 
 
 def test_hope_lowers_sums_and_leaves_measurements():
-    graph = chain_graph(SIZES)
-    off = [row(graph, r, NPU, 0.8 * truth(r, NPU)) for r in ((0, 1, 2), (3, 4, 5), (1, 2, 3))]
-    costs = model(*off, row(graph, UNITS, NPU, 2e6))
+    off = [row(GRAPH, r, NPU, 0.8 * truth(r, NPU)) for r in ((0, 1, 2), (3, 4, 5), (1, 2, 3))]
+    costs = model(*off, row(GRAPH, UNITS, NPU, 2e6))
     hopeful = optimistic(costs.table)
-    now, hoped = (make_problem(graph, each) for each in (costs.table, hopeful))
+    now, hoped = (make_problem(GRAPH, each) for each in (costs.table, hopeful))
     k = now.target_index(NPU)
     assert hoped.segment_ns(UNITS, k) == now.segment_ns(UNITS, k) == 2e6
     assert hoped.segment_ns((0, 1, 2, 3), k) < 0.95 * now.segment_ns((0, 1, 2, 3), k)
@@ -96,8 +92,7 @@ def test_units_of_a_preference_are_inferred_from_a_sample():
 
 
 def test_what_one_preference_refuses_the_other_does_too():
-    graph = chain_graph(SIZES)
-    refused = row(graph, (2,), NPU, None, status=Status.REFUSED, message="no kernel")
+    refused = row(GRAPH, (2,), NPU, None, status=Status.REFUSED, message="no kernel")
     costs = model(refused, low=(0, 5))
     assert costs.unit_cost(2, LOW) is None and costs.refusals[2, LOW] == "refused: no kernel"
 
@@ -107,7 +102,7 @@ def test_compile_times_add_up_and_whole_regions_are_as_measured():
         ns = 60_000_000 + 10_000_000 * found.n_units
         return dataclasses.replace(found, compile_ns=0 if found.target == CPU else ns)
 
-    costs = fit(chain_graph(SIZES), [compiled(found) for found in rows(low=(0, 5))])
+    costs = fit(GRAPH, [compiled(found) for found in rows(low=(0, 5))])
     times = costs.compile_times((CPU, NPU, LOW))
     assert times.fixed_ns[1] == pytest.approx(60e6, rel=0.01)
     assert times.unit_ns[3, 2] == pytest.approx(10e6, rel=0.02)

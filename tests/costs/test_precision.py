@@ -1,8 +1,10 @@
 """Costs of several precisions put together: which units and regions are which, and conversions."""
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -43,43 +45,26 @@ INT8_NS = {CPU: [7e5, 1.3e6, 1e5, math.inf, 4e4], NPU: [1e5, 2e5, 2e4, math.inf,
 OVERHEAD, RATE = 4e5, 0.5
 
 
-@dataclass(frozen=True)
-class Program:
-    units: UnitGraph
+CONVERSIONS = {0: ("v0", True), 4: ("v3", False), 6: ("v4", True), 8: ("v5", False)}
+UNIT_OF = {0: 1, 1: 2, 2: 3, 4: 7}
+"""Of FLOATS' units, those in 8 bits."""
 
 
-@dataclass(frozen=True)
-class Quantised:
-    program: Program
-    unit_of: Mapping[int, int]
-    conversions: Mapping[int, tuple[str, bool]]
-
-
-def quantised(scale: float = 0.1) -> Quantised:
+def quantised(scale: float = 0.1) -> SimpleNamespace:
     """FLOATS with units 0, 1, 2 and 4 in 8 bits, as the quantiser writes it."""
     values = dict(FLOATS.values)
     for n in (0, 1, 2, 3, 4, 5):
         quant = Quantisation(scale * (n + 1), 3)
         values[f"q{n}"] = TensorType((1, SIZES[n]), "uint8", quant=quant)
-    steps = [
-        ("quantize", "v0", "q0"),
-        ("conv", "q0", "q1"),
-        ("conv2", "q1", "q2"),
-        ("pool", "q2", "q3"),
-        ("dequantize", "q3", "v3"),
-        ("softmax", "v3", "v4"),
-        ("quantize", "v4", "q4"),
-        ("relu", "q4", "q5"),
-        ("dequantize", "q5", "v5"),
-    ]
-    units = tuple(
-        Unit(i, f"u{i}", kind, (f"n{i}",), (into,), (out,), f"{kind} {scale} {into}", sizes="8")
-        for i, (kind, into, out) in enumerate(steps)
-    )
-    units = (*units[:5], replace(units[5], signature="softmax"), *units[6:])
-    conversions = {0: ("v0", True), 4: ("v3", False), 6: ("v4", True), 8: ("v5", False)}
-    unit_of = {0: 1, 1: 2, 2: 3, 4: 7}
-    return Quantised(Program(UnitGraph(units, values, ("v0",), ("v5",))), unit_of, conversions)
+    steps = """quantize v0 q0, conv q0 q1, conv2 q1 q2, pool q2 q3, dequantize q3 v3,
+        softmax v3 v4, quantize v4 q4, relu q4 q5, dequantize q5 v5"""
+    units = []
+    for i, step in enumerate(steps.split(",")):
+        kind, into, out = step.split()
+        signature = kind if kind == "softmax" else f"{kind} {scale} {into}"
+        units.append(Unit(i, f"u{i}", kind, (f"n{i}",), (into,), (out,), signature, sizes="8"))
+    program = SimpleNamespace(units=UnitGraph(tuple(units), values, ("v0",), ("v5",)))
+    return SimpleNamespace(program=program, unit_of=UNIT_OF, conversions=CONVERSIONS)
 
 
 def regions(units: Sequence[int]) -> list[tuple[int, ...]]:
@@ -100,11 +85,14 @@ def float_rows(share: float = 1.0) -> list[Measurement]:
     return rows
 
 
-def int8_rows(there: Quantised) -> list[Measurement]:
-    graph = there.program.units
-    rows = [row(graph, (unit,), CPU, 1000 + graph_bytes(graph, unit)) for unit in there.conversions]
+def int8_rows() -> list[Measurement]:
+    graph, rows = quantised().program.units, []
+    for unit in CONVERSIONS:
+        own = graph.units[unit]
+        moved = sum(graph.values[name].n_bytes for name in (*own.inputs, *own.outputs))
+        rows.append(row(graph, [unit], CPU, 1000 + moved))
     for region in (*regions((0, 1, 2)), (4,)):
-        units = [there.unit_of[u] for u in region]
+        units = [UNIT_OF[u] for u in region]
         boundary = SIZES[region[0]] + SIZES[region[-1] + 1]
         rows.append(row(graph, units, CPU, sum(INT8_NS[CPU][u] for u in region)))
         ns = OVERHEAD + RATE * boundary + sum(INT8_NS[NPU][u] for u in region)
@@ -112,22 +100,18 @@ def int8_rows(there: Quantised) -> list[Measurement]:
     return rows
 
 
-def graph_bytes(graph: UnitGraph, unit: int) -> int:
-    own = graph.units[unit]
-    return sum(graph.values[name].n_bytes for name in (*own.inputs, *own.outputs))
-
-
-def all_precisions() -> PrecisionCosts:
+def fitted(float32: list[Measurement], relaxed: list[Measurement] | None = None) -> PrecisionCosts:
+    """With 8 bits."""
     there = quantised()
+    rows = {Precision.FLOAT32: float32} | ({} if relaxed is None else {RELAXED: relaxed})
     eight_bits = EightBits.of(FLOATS, there, {3: "no softmax in 8 bits"})
-    rows = [*float_rows(), *int8_rows(there)]
-    relaxed = [r for r in float_rows(0.5) if r.n_units == 1]
-    return fit_precisions(
-        FLOATS,
-        {Precision.FLOAT32: rows, RELAXED: relaxed},
-        eight_bits,
-        conversions_of(FLOATS, there),
-    )
+    return fit_precisions(FLOATS, rows, eight_bits, conversions_of(FLOATS, there))
+
+
+@functools.cache
+def all_precisions() -> PrecisionCosts:
+    rows = [*float_rows(), *int8_rows()]
+    return fitted(rows, [r for r in float_rows(0.5) if r.n_units == 1])
 
 
 def test_targets_of_all_precisions():
@@ -170,9 +154,7 @@ def test_bytes_are_those_of_floats():
 
 
 def test_the_table_says_what_conversions_cost():
-    costs = all_precisions()
-    told = costs.table
-    conversions = told.conversions
+    conversions = all_precisions().table.conversions
     assert conversions.format.tolist() == [0, 0, 0, 1, 1]
     assert conversions.to_int8_ns["v0"] == 1000 + 5 * SIZES[0]
     assert conversions.to_int8_ns["v1"] == pytest.approx(1000 + 5 * SIZES[1])  # by the line
@@ -193,12 +175,8 @@ def test_every_region_costs_the_solver_the_same():
 
 
 def test_another_precision_is_inferred_from_a_few_units():
-    floats = fit(FLOATS, float_rows())
-    few = [
-        r
-        for r in float_rows(0.5)
-        if r.target == CPU or r.members in (("conv2",), ("pool",), ("softmax",))
-    ]
+    floats, on_npu = fit(FLOATS, float_rows()), (("conv2",), ("pool",), ("softmax",))
+    few = [r for r in float_rows(0.5) if r.target == CPU or r.members in on_npu]
     relaxed = fit_conditional(floats, float_rows(), few)
     assert relaxed.unit_cost(1, NPU) == pytest.approx(4e5, rel=0.15)
     whole = relaxed.region_cost((0, 1, 2), NPU)
@@ -209,52 +187,32 @@ def test_another_precision_is_inferred_from_a_few_units():
 
 
 def test_equal_units_at_other_scales_are_measured_once():
-    eight_bits = EightBits.of(FLOATS, quantised())
-    again = EightBits.of(FLOATS, quantised(0.7))
+    eight_bits, again = (EightBits.of(FLOATS, quantised(scale)) for scale in (0.1, 0.7))
     assert eight_bits.graph.units[1].signature != again.graph.units[1].signature
-    assert [u.signature for u in eight_bits.canonical_graph.units] == [
-        u.signature for u in again.canonical_graph.units
-    ]
+    shared = [unit.signature for unit in eight_bits.canonical_graph.units]
+    assert shared == [unit.signature for unit in again.canonical_graph.units]
     assert eight_bits.stretches == ((1, 2, 3), (7,))
-    rows = eight_bits.shared_rows([*float_rows(), *int8_rows(quantised())])
+    rows = eight_bits.shared_rows([*float_rows(), *int8_rows()])
     assert {r.members for r in rows} == {
-        tuple(eight_bits.canonical_graph.units[u].signature for u in region)
-        for region in (*regions((1, 2, 3)), (7,))
+        tuple(shared[u] for u in region) for region in (*regions((1, 2, 3)), (7,))
     }
     assert eight_bits.region((0, 2)) == {1, 3} and eight_bits.region((2, 3)) is None
     assert eight_bits.float_region((7,)) == {4} and eight_bits.float_region((0, 1)) is None
 
 
 def test_what_was_never_measured_is_named():
-    there = quantised()
-    eight_bits = EightBits.of(FLOATS, there)
-    rows = {Precision.FLOAT32: float_rows()}
     with pytest.raises(CostError, match="4 of the model's 4 units were never measured"):
-        fit_precisions(FLOATS, rows, eight_bits, conversions_of(FLOATS, there))
-    more = [r for r in int8_rows(there) if r.n_units == 1 and "quantize" not in r.members[0]]
+        fitted(float_rows())
+    more = [r for r in int8_rows() if r.n_units == 1 and "quantize" not in r.members[0]]
     with pytest.raises(CostError, match="converting values between floats and 8 bits"):
-        fit_precisions(
-            FLOATS,
-            {Precision.FLOAT32: [*float_rows(), *more]},
-            eight_bits,
-            conversions_of(FLOATS, there),
-        )
+        fitted([*float_rows(), *more])
 
 
 def test_an_accelerator_that_relaxing_does_not_speed_up_is_one_target():
-    there = quantised()
-    eight_bits = EightBits.of(FLOATS, there)
-    rows = [*float_rows(), *int8_rows(there)]
-    costs = fit_precisions(
-        FLOATS,
-        {Precision.FLOAT32: rows, RELAXED: float_rows()},
-        eight_bits,
-        conversions_of(FLOATS, there),
-    )
+    costs = fitted([*float_rows(), *int8_rows()], float_rows())
     assert drop_dominated_targets(costs.table).targets == (CPU, NPU, CPU.at(INT8), NPU.at(INT8))
-    assert set(drop_dominated_targets(all_precisions().table).targets) == set(
-        all_precisions().targets
-    )
+    every = all_precisions()
+    assert set(drop_dominated_targets(every.table).targets) == set(every.targets)
 
 
 def test_what_reports_ask():
@@ -283,41 +241,31 @@ def test_conversions_to_measure_are_few_and_of_several_sizes():
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(1, 1 << 24), st.floats(1, 1e9)),
-        min_size=1,
-        max_size=6,
-        unique_by=lambda point: point[0],
-    ),
+    st.dictionaries(st.integers(1, 1 << 24), st.floats(1, 1e9), min_size=1, max_size=6),
     st.integers(1, 1 << 25),
 )
 def test_lines_between_measured_sizes(points, n_bytes):
-    line = ConversionLine.of(points)
-    for size, ns in points:
-        assert line.ns(size) == pytest.approx(ns)
-    sizes = sorted(size for size, _ in points)
-    if sizes[0] <= n_bytes <= sizes[-1]:
-        costs = [ns for _, ns in points]
+    line, sizes, costs = ConversionLine.of(points.items()), points.keys(), points.values()
+    assert [line.ns(size) for size in sizes] == pytest.approx([*costs])
+    if min(sizes) <= n_bytes <= max(sizes):
         assert min(costs) * (1 - 1e-9) <= line.ns(n_bytes) <= max(costs) * (1 + 1e-9)
     assert line.ns(n_bytes) >= 0
 
 
 def test_a_cpu_in_float16_is_a_target_of_its_own():
     """Of a trial's few units: the others are inferred, and bytes at a border cost something."""
+    relaxed = Conditions(RELAXED)
     trial = [
-        replace(
-            row(FLOATS, (unit,), CPU, 0.5 * FLOAT_NS[CPU][unit]), conditions=Conditions(RELAXED)
-        )
-        for unit in (0, 1, 4)
+        replace(row(FLOATS, (u,), CPU, 0.5 * FLOAT_NS[CPU][u]), conditions=relaxed)
+        for u in (0, 1, 4)
     ]
     costs = fit_precisions(FLOATS, {Precision.FLOAT32: float_rows(), RELAXED: trial})
     assert costs.targets == (CPU, NPU, CPU.at(RELAXED))
-    for unit in (0, 1, 4):
-        assert costs.region_cost([unit], CPU.at(RELAXED)).ns == pytest.approx(
-            0.5 * FLOAT_NS[CPU][unit]
-        )
+    for u in (0, 1, 4):
+        cost = costs.region_cost([u], CPU.at(RELAXED))
+        assert cost.ns == pytest.approx(0.5 * FLOAT_NS[CPU][u])
     assert costs.unit_cost(1, CPU.at(RELAXED)) == pytest.approx(2e6, rel=0.1)
     assert costs.inferred(2, CPU.at(RELAXED)) and not costs.inferred(2, CPU)
-    slower = [replace(r, conditions=Conditions(RELAXED)) for r in float_rows() if r.target == CPU]
+    slower = [replace(r, conditions=relaxed) for r in float_rows() if r.target == CPU]
     same = fit_precisions(FLOATS, {Precision.FLOAT32: float_rows(), RELAXED: slower})
     assert drop_dominated_targets(same.table).targets == (CPU, NPU)

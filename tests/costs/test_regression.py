@@ -1,6 +1,7 @@
 """Planted parameters come back from the latencies they make."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,6 +66,7 @@ def test_a_long_region_is_predicted_from_short_chains(unit_ns, overhead, rate, s
 
 SIZES = [150_528, 401_408, 100_352, 602_112, 150_528, 75_264, 12_544, 50_176, 1_280]
 UNITS = [40_000.0, 900_000.0, 30_000.0, 450_000.0, 5_000.0, 220_000.0, 80_000.0, 300_000.0]
+TRUTH = 300_000 + 0.2 * 4 * (SIZES[0] + SIZES[8]) + sum(UNITS)
 
 
 def test_overhead_rate_and_unit_costs_come_back():
@@ -76,20 +78,15 @@ def test_overhead_rate_and_unit_costs_come_back():
 
 def test_noise_of_three_percent_moves_little():
     fit = fit_target(planted(SIZES, UNITS, 300_000, 0.2, noise=0.03, seed=4), on_cpu=False)
-    truth = 300_000 + 0.2 * 4 * (SIZES[0] + SIZES[8]) + sum(UNITS)
-    assert whole(fit, SIZES, 8) == pytest.approx(truth, rel=0.08)
+    assert whole(fit, SIZES, 8) == pytest.approx(TRUTH, rel=0.08)
 
 
 def test_outliers_do_not_spoil_the_fit():
     samples = planted(SIZES, UNITS, 300_000, 0.2)
-    for index in (3, 12):
-        bad = samples[index]
-        samples[index] = RegionSample(
-            bad.members, bad.signature, bad.target, bad.in_bytes, bad.out_bytes, 8 * bad.median_ns
-        )
+    for i in (3, 12):
+        samples[i] = replace(samples[i], median_ns=8 * samples[i].median_ns)
     fit = fit_target(samples, on_cpu=False)
-    truth = 300_000 + 0.2 * 4 * (SIZES[0] + SIZES[8]) + sum(UNITS)
-    assert whole(fit, SIZES, 8) == pytest.approx(truth, rel=0.1)
+    assert whole(fit, SIZES, 8) == pytest.approx(TRUTH, rel=0.1)
     assert fit.residuals[3] < -0.5 and fit.residuals[12] < -0.5
 
 
@@ -122,11 +119,7 @@ def test_one_sample_is_reproduced():
 
 
 def test_a_unit_twice_in_a_region_counts_twice():
-    samples = [
-        RegionSample(("a",), "a", "cpu", 4, 4, 10_000),
-        RegionSample(("a", "a"), "aa", "cpu", 4, 4, 20_000),
-        RegionSample(("a", "a", "a"), "aaa", "cpu", 4, 4, 30_000),
-    ]
+    samples = [RegionSample(("a",) * n, "a" * n, "cpu", 4, 4, 10_000 * n) for n in (1, 2, 3)]
     fit = fit_target(samples, on_cpu=True)
     assert fit.unit_ns["a"] == pytest.approx(10_000, rel=0.01)
     assert fit.overhead_ns < 200

@@ -2,6 +2,7 @@ import math
 import runpy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -45,12 +46,9 @@ def table(n: int = 120, seed: int = 0) -> pd.DataFrame:
     )
 
 
+RATES = {"CONV_2D": 0.05, "CONV_2D 1x1": 0.08, "DEPTHWISE_CONV_2D": 0.4, "default": 1.0}
 TRUE = TargetModel(
-    Roof(
-        5_000.0,
-        0.2,
-        {"CONV_2D": 0.05, "CONV_2D 1x1": 0.08, "DEPTHWISE_CONV_2D": 0.4, "default": 1.0},
-    ),
+    Roof(5_000.0, 0.2, RATES),
     invocation_ns=700_000.0,
     ns_per_in_byte=0.5,
     ns_per_out_byte=0.25,
@@ -59,12 +57,10 @@ TRUE = TargetModel(
 
 def measured(works: list[Work], noise: float = 0.01, bend: float = 0.0) -> list[WorkSample]:
     """Each alone, as the true model has it; ``bend`` makes few channels slower than it says."""
-    draw = np.random.default_rng(1)
+    off = np.exp(noise * np.random.default_rng(1).normal(size=len(works)))
     return [
-        WorkSample(
-            (work,), TRUE.roof.ns(work) * math.exp(noise * z) * (1 + bend * 16 / work.out_channels)
-        )
-        for work, z in zip(works, draw.normal(size=len(works)), strict=True)
+        WorkSample((work,), TRUE.roof.ns(work) * factor * (1 + bend * 16 / work.out_channels))
+        for work, factor in zip(works, off, strict=True)
     ]
 
 
@@ -177,15 +173,9 @@ def test_rows_of_one_sample_are_added():
 
 
 def test_work_is_counted_from_sizes():
-    row = next(
-        pd.DataFrame(
-            [
-                dict(op="CONV_2D", in_h=9, in_w=9, in_c=8, out_h=7, out_w=7, out_c=16)
-                | dict(kernel_h=3, kernel_w=3, stride=1, groups=2, dtype="float16", batch=2)
-            ]
-        ).itertuples()
-    )
-    work = conv_like(row)
+    sizes = dict(op="CONV_2D", in_h=9, in_w=9, in_c=8, out_h=7, out_w=7, out_c=16)
+    window = dict(kernel_h=3, kernel_w=3, stride=1, groups=2, dtype="float16", batch=2)
+    work = conv_like(SimpleNamespace(**sizes, **window))
     assert work.macs == 2 * 7 * 7 * 16 * 4 * 9
     assert work.in_bytes == 2 * 9 * 9 * 8 * 2
     assert work.weight_bytes == 16 * 4 * 9 * 2
@@ -194,23 +184,20 @@ def test_work_is_counted_from_sizes():
 
 @pytest.fixture(scope="module")
 def usc():
-    read = runpy.run_path(str(ROOT / "benchmarks" / "static_tables.py"))["usc_operations"]
-    return pd.DataFrame(read(DATA))
+    script = runpy.run_path(str(ROOT / "benchmarks" / "static_tables.py"))
+    return pd.DataFrame(script["usc_operations"](DATA))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("phone", ["pixel4", "a03s"])
 def test_a_real_gpu_is_predicted_from_a_fifth_of_its_rows(usc, phone):
     """The whole tables are four times as long; see benchmarks/bench_static.py."""
-    samples = from_frame(usc.assign(latency_ns=usc[phone]))
-    items = []
+    samples, errors = from_frame(usc.assign(latency_ns=usc[phone])), []
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(len(samples))
         cut = round(0.2 * len(samples))
         shown, held = ([samples[i] for i in part] for part in (order[:cut], order[cut:]))
-        items.append(
-            (median_error(fit_samples(shown), held), median_error(single_rate(shown), held))
-        )
-    ours, rate = np.median(items, axis=0)
-    assert ours <= 0.2
-    assert rate >= 2 * ours
+        models = fit_samples(shown), single_rate(shown)
+        errors.append([median_error(model, held) for model in models])
+    ours, rate = np.median(errors, axis=0)
+    assert ours <= 0.2 and rate >= 2 * ours

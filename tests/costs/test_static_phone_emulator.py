@@ -72,18 +72,14 @@ class Operations(nn.Module):
         )
 
 
-def quiet(phone: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+def quiet(phone: str) -> dict[str, Any]:
     """A phone that comes along, without what no estimate tells: noise, heat, joined operations."""
     description = json.loads(phone_file(phone).read_text())
     description["noise"]["spread"]["value"] = 0
-    description.pop("thermal", None)
-    description["cpu"].pop("heat", None)
-    for accelerator in description["accelerators"]:
-        accelerator.pop("heat", None)
-        accelerator.pop("fusion", None)
-    path = folder / f"{phone}.json"
-    path.write_text(json.dumps(description))
-    return path, description
+    for part in (description, description["cpu"], *description["accelerators"]):
+        for unknown in ("thermal", "heat", "fusion"):
+            part.pop(unknown, None)
+    return description
 
 
 @functools.cache
@@ -122,8 +118,8 @@ def compare(
     program: Program, phone: str, conditions: Conditions, folder: Path
 ) -> dict[Engine, int]:
     """Every unit estimated and measured, which must agree; how many ran."""
-    path, description = quiet(phone, folder)
-    graph = program.units
+    graph, description, path = program.units, quiet(phone), folder / f"{phone}.json"
+    path.write_text(json.dumps(description))
     costs = estimated_costs(
         program,
         description,
@@ -132,22 +128,18 @@ def compare(
         relaxed=conditions.precision is Precision.RELAXED,
     )
     options = ProfileOptions(conditions=conditions, runs=1)
-    with open_simulated(str(path)) as client, CostStore(folder / "costs.sqlite") as store:
+    with open_simulated(str(path)) as client, CostStore("sqlite://") as store:
         measurer = Measurer(UnitGraphCache.of(program), client, store, options, None)
-        specs = [
-            spec
-            for spec in device_targets(measurer.info, options.preference_codes)
-            if spec.target.accelerator != AUTO
-        ]
-        jobs = grid(
-            RegionMatcher(graph), unit_regions(graph), specs, conditions, measurer.info.agent
-        )
-        products = {unit.index: unit for unit in product_units(graph)}
+        device = measurer.info
+        every = device_targets(device, options.preference_codes)
+        specs = [spec for spec in every if spec.target.accelerator != AUTO]
+        jobs = grid(RegionMatcher(graph), unit_regions(graph), specs, conditions, device.agent)
+        products = {(unit.index,): unit for unit in product_units(graph)}
         in_forms = [
             job.in_form(form)
             for job in jobs
-            if job.spec.target.engine is Engine.NNAPI and job.region[0] in products
-            for form in other_forms(graph, products[job.region[0]], level_number(job.spec.level))
+            if job.spec.target.engine is Engine.NNAPI and job.region in products
+            for form in other_forms(graph, products[job.region], level_number(job.spec.level))
         ]
         measurer.measure("units", [*jobs, *in_forms])
     rows = best_of_forms(measurer.rows.values())
