@@ -26,14 +26,8 @@ def test_one_chain_for_each_pair_of_kinds_and_runs_up_to_the_whole():
     graph = chain("relu", "tanh", "relu", "tanh", "sigmoid", "floor").units
     result = {region: kind for kind, region in chain_regions(graph)}
     assert list(result) == sorted(result)
-    assert set(result) == {
-        (0, 1),  # relu, tanh
-        (1, 2),  # tanh, relu
-        (3, 4),
-        (4, 5),
-        (0, 1, 2, 3),
-        (0, 1, 2, 3, 4, 5),
-    }
+    pairs = [(0, 1), (1, 2), (3, 4), (4, 5)]  # relu, tanh; tanh, relu; and so on
+    assert set(result) == {*pairs, (0, 1, 2, 3), (0, 1, 2, 3, 4, 5)}
     assert result[0, 1, 2, 3, 4, 5] is Kind.REGION and result[0, 1] is Kind.CHAIN
     assert list(chain_regions(chain("relu").units)) == []
     ten = {region for _, region in chain_regions(chain(*["relu"] * 10).units)}
@@ -54,20 +48,15 @@ def test_the_leading_preference_is_fast_where_it_is_there():
 def test_a_preference_must_promise_something():
     graph = chain_graph([8] * 7)
 
-    def rows(target, *ns):
-        return [row(graph, (u,), target, each) for u, each in enumerate(ns)]
+    def found(*ns):
+        rows = [row(graph, (u,), FAST, 100) for u in range(6)]
+        rows += [row(graph, (u,), LOW, each) for u, each in enumerate(ns)]
+        return promising_targets(SPECS[:3], first_targets(SPECS), rows)
 
-    measured_rows = rows(FAST, 100, 100, 100, 100, 100, 100)
-
-    def found(*more):
-        return promising_targets(
-            SPECS[:3], first_targets(SPECS), [*measured_rows, *(r for part in more for r in part)]
-        )
-
-    assert found(rows(LOW, 100, 101, 99.5, 150)) == frozenset()
-    assert found(rows(LOW, 100, 130, 120, 80)) == {LOW}  # much faster for one unit
-    assert found(rows(LOW, 98, 98, 97, 98)) == {LOW}
-    assert found(rows(LOW, 100)) == {LOW}  # one unit tells no ratio
+    assert found(100, 101, 99.5, 150) == frozenset()
+    assert found(100, 130, 120, 80) == {LOW}  # much faster for one unit
+    assert found(98, 98, 97, 98) == {LOW}
+    assert found(100) == {LOW}  # one unit tells no ratio
 
 
 REFERENCE = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
