@@ -72,13 +72,6 @@ def test_what_android_tells():
     )
 
 
-def test_what_others_tell():
-    told = parse_state(LINUX)
-    assert (told.skin_mc, told.sensor) == (45_000, "hottest zone")
-    assert (told.battery_percent, told.charging) == (64, False)
-    assert parse_state("level: 5\ntemperature: 301\n").sensor == "battery"
-
-
 @pytest.mark.parametrize(
     ("output", "words"),
     [
@@ -113,22 +106,25 @@ Temperature static thresholds from HAL:
 
 
 @pytest.mark.parametrize(
-    ("output", "skin_mc", "sensor"),
+    ("output", "skin_mc", "sensor", "others"),
     [
-        (SAMSUNG, 25_300, "skin"),  # its types count from 1
+        (LINUX, 45_000, "hottest zone", {"battery_percent": 64, "charging": False}),
+        ("level: 5\ntemperature: 301\n", 30_100, "battery", {}),
+        (SAMSUNG, 25_300, "skin", {}),  # its types count from 1
         ("Current temperatures from HAL:\n Temperature{mValue=NaN, mType=3, mName=s, mStatus=0}\n",
-         None, ""),
+         None, "", {}),
         ("Cached temperatures:\n Temperature{mValue=31.5, mType=3, mName=therm, mStatus=0}\n"
-         "Current temperatures from HAL:\n", 31_500, "skin"),
-        ("Temperature{mValue=33200.0, mType=3, mName=skin, mStatus=0}", 33_200, "skin"),
-        ("CPU temperatures: [45.0, 47.5]\nSkin temperatures: [30.5]\n", 30_500, "skin"),
-        ("CPU temperatures: [45.0, 47.5]\nSkin temperatures: []\n", 47_500, "hottest zone"),
-        ("zone quiet-therm 36\nzone cpu-0 41\n", 36_000, "skin"),  # whole degrees
+         "Current temperatures from HAL:\n", 31_500, "skin", {}),
+        ("Temperature{mValue=33200.0, mType=3, mName=skin, mStatus=0}", 33_200, "skin", {}),
+        ("CPU temperatures: [45.0, 47.5]\nSkin temperatures: [30.5]\n", 30_500, "skin", {}),
+        ("CPU temperatures: [45.0, 47.5]\nSkin temperatures: []\n", 47_500, "hottest zone", {}),
+        ("zone quiet-therm 36\nzone cpu-0 41\n", 36_000, "skin", {}),  # whole degrees
     ],
 )  # fmt: skip
-def test_temperatures_of_many_releases(output, skin_mc, sensor):
+def test_what_others_and_other_releases_tell(output, skin_mc, sensor, others):
     told = parse_state(output)
     assert (told.skin_mc, told.sensor) == (skin_mc, sensor)
+    assert {name: getattr(told, name) for name in others} == others
 
 
 GARBAGE = """Thermal Status: 99

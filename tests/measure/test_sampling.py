@@ -1,6 +1,8 @@
-"""Which regions and targets are measured before there is a plan."""
+"""Which regions and targets are measured before there is a plan, and how much is left after it."""
 
-from __future__ import annotations
+from types import SimpleNamespace
+
+import pytest
 
 from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.execution.profile.jobs import TargetSpec
@@ -12,6 +14,7 @@ from nnapi_prof.execution.profile.regions import (
     sample_units,
     trial_units,
 )
+from nnapi_prof.execution.profile.unit_session import REFINING, expected_later
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from tests.costs.graphs import chain_graph, row
 from tests.measure.programs import chain
@@ -106,3 +109,27 @@ def test_nnapis_own_choice_lies_behind_where_it_is_one_of_the_others():
     assert OWN_CHOICE in after_trial(cpu=cpu, npu=npu, reference=reference, auto=(200, 300, 899))
     assert OWN_CHOICE not in after_trial(cpu=cpu, npu=npu, reference=reference, auto=(12, 180, 899))
     assert OWN_CHOICE not in after_trial(cpu=cpu, auto=(12, 300, 900))  # nothing to choose from
+
+
+def jobs(name: str, n: int) -> list[SimpleNamespace]:
+    return [
+        SimpleNamespace(key=f"{name}{i}{target}", spec=SimpleNamespace(target=target))
+        for i in range(n)
+        for target in (CPU, FAST, LOW)
+    ]
+
+
+UNITS, CHAINS = jobs("u", 20), jobs("c", 5)
+
+
+@pytest.mark.parametrize(("refine", "last"), [(True, round(REFINING * (40 + 10))), (False, 0)])
+def test_chains_on_leading_targets_and_a_share_for_refining(refine, last):
+    later = expected_later(UNITS, CHAINS, {CPU, FAST}, set(), refine=refine)
+    after_units = {"units": 10 + last, "preferences": 10 + last, "chains": last}
+    assert later == {"trial": 40 + 10 + last, **after_units}
+
+
+def test_nothing_after_what_is_known():
+    have = {job.key for job in UNITS + CHAINS}
+    later = expected_later(UNITS, CHAINS, {CPU, FAST}, have, refine=True)
+    assert set(later.values()) == {0}

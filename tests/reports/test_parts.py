@@ -11,23 +11,8 @@ from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.views import Marginal, left_at_trial, shown_targets
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Segment, Target
-from nnapi_prof.reports import markdown, words
+from nnapi_prof.reports import device_frames, facts, markdown, words
 from nnapi_prof.reports.data import is_ours, this_environment, typed
-from nnapi_prof.reports.device_frames import (
-    by_costs,
-    doubtful,
-    history_frame,
-    plans_by_preference,
-    preference_frame,
-    readings,
-)
-from nnapi_prof.reports.facts import (
-    device_words,
-    environment_facts,
-    refusals_by_reason,
-    transfer_frame,
-    unit_facts,
-)
 from nnapi_prof.reports.frames import unit_frame
 from nnapi_prof.reports.html import render
 from nnapi_prof.reports.words import GLOSSARY
@@ -46,13 +31,13 @@ def data():
 
 def test_the_most_frequent_reason_comes_first(data):
     refusals = {(0, NPU[0]): "rare"} | {(u, NPU[1]): "often" for u in (1, 2, 3)}
-    rows = refusals_by_reason(replace(data.cost_model, refusals=refusals))
+    rows = facts.refusals_by_reason(replace(data.cost_model, refusals=refusals))
     columns = ["reason", "n_units", "units", "where"]
     assert rows[columns].values.tolist() == [
         ["often", 3, (1, 2, 3), "sim-npu (fast)"],
         ["rare", 1, (0,), "sim-npu (low_power)"],
     ]
-    none = refusals_by_reason(replace(data.cost_model, refusals={}))
+    none = facts.refusals_by_reason(replace(data.cost_model, refusals={}))
     assert len(none) == 0 and none.columns.tolist() == rows.columns.tolist()
 
 
@@ -61,7 +46,7 @@ def test_the_most_frequent_reason_comes_first(data):
 
 def test_preferences_of_one_accelerator_compare_the_same_units(data):
     """The made-up phone takes 1.7 times as long under low_power, 1.1 times under sustained."""
-    frame = preference_frame(data.cost_model)
+    frame = device_frames.preference_frame(data.cost_model)
     own = frame[frame["accelerator"] == "sim-npu"].set_index("preference")
     assert list(own.index) == ["low_power", "fast", "sustained"]
     assert set(own["n_units"]) == {24 - len(RESIZES)}
@@ -79,14 +64,14 @@ def test_inferred_units_are_counted(data):
         for row in data.measurements
         if row.target != NPU[0] or row.signature in ("sig0", "sig1", "sig2", "sig3")
     ]
-    frame = preference_frame(fit(data.graph, rows)).set_index("target")
+    frame = device_frames.preference_frame(fit(data.graph, rows)).set_index("target")
     low = frame.loc[NPU[0].key]
     assert (low["n_measured"], low["n_inferred"]) == (4, 24 - len(RESIZES) - 4)
     assert frame.loc[NPU[1].key, "n_inferred"] == 0
 
 
 def test_a_plan_for_each_preference(data):
-    rows = plans_by_preference(data.cost_model, data.plan)
+    rows = device_frames.plans_by_preference(data.cost_model, data.plan)
     assert [row.preference for row in rows] == ["low_power", "fast", "sustained"]
     for row in rows:
         used = {s.target.preference for s in row.plan.segments} - {None}
@@ -101,21 +86,21 @@ def test_plans_are_compared_by_the_same_costs(data):
     """The plan's own prediction may rest on a run of the whole plan."""
     segments = tuple(replace(s, predicted_ns=2 * s.predicted_ns) for s in data.plan.segments)
     longer = replace(data.plan, segments=segments)
-    assert by_costs(data.cost_model, longer) == pytest.approx(data.plan.predicted_ns)
-    _, fast, _ = plans_by_preference(data.cost_model, longer)
+    assert device_frames.by_costs(data.cost_model, longer) == pytest.approx(data.plan.predicted_ns)
+    _, fast, _ = device_frames.plans_by_preference(data.cost_model, longer)
     assert fast.relative == pytest.approx(0)
     nowhere = replace(longer, segments=(replace(segments[0], target=Target("nnapi:gone/fast")),))
-    assert by_costs(data.cost_model, nowhere) == nowhere.predicted_ns
+    assert device_frames.by_costs(data.cost_model, nowhere) == nowhere.predicted_ns
 
 
 def test_units_that_cost_nothing_compare_as_equals(data, monkeypatch):
     """A fit may give all of a target's time to its invocation; a model of one unit often does."""
     monkeypatch.setattr(CostModel, "unit_cost", lambda *_: 0.0)
-    frame = preference_frame(data.cost_model)
+    frame = device_frames.preference_frame(data.cost_model)
     assert set(frame["relative"]) == {0.0} and set(frame["units_ms"]) == {0.0}
     slow = NPU[0]
     monkeypatch.setattr(CostModel, "unit_cost", lambda _, _unit, target: float(target == slow))
-    frame = preference_frame(data.cost_model).set_index("target")
+    frame = device_frames.preference_frame(data.cost_model).set_index("target")
     assert math.isnan(frame.loc[slow.key, "relative"])
     page = render(replace(data, every_preference=True))
     assert "nan" not in re.findall(r"\w+", page) and "Preferences compared" in page
@@ -123,7 +108,7 @@ def test_units_that_cost_nothing_compare_as_equals(data, monkeypatch):
 
 def test_without_units_in_common_no_preferences_are_drawn(data, monkeypatch):
     monkeypatch.setattr(CostModel, "unit_cost", lambda *_: None)
-    assert preference_frame(data.cost_model)["relative"].isna().all()
+    assert device_frames.preference_frame(data.cost_model)["relative"].isna().all()
     page = render(data)
     assert "nan" not in re.findall(r"\w+", page) and "Preferences compared" not in page
 
@@ -150,8 +135,8 @@ def test_estimates_are_marked_and_counted_not_told_as_what_runs(data, monkeypatc
     page = " ".join(re.sub(r"<[^>]+>", "", render(replace(data, every_preference=True))).split())
     assert f"{n} of these {frame['marginal_ms'].notna().sum()} costs are estimated" in page
     assert "is an estimate of" not in page  # a line for each, of targets that the plan does not use
-    facts = unit_facts(data.cost_model, {})
-    assert "(estimated)" in facts[3].rows[0].words and "(estimated)" not in facts[2].rows[0].words
+    told = facts.unit_facts(data.cost_model, {})
+    assert "(estimated)" in told[3].rows[0].words and "(estimated)" not in told[2].rows[0].words
 
 
 # ---- transfers -----------------------------------------------------------------------------------
@@ -159,7 +144,7 @@ def test_estimates_are_marked_and_counted_not_told_as_what_runs(data, monkeypatc
 
 def test_values_and_permutes_stand_beside_transfers(data):
     plan = split(data).plan
-    frame = transfer_frame(plan, data.cost_model, [Permutes(1, 100), None])
+    frame = facts.transfer_frame(plan, data.cost_model, [Permutes(1, 100), None])
     for row, segment in zip(frame.to_dict("records"), plan.segments, strict=True):
         entering, leaving = data.graph.boundary(segment.units)
         assert (row["in_values"], row["out_values"]) == (len(entering), len(leaving))
@@ -169,7 +154,7 @@ def test_values_and_permutes_stand_beside_transfers(data):
 def test_the_host_has_no_fitted_transfer(data):
     segment = Segment(tuple(range(24)), HOST, 1e6, "nobody else can")
     plan = replace(data.plan, segments=(segment,))
-    (row,) = transfer_frame(plan, data.cost_model).to_dict("records")
+    (row,) = facts.transfer_frame(plan, data.cost_model).to_dict("records")
     assert math.isnan(row["invocation_ms"]) and math.isnan(row["share"])
 
 
@@ -182,7 +167,7 @@ def rounds(data):
 
 
 def test_history_has_a_row_a_round_in_order_of_time(rounds):
-    frame = history_frame(reversed(rounds))
+    frame = device_frames.history_frame(reversed(rounds))
     assert len(frame) == 2 * len(rounds)
     assert list(frame["measurement"])[:4] == [1, 1, 2, 2]
     assert frame["measured_at"].is_monotonic_increasing
@@ -190,21 +175,21 @@ def test_history_has_a_row_a_round_in_order_of_time(rounds):
 
 
 def test_readings_sum_up(rounds):
-    told = readings(history_frame(rounds))
+    told = device_frames.readings(device_frames.history_frame(rounds))
     assert told.measurements == len(rounds) and told.rounds == 2 * len(rounds)
     assert (told.mhz[0], told.mhz[2], told.celsius[0]) == (1400, 2800, 30)
     assert told.throttled == told.repeated == len(rounds) // 29 > 0 and told.tells_throttling
 
 
 def test_a_mute_device_has_no_readings(data):
-    told = readings(history_frame(data.measurements))
+    told = device_frames.readings(device_frames.history_frame(data.measurements))
     assert told.mhz is told.celsius is None
     assert told.throttled == 0 and not told.tells_throttling
-    assert readings(history_frame(())).rounds == 0
+    assert device_frames.readings(device_frames.history_frame(())).rounds == 0
 
 
 def test_doubtful_measurements_say_why(rounds):
-    rows = doubtful(rounds)
+    rows = device_frames.doubtful(rounds)
     assert len(rows) == sum(m.usable for m in rounds[28::29]) > 0
     assert all("1 of 2 rounds throttled" in str(row["flags"]) for row in rows)
     spreads = [float(row["spread"]) for row in rows]
@@ -253,16 +238,16 @@ def test_the_environment_of_a_command(data):
     assert this_environment().command == ""
     here = this_environment(["nnapi-prof", "report", "x"])
     assert here.written_at.endswith("+00:00")
-    facts = dict(environment_facts(replace(data, environment=here)))
-    assert facts["by the command"] == "nnapi-prof report x" and "numpy " in facts["packages"]
-    assert "host" not in dict(environment_facts(data))  # nobody said
+    told = dict(facts.environment_facts(replace(data, environment=here)))
+    assert told["by the command"] == "nnapi-prof report x" and "numpy " in told["packages"]
+    assert "host" not in dict(facts.environment_facts(data))  # nobody said
 
 
 def test_device_facts_in_people_words():
     info = {"memory_kb": 7_900_000, "cpu_max_khz": [2_800_000, None], "odd": 1}
     clock = "highest clock of each core"
-    assert device_words(info) == [("memory", "7.9 GB"), (clock, "2800 MHz"), ("odd", "1")]
-    assert device_words({"cpu_max_khz": [None]})[0].value == "not reported"
+    assert facts.device_words(info) == [("memory", "7.9 GB"), (clock, "2800 MHz"), ("odd", "1")]
+    assert facts.device_words({"cpu_max_khz": [None]})[0].value == "not reported"
 
 
 # ---- words ---------------------------------------------------------------------------------------
