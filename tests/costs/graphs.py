@@ -5,8 +5,11 @@ from collections.abc import Iterable
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.model.fit import RegionMatcher
 from nnapi_prof.graph import TensorType
-from nnapi_prof.graph.plan import Target
+from nnapi_prof.graph.plan import Preference, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
+
+NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
+LOW = Target.nnapi("npu", Preference.LOW_POWER)
 
 
 def chain_graph(sizes: list[int], signatures: list[str] | None = None) -> UnitGraph:

@@ -10,9 +10,8 @@ from nnapi_prof.costs.measurement import Kind, Measurement, Status, work_columns
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.graph.unit import Work
+from tests.costs.graphs import LOW, NPU
 
-NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
-LOW = Target.nnapi("npu", Preference.LOW_POWER)
 INVOCATION_NS = 400_000.0
 LSTM = ("lstm", 100, 100)
 

@@ -9,12 +9,10 @@ from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import chains, fit
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.table import optimistic
-from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
+from nnapi_prof.graph.plan import CPU, HOST, Plan, Segment, Target
 from nnapi_prof.partition import make_problem
-from tests.costs.graphs import chain_graph, row
+from tests.costs.graphs import LOW, NPU, chain_graph, row
 
-NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
-LOW = Target.nnapi("npu", Preference.LOW_POWER)
 GRAPH = chain_graph([1000] * 7)
 UNITS = tuple(range(6))
 OVERHEAD, UNIT, LOWER_CLOCK = 5e5, 1e5, 1.5

@@ -30,12 +30,11 @@ from nnapi_prof.costs.model.views import marginal, shown_targets
 from nnapi_prof.costs.table import drop_dominated_targets, optimistic
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph import Quantisation, TensorType
-from nnapi_prof.graph.plan import CPU, HOST, Precision, Preference, Target
+from nnapi_prof.graph.plan import CPU, HOST, Precision
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import make_problem
-from tests.costs.graphs import chain_graph, row
+from tests.costs.graphs import NPU, chain_graph, row
 
-NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
 SIZES = [400_000, 900_000, 700_000, 100_000, 60_000, 60_000]
 FLOATS = chain_graph(SIZES, ["conv", "conv2", "pool", "softmax", "relu"])
 """Unit 3 has no 8 bits."""

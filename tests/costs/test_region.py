@@ -10,9 +10,8 @@ from nnapi_prof.costs.model.fit import RegionMatcher, chains, fit
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
 from nnapi_prof.partition.problem import make_problem
-from tests.costs.graphs import chain_graph, diamond, row
+from tests.costs.graphs import NPU, chain_graph, diamond, row
 
-NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
 SIZES = [40_000, 90_000, 10_000, 60_000, 20_000, 5_000, 1_000]
 CPU_NS = [2e6, 5e6, 1e6, 3e6, 4e6, 5e5]
 NPU_NS = [2e5, 5e5, 1e5, 3e5, 4e5, 5e4]
