@@ -1,16 +1,14 @@
 """The databases that the cost store is tested on."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
+from nnapi_prof.costs.store import CostStore
 from tests.costs.postgres import Server, binaries
 from tests.parts import missing
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
+def postgres():
     """A server of the programs of Debian's ``postgresql``."""
     result = binaries()
     if result is None:
@@ -21,9 +19,16 @@ def postgres() -> Iterator[Server]:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def anywhere(request, tmp_path):
     """What ``CostStore`` takes for a new database, on each kind of database."""
     if request.param == "sqlite":
         return str(tmp_path / "costs.sqlite")
-    server: Server = request.getfixturevalue("postgres")
+    server = request.getfixturevalue("postgres")
     return server.empty()
+
+
+@pytest.fixture
+def store(anywhere):
+    """A new cost table on each kind of database."""
+    with CostStore(anywhere) as opened:
+        yield opened

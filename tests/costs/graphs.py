@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.model.fit import RegionMatcher
 from nnapi_prof.graph import TensorType
-from nnapi_prof.graph.plan import Target
+from nnapi_prof.graph.plan import Preference, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
-FINGERPRINT = "device-1"
+NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
+LOW = Target.nnapi("npu", Preference.LOW_POWER)
 
 
 def chain_graph(sizes: list[int], signatures: list[str] | None = None) -> UnitGraph:
@@ -25,13 +26,12 @@ def chain_graph(sizes: list[int], signatures: list[str] | None = None) -> UnitGr
 def diamond() -> UnitGraph:
     """u0 -> (u1, u2) -> u3."""
     values = {f"v{i}": TensorType((1, 8)) for i in range(5)}
-    unit = [
-        Unit(0, "u0", "a", ("n0",), ("v0",), ("v1",), "A"),
-        Unit(1, "u1", "b", ("n1",), ("v1",), ("v2",), "B"),
-        Unit(2, "u2", "c", ("n2",), ("v1",), ("v3",), "C"),
-        Unit(3, "u3", "d", ("n3",), ("v2", "v3"), ("v4",), "D"),
-    ]
-    return UnitGraph(tuple(unit), values, ("v0",), ("v4",))
+    reads = (("v0",), ("v1",), ("v1",), ("v2", "v3"))
+    units = tuple(
+        Unit(i, f"u{i}", kind, (f"n{i}",), reads[i], (f"v{i + 1}",), kind.upper())
+        for i, kind in enumerate("abcd")
+    )
+    return UnitGraph(units, values, ("v0",), ("v4",))
 
 
 def row(
@@ -42,25 +42,23 @@ def row(
     *,
     status: Status = Status.OK,
     message: str | None = None,
-    samples: tuple[int, ...] | None = None,
 ) -> Measurement:
     """The measurement of a region of ``graph``: ``ns`` as its only sample, or none."""
     region = tuple(sorted(region))
+    units = [graph.units[u] for u in region]
     entering, leaving = graph.boundary(region)
-    if samples is None:
-        samples = (round(ns),) if ns is not None else ()
     return Measurement(
         signature=RegionMatcher(graph).signature(region),
         kind=Kind.UNIT if len(region) == 1 else Kind.CHAIN,
-        label="+".join(graph.units[u].label for u in region),
-        members=tuple(graph.units[u].signature for u in region),
+        label="+".join(unit.label for unit in units),
+        members=tuple(unit.signature for unit in units),
         offsets=tuple(u - region[0] for u in region),
         target=target,
-        fingerprint=FINGERPRINT,
+        fingerprint="device-1",
         agent_version="1",
         status=status,
         message=message,
-        samples_ns=samples,
+        samples_ns=() if ns is None else (round(ns),),
         input_bytes=sum(graph.values[v].n_bytes for v in entering),
         output_bytes=sum(graph.values[v].n_bytes for v in leaving),
         n_operations=len(region),

@@ -1,3 +1,4 @@
+import itertools
 import math
 from dataclasses import replace
 
@@ -9,9 +10,10 @@ from nnapi_prof.costs.measurement import Kind, Measurement, Status, work_columns
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.graph.unit import Work
+from tests.costs.graphs import LOW, NPU
 
-NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
 INVOCATION_NS = 400_000.0
+LSTM = ("lstm", 100, 100)
 
 
 def work_of(label: str, in_bytes: int, out_bytes: int) -> Work:
@@ -30,27 +32,25 @@ def work_of(label: str, in_bytes: int, out_bytes: int) -> Work:
 
 def measurement(
     target: Target,
-    units: list[tuple[str, int, int]],
-    *,
+    *units: tuple[str, int, int],
     status: Status = Status.OK,
-    known: bool = True,
+    signature: str | None = None,
 ) -> Measurement:
     """Units (label, bytes in, bytes out) run as one: MACs count, on the NPU a tenth of them."""
-    works = [work_of(*unit) for unit in units]
+    works, labels = [work_of(*unit) for unit in units], tuple(label for label, _, _ in units)
     rate, start = (0.1, 0.0) if target == CPU else (0.01, INVOCATION_NS)
     ns = start + sum(5_000 + work.macs * rate for work in works)
-    ran = status is Status.OK
     return Measurement(
-        signature="|".join(label for label, _, _ in units) if known else "stranger",
+        signature=signature or "|".join(labels),
         kind=Kind.UNIT if len(units) == 1 else Kind.CHAIN,
-        label=" | ".join(label for label, _, _ in units),
-        members=tuple(label if known else "nobody" for label, _, _ in units),
+        label=" | ".join(labels),
+        members=(signature,) * len(units) if signature else labels,
         offsets=tuple(range(len(units))),
         target=target,
         fingerprint="device",
         agent_version="1",
         status=status,
-        samples_ns=(round(ns),) if ran else (),
+        samples_ns=(round(ns),) if status is Status.OK else (),
         input_bytes=units[0][1],
         output_bytes=units[-1][2],
         **work_columns(works),
@@ -61,22 +61,18 @@ def measurement(
 def rows() -> list[Measurement]:
     units = [
         (f"conv2d {k}x{k} {c_in}->{c_out} {side}x{side}", side**2 * c_in * 4, side**2 * c_out * 4)
-        for k in (1, 3)
-        for c_in in (8, 32, 96)
-        for c_out in (8, 32, 96)
-        for side in (14, 56)
+        for k, c_in, c_out, side in itertools.product((1, 3), (8, 32, 96), (8, 32, 96), (14, 56))
     ]
-    lstm = ("lstm", 100, 100)
     return [
-        *(measurement(target, [unit]) for target in (CPU, NPU) for unit in units),
-        *(measurement(NPU, units[i : i + 3]) for i in range(0, len(units) - 2, 2)),
-        measurement(CPU, [lstm]),
-        measurement(NPU, [lstm], status=Status.REFUSED),
+        *(measurement(target, unit) for target in (CPU, NPU) for unit in units),
+        *(measurement(NPU, *units[i : i + 3]) for i in range(0, len(units) - 2, 2)),
+        measurement(CPU, LSTM),
+        measurement(NPU, LSTM, status=Status.REFUSED),
     ]
 
 
 @pytest.mark.slow
-def test_terms_of_the_device_are_found() -> None:
+def test_terms_of_the_device_are_found():
     described, reports = calibrate(rows(), "phone", "a test")
     assert described.simulated
     npu = described.targets[NPU]
@@ -90,8 +86,9 @@ def test_terms_of_the_device_are_found() -> None:
     assert on_npu.summary(on_npu.single_rate)[0] > 0.1
 
 
-def test_what_did_not_run_and_what_is_unknown_take_no_part() -> None:
-    result = samples_of([*rows(), measurement(NPU, [("add 1x4", 4, 4)] * 2, known=False)])
+def test_what_did_not_run_and_what_is_unknown_take_no_part():
+    add = ("add 1x4", 4, 4)
+    result = samples_of([*rows(), measurement(NPU, add, add, signature="stranger")])
     assert all(math.isfinite(sample.ns) for samples in result.values() for sample in samples)
     assert len(result[NPU]) == 36 + 17
     assert {s.invocations for s in result[NPU]} == {1.0}
@@ -99,67 +96,53 @@ def test_what_did_not_run_and_what_is_unknown_take_no_part() -> None:
     assert refused_of(rows())[CPU] == frozenset()
 
 
-def test_without_the_cpu_there_is_nothing_to_compare_with() -> None:
+def test_without_the_cpu_there_is_nothing_to_compare_with():
     with pytest.raises(CostError, match="nnapi-prof profile"):
         calibrate([row for row in rows() if row.target == NPU], "a", "b")
 
 
 @pytest.mark.slow
-def test_targets_that_were_only_sampled_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    low = Target.nnapi("npu", Preference.LOW_POWER)
-    sampled = [measurement(low, [(f"add 1x{n}", n, n)]) for n in (8, 64, 512)]
+def test_targets_that_were_only_sampled_are_left_out(caplog):
+    sampled = [measurement(LOW, (f"add 1x{n}", n, n)) for n in (8, 64, 512)]
     with caplog.at_level("INFO", "nnapi_prof"):
         described, reports = calibrate([*rows(), *sampled], "a", "b")
     assert set(described.targets) == {CPU, NPU} == {report.target for report in reports}
     assert "less than 6 times: nnapi:npu/low_power (3)" in caplog.text
 
 
-def test_a_refusal_holds_for_every_preference_until_one_runs() -> None:
+def test_a_refusal_holds_for_every_preference_until_one_runs():
     """The classes that a driver lacks do not depend on what it prefers, and samples are few."""
-    low = Target.nnapi("npu", Preference.LOW_POWER)
-    other = Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER)
-    lstm, sigmoid = ("lstm", 100, 100), ("sigmoid 8", 32, 32)
-    sampled = [
-        measurement(NPU, [sigmoid], status=Status.REFUSED),
-        measurement(low, [sigmoid]),
-        measurement(other, [sigmoid]),
-    ]
-    assert lstm[0].upper() in refused_of(rows())[NPU]
-    refused = refused_of([*rows(), *sampled])
-    assert refused[low] == {"LSTM"}  # it ran a sigmoid itself
+    other, sigmoid = Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER), ("sigmoid 8", 32, 32)
+    assert refused_of(rows())[NPU] == {"LSTM"}
+    sampled = [measurement(target, sigmoid) for target in (LOW, other)]
+    refused = refused_of([*rows(), *sampled, measurement(NPU, sigmoid, status=Status.REFUSED)])
+    assert refused[LOW] == {"LSTM"}  # it ran a sigmoid itself
     assert refused[NPU] == {"LSTM", "LOGISTIC"}
     assert refused[other] == refused[CPU] == frozenset()
 
 
 @pytest.mark.slow
-def test_targets_that_are_predicted_wildly_are_named_and_not_offered(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_targets_that_are_predicted_wildly_are_named_and_not_offered(caplog):
     draw = np.random.default_rng(0)
-    low = Target.nnapi("npu", Preference.LOW_POWER)
-    wild = [measurement(low, [(f"conv2d 3x3 8->{c} 14x14", 1, c * 784)]) for c in range(8, 20)]
+    wild = [measurement(LOW, (f"conv2d 3x3 8->{c} 14x14", 1, c * 784)) for c in range(8, 20)]
     wild = [replace(row, samples_ns=(int(math.exp(12 + 4 * draw.normal())),)) for row in wild]
     with caplog.at_level("INFO", "nnapi_prof"):
         described, reports = calibrate([*rows(), *wild], "a", "b")
-    assert low not in described.targets and low in {report.target for report in reports}
+    assert LOW not in described.targets and LOW in {report.target for report in reports}
     assert "not offered" in caplog.text and "nnapi:npu/low_power (12 rows" in caplog.text
 
 
 @pytest.mark.slow
-def test_a_sister_phone_and_ten_rows_do() -> None:
+def test_a_sister_phone_and_ten_rows_do():
     """A phone three times as fast: ten rows of it are less than its own roofline needs."""
     sister, _ = calibrate(rows(), "sister", "a test")
     faster = [
         replace(row, samples_ns=tuple(ns // 3 for ns in row.samples_ns))
         for row in rows()
-        if row.usable and row.kind is Kind.UNIT
+        if row.usable and row.kind is Kind.UNIT and row.target == CPU
     ]
-    of_cpu = [row for row in faster if row.target == CPU][3:36:3]
-    described, _ = calibrate(of_cpu, "own", "a test", sister=sister)
+    described, _ = calibrate(faster[3:36:3], "own", "a test", sister=sister)
     model = described.targets[CPU]
     assert described.threads == 1 and "from sister" in described.description
-    errors = []
-    for target, samples in samples_of(faster).items():
-        if target == CPU:
-            errors = [abs(model.sample_ns(s) / s.ns - 1) for s in samples]
+    errors = [abs(model.sample_ns(s) / s.ns - 1) for s in samples_of(faster)[CPU]]
     assert np.median(errors) < 0.05 and model.errors is not None

@@ -1,20 +1,13 @@
 """Conditions: which engine they concern, how they are said and spelt."""
 
+import argparse
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.costs import (
-    ALL,
-    BIG,
-    CONDITIONAL,
-    ConditionOptions,
-    Conditions,
-    Mode,
-    parse_cpus,
-)
+from nnapi_prof.costs import ALL, BIG, CONDITIONAL, ConditionOptions, Conditions, Mode, parse_cpus
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import CPU, CPU_ALONE, Preference, Target
 
@@ -28,27 +21,20 @@ CONDITIONS = st.builds(
 
 
 @given(CONDITIONS)
-def test_there_and_back(conditions: Conditions) -> None:
+def test_there_and_back(conditions):
     assert Conditions.from_json(conditions.to_json()) == conditions
-    text = iter(conditions.options.split())
-    threads, mode, cpus = 1, "sync", BIG
-    flags = set()
-    for option in text:
-        if option == "--threads":
-            threads = int(next(text))
-        elif option == "--mode":
-            mode = next(text)
-        elif option == "--cpus":
-            cpus = parse_cpus(next(text))
-        else:
-            flags.add(option)
-    relaxed, float16 = "--relaxed" in flags, "--float16" in flags
-    asked = ConditionOptions(threads, cpus, mode, relaxed, float16)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--mode", default="sync")
+    parser.add_argument("--cpus", type=parse_cpus, default=BIG)
+    for flag in ("--relaxed", "--float16"):
+        parser.add_argument(flag, action="store_true")
+    asked = ConditionOptions(**vars(parser.parse_args(conditions.options.split())))
     assert asked.conditions == conditions and ConditionOptions.of(conditions) == asked
 
 
 @given(CONDITIONS)
-def test_a_target_has_its_own_conditions(conditions: Conditions) -> None:
+def test_a_target_has_its_own_conditions(conditions):
     accelerator = Target.nnapi("npu", Preference.LOW_POWER)
     cpu, nnapi = conditions.on(CPU), conditions.on(accelerator)
     assert cpu == Conditions(conditions.precision, threads=conditions.threads, cpus=conditions.cpus)
@@ -59,22 +45,22 @@ def test_a_target_has_its_own_conditions(conditions: Conditions) -> None:
 
 
 @pytest.mark.parametrize(("text", "wanted"), [("0XF0", "0xf0"), ("0x00f", "0xf"), ("big", "big")])
-def test_masks_have_one_spelling(text: str, wanted: str) -> None:
+def test_masks_have_one_spelling(text, wanted):
     assert parse_cpus(text) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "0", "0x0", "f0", "-1", "0x" + "f" * 17, "little", "0x1g"])
-def test_what_is_no_mask(text: str) -> None:
+def test_what_is_no_mask(text):
     with pytest.raises(ValueError, match="is neither big nor all nor a mask like 0xf0"):
         parse_cpus(text)
 
 
-def test_relaxed_and_float16_exclude_each_other() -> None:
+def test_relaxed_and_float16_exclude_each_other():
     with pytest.raises(UsageError, match="float16 has no float32"):
         ConditionOptions(1, BIG, "sync", True, True)
 
 
 @pytest.mark.parametrize("broken", [{"threads": "2"}, {"mode": "fast"}, {"cpus": "x"}])
-def test_broken_conditions_are_refused(broken: dict[str, object]) -> None:
+def test_broken_conditions_are_refused(broken):
     with pytest.raises((ValueError, TypeError)):
         Conditions.from_json({**Conditions().to_json(), **broken})

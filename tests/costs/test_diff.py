@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nnapi_prof.costs import Conditions
-from nnapi_prof.costs.diff import CostDiff, DiffVerdict, compare
+from nnapi_prof.costs.diff import CostDiff, Difference, DiffVerdict, compare
 from nnapi_prof.costs.measurement import Measurement, Round, Status
 from nnapi_prof.graph.plan import CPU
 from tests.costs.test_store import measurement
@@ -35,36 +35,31 @@ def both(scale: float, drift: float, count: int = 300) -> CostDiff:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("drift", [0.0, 0.05])
-def test_noise_alone_is_seldom_called_a_change(drift: float) -> None:
+def test_noise_alone_is_seldom_called_a_change(drift):
     """At 99 % one in a hundred is allowed; five rounds are few, so up to four are."""
     result = both(1.0, drift)
     assert len(result.changed) <= 0.04 * len(result.differences)
     assert result.median_ratio == pytest.approx(1, abs=0.01)
 
 
-def test_a_change_is_found_and_its_interval_holds_it() -> None:
+def test_a_change_is_found_and_its_interval_holds_it():
     result = both(1.2, 0.0)
     assert {each.verdict for each in result.differences} == {DiffVerdict.SLOWER}
-    held = [each.low <= 1.2 <= each.high for each in result.differences]  # type: ignore[operator]
+    held = [each.low <= 1.2 <= each.high for each in result.differences]
     assert np.mean(held) > 0.97
     assert {each.verdict for each in both(1 / 1.2, 0.0).differences} == {DiffVerdict.FASTER}
 
 
-def test_the_same_two_sides_give_the_same_answer() -> None:
+def test_the_same_two_sides_give_the_same_answer():
     assert both(1.05, 0.02, 20) == both(1.05, 0.02, 20)
 
 
-STEADY = (Round(6),)
-
-
 def at(signature: str, level: int, **more: object) -> Measurement:
-    return measurement(
-        signature, samples_ns=(level, level + 1, level, level - 1, level, level), rounds=STEADY,
-        **more,
-    )  # fmt: skip
+    samples = (level, level + 1, level, level - 1, level, level)
+    return measurement(signature, samples_ns=samples, rounds=(Round(6),), **more)
 
 
-def test_order_and_counts() -> None:
+def test_order_and_counts():
     again = at("again", 1000)
     first = [at("a", 1000), at("b", 1000), at("c", 1000), at("s", 5), at("one", 1), again]
     second = [
@@ -83,28 +78,35 @@ def test_order_and_counts() -> None:
     assert len(comparison.changed) == 3 and comparison.median_ratio == 1.001
 
 
-def test_only_like_is_compared_with_like() -> None:
+def test_only_like_is_compared_with_like():
     other = [at("a", 10, target=CPU), at("b", 9, conditions=Conditions(cpus="all"))]
     comparison = compare([at("a", 10), at("b", 10)], other)
     assert (comparison.differences, comparison.only_first, comparison.only_second) == ((), 2, 2)
     assert comparison.median_ratio is None
 
 
-def test_few_runs_and_coarse_clocks_decide_nothing() -> None:
-    few = [measurement(samples_ns=(n,) * 4, rounds=()) for n in (10, 100)]
-    (comparison,) = compare(few[:1], few[1:]).differences
-    assert (comparison.verdict, comparison.ratio, comparison.low) == (DiffVerdict.UNSURE, 10, None)
-    zero = [measurement(samples_ns=(n,) * 9, rounds=()) for n in (0, 100)]
-    (comparison,) = compare(zero[:1], zero[1:]).differences
-    assert (comparison.verdict, comparison.ratio) == (DiffVerdict.UNSURE, None)
-    refused = [measurement(status=Status.REFUSED, samples_ns=(), message=m) for m in "ab"]
-    (comparison,) = compare(refused[:1], refused[1:]).differences
-    assert comparison.verdict is DiffVerdict.SAME and not comparison.changed
+def only(first: Measurement, second: Measurement) -> Difference:
+    (difference,) = compare([first], [second]).differences
+    return difference
 
 
-def test_throttled_rounds_take_no_part() -> None:
+@pytest.mark.parametrize(
+    ("levels", "runs", "ratio"), [((10, 100), 4, 10), ((0, 100), 9, None)], ids=["few", "coarse"]
+)
+def test_few_runs_and_coarse_clocks_decide_nothing(levels, runs, ratio):
+    difference = only(*(measurement(samples_ns=(n,) * runs, rounds=()) for n in levels))
+    assert (difference.verdict, difference.ratio) == (DiffVerdict.UNSURE, ratio)
+    assert difference.low is None
+
+
+def test_words_of_a_refusal_are_no_change():
+    refused = (measurement(status=Status.REFUSED, samples_ns=(), message=m) for m in "ab")
+    difference = only(*refused)
+    assert difference.verdict is DiffVerdict.SAME and not difference.changed
+
+
+def test_throttled_rounds_take_no_part():
     rounds = (Round(9, throttled=True), Round(9))
     hot = measurement(samples_ns=(900,) * 9 + (100,) * 9, rounds=rounds)
-    cool = measurement(samples_ns=(100,) * 9, rounds=(Round(9),))
-    (comparison,) = compare([hot], [cool]).differences
-    assert (comparison.verdict, comparison.ratio, comparison.low) == (DiffVerdict.SAME, 1, 1)
+    difference = only(hot, measurement(samples_ns=(100,) * 9, rounds=(Round(9),)))
+    assert (difference.verdict, difference.ratio, difference.low) == (DiffVerdict.SAME, 1, 1)

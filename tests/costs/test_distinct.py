@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nnapi_prof.costs.measurement import Measurement, Status
 from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import chains, fit
@@ -30,57 +32,54 @@ def costs(factors: dict[Target, float], *more: Measurement, n_low: int = 99) -> 
     return fit(GRAPH, [*rows, *more])
 
 
-def left(model: CostModel, **options: bool) -> list[Target]:
-    return [
-        target for target in drop_dominated_targets(model.table, **options).targets if target != CPU
-    ]
+def failed(status: Status, *region: int) -> Measurement:
+    return row(GRAPH, region, FAST, None, status=status, message="no")
 
 
-def test_of_equal_preferences_that_for_fast_answers_stays() -> None:
-    assert left(costs({FAST: 1, LOW: 1, LONG: 1})) == [FAST]
-    assert left(costs({FAST: 1, LOW: 1.4, LONG: 1.001})) == [FAST]
-    assert left(costs({LOW: 1, LONG: 1})) == [LOW]
+def left(model: CostModel, **options: bool) -> set[Target]:
+    return {*drop_dominated_targets(model.table, **options).targets} - {CPU}
 
 
-def test_a_faster_preference_stays() -> None:
-    assert set(left(costs({FAST: 1, LOW: 0.9, LONG: 1}))) == {FAST, LOW}
-    # Faster for some regions only is enough.
-    single = row(GRAPH, (2,), LOW, 3e5)
-    assert set(left(costs({FAST: 1, LOW: 1.2}, single))) == {FAST, LOW}
+@pytest.mark.parametrize(
+    ("factors", "more", "stays"),
+    [
+        # Of equal preferences, that for fast answers.
+        ({FAST: 1, LOW: 1, LONG: 1}, (), {FAST}),
+        ({FAST: 1, LOW: 1.4, LONG: 1.001}, (), {FAST}),
+        ({LOW: 1, LONG: 1}, (), {LOW}),
+        # What is faster, if only for some regions.
+        ({FAST: 1, LOW: 0.9, LONG: 1}, (), {FAST, LOW}),
+        ({FAST: 1, LOW: 1.2}, (row(GRAPH, (2,), LOW, 3e5),), {FAST, LOW}),
+        # What the other cannot run.
+        ({FAST: 1, LOW: 1}, (failed(Status.REFUSED, 2),), {FAST, LOW}),
+        ({FAST: 1, LOW: 1}, (failed(Status.CRASHED, 2, 3),), {FAST, LOW}),
+        # Accelerators and the CPU are never one.
+        ({FAST: 1, OTHER: 1}, (), {FAST, OTHER}),
+        ({FAST: 9}, (), {FAST}),
+        # Auto goes where a named accelerator does the same.
+        ({FAST: 1, CHOICE: 1}, (), {FAST}),
+        ({FAST: 1, CHOICE: 0.8}, (), {FAST, CHOICE}),
+    ],
+)
+def test_what_stays(factors, more, stays):
+    assert left(costs(factors, *more)) == stays
 
 
-def test_what_the_other_cannot_run_stays() -> None:
-    refused = row(GRAPH, (2,), FAST, None, status=Status.REFUSED, message="no")
-    assert set(left(costs({FAST: 1, LOW: 1}, refused))) == {FAST, LOW}
-    failed = row(GRAPH, (2, 3), FAST, None, status=Status.CRASHED, message="no")
-    assert set(left(costs({FAST: 1, LOW: 1}, failed))) == {FAST, LOW}
+def test_auto_stays_where_it_is_asked_for():
+    assert left(costs({FAST: 1, CHOICE: 1}), auto=True) == {FAST, CHOICE}
 
 
-def test_accelerators_and_the_cpu_are_never_one() -> None:
-    assert left(costs({FAST: 1, OTHER: 1})) == [OTHER, FAST]
-    slow = costs({FAST: 9})
-    assert drop_dominated_targets(slow.table).targets == (CPU, FAST)
-
-
-def test_auto_goes_where_a_named_accelerator_does_the_same() -> None:
-    model = costs({FAST: 1, CHOICE: 1})
-    assert left(model) == [FAST]
-    assert left(model, auto=True) == [FAST, CHOICE]
-    assert left(costs({FAST: 1, CHOICE: 0.8})) == [FAST, CHOICE]
-
-
-def test_what_was_compared_nowhere_stays() -> None:
-    assert set(left(costs({FAST: 1, LOW: 1}, n_low=1))) == {FAST}
+def test_what_was_compared_nowhere_stays():
+    assert left(costs({FAST: 1, LOW: 1}, n_low=1)) == {FAST}
     apart = [row(GRAPH, region, FAST, 6e5) for region in REGIONS[:3]]
     apart += [row(GRAPH, region, LOW, 6e5) for region in REGIONS[3:6]]
-    assert set(left(costs({}, *apart))) == {FAST, LOW}
+    assert left(costs({}, *apart)) == {FAST, LOW}
 
 
-def test_nothing_but_the_targets_changes() -> None:
+def test_nothing_but_the_targets_changes():
     table = costs({FAST: 1, LOW: 1}).table
     narrow = drop_dominated_targets(table)
     assert narrow.targets == (CPU, FAST) and narrow.noise == table.noise
-    assert narrow.unit_cost(0, LOW) is None and narrow.unit_cost(0, FAST) == table.unit_cost(
-        0, FAST
-    )
+    assert narrow.unit_cost(0, LOW) is None
+    assert narrow.unit_cost(0, FAST) == table.unit_cost(0, FAST)
     assert narrow.region_ns == table.region_ns and narrow.refusals == table.refusals

@@ -9,13 +9,11 @@ from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import chains, fit
 from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.table import optimistic
-from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
+from nnapi_prof.graph.plan import CPU, HOST, Plan, Segment, Target
 from nnapi_prof.partition import make_problem
-from tests.costs.graphs import chain_graph, row
+from tests.costs.graphs import LOW, NPU, chain_graph, row
 
-NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
-LOW = Target.nnapi("npu", Preference.LOW_POWER)
-SIZES = [1000] * 7
+GRAPH = chain_graph([1000] * 7)
 UNITS = tuple(range(6))
 OVERHEAD, UNIT, LOWER_CLOCK = 5e5, 1e5, 1.5
 
@@ -27,23 +25,20 @@ def truth(region: tuple[int, ...], target: Target) -> float:
 
 
 def rows(*more: Measurement, low: tuple[int, ...] = UNITS) -> list[Measurement]:
-    graph = chain_graph(SIZES)
-    regions = [chain for length in (1, 2, 3) for chain in chains(graph, length)]
-    measurements = [
-        row(graph, region, t, truth(region, t)) for region in regions for t in (CPU, NPU)
-    ]
-    return [*measurements, *(row(graph, (u,), LOW, truth((u,), LOW)) for u in low), *more]
+    regions = [chain for length in (1, 2, 3) for chain in chains(GRAPH, length)]
+    places = [(region, t) for region in regions for t in (CPU, NPU)] + [((u,), LOW) for u in low]
+    return [*(row(GRAPH, region, t, truth(region, t)) for region, t in places), *more]
 
 
 def model(*more: Measurement, low: tuple[int, ...] = UNITS) -> CostModel:
-    return fit(chain_graph(SIZES), rows(*more, low=low))
+    return fit(GRAPH, rows(*more, low=low))
 
 
 def plan(*segments: Segment) -> Plan:
     return Plan("dp", segments, True, ("first",))
 
 
-def test_measured_segments_are_known_better_than_sums() -> None:
+def test_measured_segments_are_known_better_than_sums():
     costs = model()
     measured = Segment((0, 1), NPU, truth((0, 1), NPU), "", measured=True)
     summed = Segment((2, 3, 4, 5), NPU, truth((2, 3, 4, 5), NPU), "")
@@ -56,25 +51,24 @@ def test_measured_segments_are_known_better_than_sums() -> None:
     assert Plan.from_json(result.to_json()) == result
 
 
-def test_the_host_has_no_interval() -> None:
+def test_the_host_has_no_interval():
     segment = Segment((0,), HOST, 1e6, "", estimated=True)
     result = with_intervals(plan(segment), model())
     assert result.segments == (segment,) and "estimated, and has none" in result.notes[1]
 
 
-def test_plans_of_before_have_no_intervals() -> None:
+def test_plans_of_before_have_no_intervals():
     text = plan(Segment((0,), CPU, 1.0, "")).to_json()
     old = text.replace(',\n   "interval_ns": null', "")
     assert "interval_ns" not in old
     assert Plan.from_json(old).segments[0].interval_ns is None
 
 
-def test_hope_lowers_sums_and_leaves_measurements() -> None:
-    graph = chain_graph(SIZES)
-    off = [row(graph, r, NPU, 0.8 * truth(r, NPU)) for r in ((0, 1, 2), (3, 4, 5), (1, 2, 3))]
-    costs = model(*off, row(graph, UNITS, NPU, 2e6))
+def test_hope_lowers_sums_and_leaves_measurements():
+    off = [row(GRAPH, r, NPU, 0.8 * truth(r, NPU)) for r in ((0, 1, 2), (3, 4, 5), (1, 2, 3))]
+    costs = model(*off, row(GRAPH, UNITS, NPU, 2e6))
     hopeful = optimistic(costs.table)
-    now, hoped = (make_problem(graph, each) for each in (costs.table, hopeful))
+    now, hoped = (make_problem(GRAPH, each) for each in (costs.table, hopeful))
     k = now.target_index(NPU)
     assert hoped.segment_ns(UNITS, k) == now.segment_ns(UNITS, k) == 2e6
     assert hoped.segment_ns((0, 1, 2, 3), k) < 0.95 * now.segment_ns((0, 1, 2, 3), k)
@@ -85,29 +79,28 @@ def test_hope_lowers_sums_and_leaves_measurements() -> None:
     assert hopeful.unit_cost(0, CPU) == pytest.approx(costs.unit_cost(0, CPU), rel=0.1)
 
 
-def test_units_of_a_preference_are_inferred_from_a_sample() -> None:
+def test_units_of_a_preference_are_inferred_from_a_sample():
     costs = model(low=(0, 5))
     assert costs.targets == (CPU, NPU, LOW)
     assert costs.inferred(2, LOW) and not costs.inferred(0, LOW) and not costs.inferred(2, NPU)
     result = costs.region_cost((2, 3), LOW)
-    assert result is not None and not result.measured
+    assert not result.measured
     assert result.ns == pytest.approx(truth((2, 3), LOW), rel=0.1)
     assert (frozenset({2}), LOW) not in costs.table.region_ns
 
 
-def test_what_one_preference_refuses_the_other_does_too() -> None:
-    graph = chain_graph(SIZES)
-    refused = row(graph, (2,), NPU, None, status=Status.REFUSED, message="no kernel")
+def test_what_one_preference_refuses_the_other_does_too():
+    refused = row(GRAPH, (2,), NPU, None, status=Status.REFUSED, message="no kernel")
     costs = model(refused, low=(0, 5))
     assert costs.unit_cost(2, LOW) is None and costs.refusals[2, LOW] == "refused: no kernel"
 
 
-def test_compile_times_add_up_and_whole_regions_are_as_measured() -> None:
-    def compiled(found: Measurement) -> Measurement:
+def test_compile_times_add_up_and_whole_regions_are_as_measured():
+    def compiled(found):
         ns = 60_000_000 + 10_000_000 * found.n_units
         return dataclasses.replace(found, compile_ns=0 if found.target == CPU else ns)
 
-    costs = fit(chain_graph(SIZES), [compiled(found) for found in rows(low=(0, 5))])
+    costs = fit(GRAPH, [compiled(found) for found in rows(low=(0, 5))])
     times = costs.compile_times((CPU, NPU, LOW))
     assert times.fixed_ns[1] == pytest.approx(60e6, rel=0.01)
     assert times.unit_ns[3, 2] == pytest.approx(10e6, rel=0.02)

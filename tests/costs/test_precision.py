@@ -1,8 +1,10 @@
 """Costs of several precisions put together: which units and regions are which, and conversions."""
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -24,19 +26,15 @@ from nnapi_prof.costs.model.quantised import (
     conversions_of,
     converting_units,
 )
-from nnapi_prof.costs.model.views import (
-    marginal,
-    shown_targets,
-)
+from nnapi_prof.costs.model.views import marginal, shown_targets
 from nnapi_prof.costs.table import drop_dominated_targets, optimistic
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph import Quantisation, TensorType
-from nnapi_prof.graph.plan import CPU, HOST, Precision, Preference, Target
+from nnapi_prof.graph.plan import CPU, HOST, Precision
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import make_problem
-from tests.costs.graphs import chain_graph, row
+from tests.costs.graphs import NPU, chain_graph, row
 
-NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
 SIZES = [400_000, 900_000, 700_000, 100_000, 60_000, 60_000]
 FLOATS = chain_graph(SIZES, ["conv", "conv2", "pool", "softmax", "relu"])
 """Unit 3 has no 8 bits."""
@@ -46,43 +44,26 @@ INT8_NS = {CPU: [7e5, 1.3e6, 1e5, math.inf, 4e4], NPU: [1e5, 2e5, 2e4, math.inf,
 OVERHEAD, RATE = 4e5, 0.5
 
 
-@dataclass(frozen=True)
-class Program:
-    units: UnitGraph
+CONVERSIONS = {0: ("v0", True), 4: ("v3", False), 6: ("v4", True), 8: ("v5", False)}
+UNIT_OF = {0: 1, 1: 2, 2: 3, 4: 7}
+"""Of FLOATS' units, those in 8 bits."""
 
 
-@dataclass(frozen=True)
-class Quantised:
-    program: Program
-    unit_of: Mapping[int, int]
-    conversions: Mapping[int, tuple[str, bool]]
-
-
-def quantised(scale: float = 0.1) -> Quantised:
+def quantised(scale: float = 0.1) -> SimpleNamespace:
     """FLOATS with units 0, 1, 2 and 4 in 8 bits, as the quantiser writes it."""
     values = dict(FLOATS.values)
     for n in (0, 1, 2, 3, 4, 5):
         quant = Quantisation(scale * (n + 1), 3)
         values[f"q{n}"] = TensorType((1, SIZES[n]), "uint8", quant=quant)
-    steps = [
-        ("quantize", "v0", "q0"),
-        ("conv", "q0", "q1"),
-        ("conv2", "q1", "q2"),
-        ("pool", "q2", "q3"),
-        ("dequantize", "q3", "v3"),
-        ("softmax", "v3", "v4"),
-        ("quantize", "v4", "q4"),
-        ("relu", "q4", "q5"),
-        ("dequantize", "q5", "v5"),
-    ]
-    units = tuple(
-        Unit(i, f"u{i}", kind, (f"n{i}",), (into,), (out,), f"{kind} {scale} {into}", sizes="8")
-        for i, (kind, into, out) in enumerate(steps)
-    )
-    units = (*units[:5], replace(units[5], signature="softmax"), *units[6:])
-    conversions = {0: ("v0", True), 4: ("v3", False), 6: ("v4", True), 8: ("v5", False)}
-    unit_of = {0: 1, 1: 2, 2: 3, 4: 7}
-    return Quantised(Program(UnitGraph(units, values, ("v0",), ("v5",))), unit_of, conversions)
+    steps = """quantize v0 q0, conv q0 q1, conv2 q1 q2, pool q2 q3, dequantize q3 v3,
+        softmax v3 v4, quantize v4 q4, relu q4 q5, dequantize q5 v5"""
+    units = []
+    for i, step in enumerate(steps.split(",")):
+        kind, into, out = step.split()
+        signature = kind if kind == "softmax" else f"{kind} {scale} {into}"
+        units.append(Unit(i, f"u{i}", kind, (f"n{i}",), (into,), (out,), signature, sizes="8"))
+    program = SimpleNamespace(units=UnitGraph(tuple(units), values, ("v0",), ("v5",)))
+    return SimpleNamespace(program=program, unit_of=UNIT_OF, conversions=CONVERSIONS)
 
 
 def regions(units: Sequence[int]) -> list[tuple[int, ...]]:
@@ -103,11 +84,14 @@ def float_rows(share: float = 1.0) -> list[Measurement]:
     return rows
 
 
-def int8_rows(there: Quantised) -> list[Measurement]:
-    graph = there.program.units
-    rows = [row(graph, (unit,), CPU, 1000 + graph_bytes(graph, unit)) for unit in there.conversions]
+def int8_rows() -> list[Measurement]:
+    graph, rows = quantised().program.units, []
+    for unit in CONVERSIONS:
+        own = graph.units[unit]
+        moved = sum(graph.values[name].n_bytes for name in (*own.inputs, *own.outputs))
+        rows.append(row(graph, [unit], CPU, 1000 + moved))
     for region in (*regions((0, 1, 2)), (4,)):
-        units = [there.unit_of[u] for u in region]
+        units = [UNIT_OF[u] for u in region]
         boundary = SIZES[region[0]] + SIZES[region[-1] + 1]
         rows.append(row(graph, units, CPU, sum(INT8_NS[CPU][u] for u in region)))
         ns = OVERHEAD + RATE * boundary + sum(INT8_NS[NPU][u] for u in region)
@@ -115,25 +99,21 @@ def int8_rows(there: Quantised) -> list[Measurement]:
     return rows
 
 
-def graph_bytes(graph: UnitGraph, unit: int) -> int:
-    own = graph.units[unit]
-    return sum(graph.values[name].n_bytes for name in (*own.inputs, *own.outputs))
-
-
-def all_precisions() -> PrecisionCosts:
+def fitted(float32: list[Measurement], relaxed: list[Measurement] | None = None) -> PrecisionCosts:
+    """With 8 bits."""
     there = quantised()
+    rows = {Precision.FLOAT32: float32} | ({} if relaxed is None else {RELAXED: relaxed})
     eight_bits = EightBits.of(FLOATS, there, {3: "no softmax in 8 bits"})
-    rows = [*float_rows(), *int8_rows(there)]
-    relaxed = [r for r in float_rows(0.5) if r.n_units == 1]
-    return fit_precisions(
-        FLOATS,
-        {Precision.FLOAT32: rows, RELAXED: relaxed},
-        eight_bits,
-        conversions_of(FLOATS, there),
-    )
+    return fit_precisions(FLOATS, rows, eight_bits, conversions_of(FLOATS, there))
 
 
-def test_targets_of_all_precisions() -> None:
+@functools.cache
+def all_precisions() -> PrecisionCosts:
+    rows = [*float_rows(), *int8_rows()]
+    return fitted(rows, [r for r in float_rows(0.5) if r.n_units == 1])
+
+
+def test_targets_of_all_precisions():
     costs = all_precisions()
     assert costs.targets == (CPU, NPU, NPU.at(RELAXED), CPU.at(INT8), NPU.at(INT8))
     assert costs.precisions == (Precision.FLOAT32, RELAXED, INT8) and costs.simulated
@@ -147,23 +127,23 @@ def test_targets_of_all_precisions() -> None:
     assert costs.unit_cost(3, CPU.at(INT8)) is None
     assert costs.refusals[3, CPU.at(INT8)] == "no softmax in 8 bits"
     assert "softmax" in costs.refusals[3, NPU] and "softmax" in costs.refusals[3, NPU.at(RELAXED)]
-    bare = replace(costs, eight_bits=replace(costs.eight_bits, refusals={}))  # type: ignore[type-var]
+    bare = replace(costs, eight_bits=replace(costs.eight_bits, refusals={}))
     assert bare.refusals[3, NPU.at(INT8)] == NO_8_BITS
 
 
-def test_regions_in_8_bits_are_those_of_the_float_units() -> None:
+def test_regions_in_8_bits_are_those_of_the_float_units():
     costs = all_precisions()
     there = costs.region_cost((0, 1, 2), NPU.at(INT8))
-    assert there is not None and there.measured
+    assert there.measured
     assert there.ns == pytest.approx(OVERHEAD + RATE * (SIZES[0] + SIZES[3]) + 3.2e5, abs=1)
     assert costs.region_cost((2, 3), CPU.at(INT8)) is None
     assert costs.table.region_ns[frozenset((0, 1)), CPU.at(INT8)] == 2e6
     one = costs.whole((1,), NPU.at(INT8))
-    assert one is not None and one.usable and one.target == NPU
+    assert one.usable and one.target == NPU
     assert not costs.inferred(1, NPU.at(INT8))
 
 
-def test_bytes_are_those_of_floats() -> None:
+def test_bytes_are_those_of_floats():
     costs = all_precisions()
     here, there = costs.price(NPU), costs.price(NPU.at(INT8))
     assert 0 < there.ns_per_in_byte < 0.3 * here.ns_per_in_byte
@@ -172,18 +152,16 @@ def test_bytes_are_those_of_floats() -> None:
     assert costs.transfer(NPU.at(INT8), *moved) == pytest.approx(both, rel=0.1)
 
 
-def test_the_table_says_what_conversions_cost() -> None:
-    costs = all_precisions()
-    told = costs.table
-    conversions = told.conversions
-    assert conversions is not None and conversions.format.tolist() == [0, 0, 0, 1, 1]
+def test_the_table_says_what_conversions_cost():
+    conversions = all_precisions().table.conversions
+    assert conversions.format.tolist() == [0, 0, 0, 1, 1]
     assert conversions.to_int8_ns["v0"] == 1000 + 5 * SIZES[0]
     assert conversions.to_int8_ns["v1"] == pytest.approx(1000 + 5 * SIZES[1])  # by the line
     assert conversions.to_float_ns["v5"] == 1000 + 5 * SIZES[5]
     assert fit(FLOATS, float_rows()).table.conversions is None
 
 
-def test_every_region_costs_the_solver_the_same() -> None:
+def test_every_region_costs_the_solver_the_same():
     costs = all_precisions()
     problem = make_problem(FLOATS, costs.table)
     for region in regions(range(5)):
@@ -195,75 +173,51 @@ def test_every_region_costs_the_solver_the_same() -> None:
     assert (hopeful.unit_ns <= problem.unit_ns).all()
 
 
-def test_another_precision_is_inferred_from_a_few_units() -> None:
-    floats = fit(FLOATS, float_rows())
-    few = [
-        r
-        for r in float_rows(0.5)
-        if r.target == CPU or r.members in (("conv2",), ("pool",), ("softmax",))
-    ]
+def test_another_precision_is_inferred_from_a_few_units():
+    floats, on_npu = fit(FLOATS, float_rows()), (("conv2",), ("pool",), ("softmax",))
+    few = [r for r in float_rows(0.5) if r.target == CPU or r.members in on_npu]
     relaxed = fit_conditional(floats, float_rows(), few)
     assert relaxed.unit_cost(1, NPU) == pytest.approx(4e5, rel=0.15)
     whole = relaxed.region_cost((0, 1, 2), NPU)
     expected = OVERHEAD + 4 * RATE * (SIZES[0] + SIZES[3]) + 0.5 * 1.26e6
-    assert whole is not None and not whole.measured and whole.ns == pytest.approx(expected, rel=0.1)
+    assert not whole.measured and whole.ns == pytest.approx(expected, rel=0.1)
     assert relaxed.inferred(0, NPU) and not relaxed.inferred(1, NPU)
     assert not relaxed.partial and (3, NPU) in relaxed.refusals
 
 
-def test_equal_units_at_other_scales_are_measured_once() -> None:
-    eight_bits = EightBits.of(FLOATS, quantised())
-    again = EightBits.of(FLOATS, quantised(0.7))
+def test_equal_units_at_other_scales_are_measured_once():
+    eight_bits, again = (EightBits.of(FLOATS, quantised(scale)) for scale in (0.1, 0.7))
     assert eight_bits.graph.units[1].signature != again.graph.units[1].signature
-    assert [u.signature for u in eight_bits.canonical_graph.units] == [
-        u.signature for u in again.canonical_graph.units
-    ]
+    shared = [unit.signature for unit in eight_bits.canonical_graph.units]
+    assert shared == [unit.signature for unit in again.canonical_graph.units]
     assert eight_bits.stretches == ((1, 2, 3), (7,))
-    rows = eight_bits.shared_rows([*float_rows(), *int8_rows(quantised())])
+    rows = eight_bits.shared_rows([*float_rows(), *int8_rows()])
     assert {r.members for r in rows} == {
-        tuple(eight_bits.canonical_graph.units[u].signature for u in region)
-        for region in (*regions((1, 2, 3)), (7,))
+        tuple(shared[u] for u in region) for region in (*regions((1, 2, 3)), (7,))
     }
     assert eight_bits.region((0, 2)) == {1, 3} and eight_bits.region((2, 3)) is None
     assert eight_bits.float_region((7,)) == {4} and eight_bits.float_region((0, 1)) is None
 
 
-def test_what_was_never_measured_is_named() -> None:
-    there = quantised()
-    eight_bits = EightBits.of(FLOATS, there)
-    rows = {Precision.FLOAT32: float_rows()}
+def test_what_was_never_measured_is_named():
     with pytest.raises(CostError, match="4 of the model's 4 units were never measured"):
-        fit_precisions(FLOATS, rows, eight_bits, conversions_of(FLOATS, there))
-    more = [r for r in int8_rows(there) if r.n_units == 1 and "quantize" not in r.members[0]]
+        fitted(float_rows())
+    more = [r for r in int8_rows() if r.n_units == 1 and "quantize" not in r.members[0]]
     with pytest.raises(CostError, match="converting values between floats and 8 bits"):
-        fit_precisions(
-            FLOATS,
-            {Precision.FLOAT32: [*float_rows(), *more]},
-            eight_bits,
-            conversions_of(FLOATS, there),
-        )
+        fitted([*float_rows(), *more])
 
 
-def test_an_accelerator_that_relaxing_does_not_speed_up_is_one_target() -> None:
-    there = quantised()
-    eight_bits = EightBits.of(FLOATS, there)
-    rows = [*float_rows(), *int8_rows(there)]
-    costs = fit_precisions(
-        FLOATS,
-        {Precision.FLOAT32: rows, RELAXED: float_rows()},
-        eight_bits,
-        conversions_of(FLOATS, there),
-    )
+def test_an_accelerator_that_relaxing_does_not_speed_up_is_one_target():
+    costs = fitted([*float_rows(), *int8_rows()], float_rows())
     assert drop_dominated_targets(costs.table).targets == (CPU, NPU, CPU.at(INT8), NPU.at(INT8))
-    assert set(drop_dominated_targets(all_precisions().table).targets) == set(
-        all_precisions().targets
-    )
+    every = all_precisions()
+    assert set(drop_dominated_targets(every.table).targets) == set(every.targets)
 
 
-def test_what_reports_ask() -> None:
+def test_what_reports_ask():
     costs = all_precisions()
     one = marginal(costs, 1, NPU.at(INT8))
-    assert one is not None and one.alone_ns is not None and one.alone_ns > one.ns
+    assert one.alone_ns is not None and one.alone_ns > one.ns
     assert shown_targets(costs, FLOATS) == {
         "cpu": CPU,
         "npu": NPU,
@@ -276,7 +230,7 @@ def test_what_reports_ask() -> None:
     assert not times.fixed_ns.any() and not times.unit_ns.any() and not times.region_ns
 
 
-def test_conversions_to_measure_are_few_and_of_several_sizes() -> None:
+def test_conversions_to_measure_are_few_and_of_several_sizes():
     graph = chain_graph([2**n for n in range(20)])
     units = converting_units(graph, range(19))
     assert len(units) == CONVERSION_SIZES
@@ -286,41 +240,31 @@ def test_conversions_to_measure_are_few_and_of_several_sizes() -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(1, 1 << 24), st.floats(1, 1e9)),
-        min_size=1,
-        max_size=6,
-        unique_by=lambda point: point[0],
-    ),
+    st.dictionaries(st.integers(1, 1 << 24), st.floats(1, 1e9), min_size=1, max_size=6),
     st.integers(1, 1 << 25),
 )
-def test_lines_between_measured_sizes(points: list[tuple[int, float]], n_bytes: int) -> None:
-    line = ConversionLine.of(points)
-    for size, ns in points:
-        assert line.ns(size) == pytest.approx(ns)
-    sizes = sorted(size for size, _ in points)
-    if sizes[0] <= n_bytes <= sizes[-1]:
-        costs = [ns for _, ns in points]
+def test_lines_between_measured_sizes(points, n_bytes):
+    line, sizes, costs = ConversionLine.of(points.items()), points.keys(), points.values()
+    assert [line.ns(size) for size in sizes] == pytest.approx([*costs])
+    if min(sizes) <= n_bytes <= max(sizes):
         assert min(costs) * (1 - 1e-9) <= line.ns(n_bytes) <= max(costs) * (1 + 1e-9)
     assert line.ns(n_bytes) >= 0
 
 
-def test_a_cpu_in_float16_is_a_target_of_its_own() -> None:
+def test_a_cpu_in_float16_is_a_target_of_its_own():
     """Of a trial's few units: the others are inferred, and bytes at a border cost something."""
+    relaxed = Conditions(RELAXED)
     trial = [
-        replace(
-            row(FLOATS, (unit,), CPU, 0.5 * FLOAT_NS[CPU][unit]), conditions=Conditions(RELAXED)
-        )
-        for unit in (0, 1, 4)
+        replace(row(FLOATS, (u,), CPU, 0.5 * FLOAT_NS[CPU][u]), conditions=relaxed)
+        for u in (0, 1, 4)
     ]
     costs = fit_precisions(FLOATS, {Precision.FLOAT32: float_rows(), RELAXED: trial})
     assert costs.targets == (CPU, NPU, CPU.at(RELAXED))
-    for unit in (0, 1, 4):
-        assert costs.region_cost([unit], CPU.at(RELAXED)).ns == pytest.approx(  # type: ignore[union-attr]
-            0.5 * FLOAT_NS[CPU][unit]
-        )
+    for u in (0, 1, 4):
+        cost = costs.region_cost([u], CPU.at(RELAXED))
+        assert cost.ns == pytest.approx(0.5 * FLOAT_NS[CPU][u])
     assert costs.unit_cost(1, CPU.at(RELAXED)) == pytest.approx(2e6, rel=0.1)
     assert costs.inferred(2, CPU.at(RELAXED)) and not costs.inferred(2, CPU)
-    slower = [replace(r, conditions=Conditions(RELAXED)) for r in float_rows() if r.target == CPU]
+    slower = [replace(r, conditions=relaxed) for r in float_rows() if r.target == CPU]
     same = fit_precisions(FLOATS, {Precision.FLOAT32: float_rows(), RELAXED: slower})
     assert drop_dominated_targets(same.table).targets == (CPU, NPU)

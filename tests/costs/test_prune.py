@@ -14,22 +14,23 @@ DAY = "2026-01-0{}T12:00:00+00:00"
 EVERY = "a1 a2 a3 b burst cpu old tab"
 
 
-def fill(store: CostStore) -> None:
+@pytest.fixture
+def filled(store):
     """``a`` is measured three times (the second arrives last), everything else once."""
     for phone in ("phone", "tablet"):
         store.add_device(phone, {"phone": phone}, simulated=True)
+    burst = Conditions(mode=Mode.BURST)
     store.add(
         measurement("a", label="a1", measured_at=DAY.format(1)),
         measurement("a", label="a3", measured_at=DAY.format(5)),
         measurement("a", label="a2", measured_at=DAY.format(3)),
         measurement("a", CPU, label="cpu", measured_at=DAY.format(2)),
-        measurement(
-            "a", label="burst", conditions=Conditions(mode=Mode.BURST), measured_at=DAY.format(2)
-        ),
+        measurement("a", label="burst", conditions=burst, measured_at=DAY.format(2)),
         measurement("b", label="b", status=Status.REFUSED, samples_ns=(), kind=Kind.UNIT),
         measurement("old", label="old", measured_at=DAY.format(1)),
         measurement("a", label="tab", fingerprint="tablet", measured_at=DAY.format(1)),
     )
+    return store
 
 
 CASES = [
@@ -52,50 +53,40 @@ def labels(store: CostStore) -> list[str]:
 
 
 @pytest.mark.parametrize(("selection", "superseded", "goes"), CASES)
-def test_what_goes(anywhere: str, selection: Selection, superseded: bool, goes: str) -> None:
-    with CostStore(anywhere) as store:
-        fill(store)
-        assert labels(store) == EVERY.split()
-        text = prune(store, selection, superseded=superseded)
-        assert (text.rows, text.kept, text.deleted) == (len(goes.split()), 8 - text.rows, False)
-        assert labels(store) == EVERY.split() and len(store.devices()) == 2
-        done = prune(store, selection, superseded=superseded, deleting=True)
-        assert done == Pruned(True, text.devices, text.forgotten, text.kept)
-        assert labels(store) == sorted(set(EVERY.split()) - set(goes.split()))
-        assert prune(store, selection, superseded=superseded, deleting=True).rows == 0
+def test_what_goes(filled, selection, superseded, goes):
+    assert labels(filled) == EVERY.split()
+    text = prune(filled, selection, superseded=superseded)
+    assert (text.rows, text.kept, text.deleted) == (len(goes.split()), 8 - text.rows, False)
+    assert labels(filled) == EVERY.split() and len(filled.devices()) == 2
+    done = prune(filled, selection, superseded=superseded, deleting=True)
+    assert done == Pruned(True, text.devices, text.forgotten, text.kept)
+    assert labels(filled) == sorted(set(EVERY.split()) - set(goes.split()))
+    assert prune(filled, selection, superseded=superseded, deleting=True).rows == 0
 
 
-def test_plans_read_the_same_when_what_was_superseded_is_gone(anywhere: str) -> None:
-    with CostStore(anywhere) as store:
-        fill(store)
-        before = store.measurements("phone")
-        prune(store, Selection(), superseded=True, deleting=True)
-        assert store.measurements("phone") == before
+def test_plans_read_the_same_when_what_was_superseded_is_gone(filled):
+    before = filled.measurements("phone")
+    prune(filled, Selection(), superseded=True, deleting=True)
+    assert filled.measurements("phone") == before
 
 
-def test_a_device_without_rows_is_forgotten(anywhere: str) -> None:
-    with CostStore(anywhere) as store:
-        fill(store)
-        done = prune(store, Selection(fingerprints=["tablet"]), deleting=True)
-        assert done.forgotten == ("tablet",) and done.devices == {"tablet": 1}
-        assert [device.fingerprint for device in store.devices()] == ["phone"]
-        part = prune(store, Selection(kinds=(Kind.UNIT,)), deleting=True)
-        assert part.rows > 0 and part.forgotten == ()
-        assert [device.fingerprint for device in store.devices()] == ["phone"]
+def test_a_device_without_rows_is_forgotten(filled):
+    done = prune(filled, Selection(fingerprints=["tablet"]), deleting=True)
+    assert done.forgotten == ("tablet",) and done.devices == {"tablet": 1}
+    part = prune(filled, Selection(kinds=(Kind.UNIT,)), deleting=True)
+    assert part.rows > 0 and part.forgotten == ()
+    assert [device.fingerprint for device in filled.devices()] == ["phone"]
 
 
-def test_many_rows_go_at_once(anywhere: str) -> None:
-    with CostStore(anywhere) as store:
-        store.add(*(measurement(f"s{n}") for n in range(1203)), measurement("kept", CPU))
-        done = prune(store, Selection(targets=("nnapi:*",)), deleting=True)
-        assert (done.rows, done.kept) == (1203, 1)
-        assert [row["signature"] for row in store.rows()] == ["kept"]
+def test_many_rows_go_at_once(store):
+    store.add(*(measurement(f"s{n}") for n in range(1203)), measurement("kept", CPU))
+    done = prune(store, Selection(targets=("nnapi:*",)), deleting=True)
+    assert (done.rows, done.kept) == (1203, 1)
+    assert [row["signature"] for row in store.rows()] == ["kept"]
 
 
-def test_every_row_is_not_deleted_by_saying_nothing(anywhere: str) -> None:
-    with CostStore(anywhere) as store:
-        fill(store)
-        for selection in (Selection(), Selection(newest=True)):
-            with pytest.raises(UsageError, match="nothing says what to delete"):
-                prune(store, selection, deleting=True)
-        assert labels(store) == EVERY.split()
+@pytest.mark.parametrize("selection", [Selection(), Selection(newest=True)])
+def test_every_row_is_not_deleted_by_saying_nothing(filled, selection):
+    with pytest.raises(UsageError, match="nothing says what to delete"):
+        prune(filled, selection, deleting=True)
+    assert labels(filled) == EVERY.split()

@@ -1,6 +1,7 @@
 """Planted parameters come back from the latencies they make."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,9 +55,7 @@ COSTS = st.lists(st.floats(1e3, 1e6), min_size=5, max_size=12)
 @given(
     COSTS, st.floats(1e4, 1e6), st.floats(0.01, 2.0), st.lists(st.integers(10, 10**5), min_size=13)
 )
-def test_a_long_region_is_predicted_from_short_chains(
-    unit_ns: list[float], overhead: float, rate: float, sizes: list[int]
-) -> None:
+def test_a_long_region_is_predicted_from_short_chains(unit_ns, overhead, rate, sizes):
     fit = fit_target(planted(sizes, unit_ns, overhead, rate), on_cpu=False)
     n = len(unit_ns)
     truth = overhead + rate * 4 * (sizes[0] + sizes[n]) + sum(unit_ns)
@@ -67,42 +66,38 @@ def test_a_long_region_is_predicted_from_short_chains(
 
 SIZES = [150_528, 401_408, 100_352, 602_112, 150_528, 75_264, 12_544, 50_176, 1_280]
 UNITS = [40_000.0, 900_000.0, 30_000.0, 450_000.0, 5_000.0, 220_000.0, 80_000.0, 300_000.0]
+TRUTH = 300_000 + 0.2 * 4 * (SIZES[0] + SIZES[8]) + sum(UNITS)
 
 
-def test_overhead_rate_and_unit_costs_come_back() -> None:
+def test_overhead_rate_and_unit_costs_come_back():
     fit = fit_target(planted(SIZES, UNITS, 300_000, 0.2), on_cpu=False)
     assert fit.overhead_ns == pytest.approx(300_000, rel=0.02)
     assert fit.ns_per_in_byte + fit.ns_per_out_byte == pytest.approx(0.4, rel=0.02)
     assert max(abs(r) for r in fit.residuals) < 0.01
 
 
-def test_noise_of_three_percent_moves_little() -> None:
+def test_noise_of_three_percent_moves_little():
     fit = fit_target(planted(SIZES, UNITS, 300_000, 0.2, noise=0.03, seed=4), on_cpu=False)
-    truth = 300_000 + 0.2 * 4 * (SIZES[0] + SIZES[8]) + sum(UNITS)
-    assert whole(fit, SIZES, 8) == pytest.approx(truth, rel=0.08)
+    assert whole(fit, SIZES, 8) == pytest.approx(TRUTH, rel=0.08)
 
 
-def test_outliers_do_not_spoil_the_fit() -> None:
+def test_outliers_do_not_spoil_the_fit():
     samples = planted(SIZES, UNITS, 300_000, 0.2)
-    for index in (3, 12):
-        bad = samples[index]
-        samples[index] = RegionSample(
-            bad.members, bad.signature, bad.target, bad.in_bytes, bad.out_bytes, 8 * bad.median_ns
-        )
+    for i in (3, 12):
+        samples[i] = replace(samples[i], median_ns=8 * samples[i].median_ns)
     fit = fit_target(samples, on_cpu=False)
-    truth = 300_000 + 0.2 * 4 * (SIZES[0] + SIZES[8]) + sum(UNITS)
-    assert whole(fit, SIZES, 8) == pytest.approx(truth, rel=0.1)
+    assert whole(fit, SIZES, 8) == pytest.approx(TRUTH, rel=0.1)
     assert fit.residuals[3] < -0.5 and fit.residuals[12] < -0.5
 
 
-def test_the_cpu_has_no_transfers() -> None:
+def test_the_cpu_has_no_transfers():
     fit = fit_target(planted(SIZES, UNITS, 2_000, 0.0), on_cpu=True)
     assert fit.ns_per_in_byte == fit.ns_per_out_byte == 0
     assert fit.overhead_ns == pytest.approx(2_000, rel=0.2)
     assert fit.unit_ns["u1"] == pytest.approx(900_000, rel=0.01)
 
 
-def test_without_chains_the_floor_of_small_units_is_the_overhead() -> None:
+def test_without_chains_the_floor_of_small_units_is_the_overhead():
     costs = [1_000.0, 2_000.0, 1_500.0, 400_000.0, 90_000.0, 3_000.0, 1_000.0, 2_500.0]
     fit = fit_target(planted([10] * 9, costs, 200_000, 0.0, longest=1), on_cpu=False)
     assert fit.overhead_ns == pytest.approx(200_000, rel=0.03)
@@ -110,31 +105,27 @@ def test_without_chains_the_floor_of_small_units_is_the_overhead() -> None:
     assert max(abs(r) for r in fit.residuals) < 0.02
 
 
-def test_without_chains_the_cpu_keeps_its_costs_in_the_units() -> None:
+def test_without_chains_the_cpu_keeps_its_costs_in_the_units():
     costs = [100_000.0, 90_000.0, 110_000.0]
     fit = fit_target(planted([10] * 4, costs, 0.0, 0.0, longest=1), on_cpu=True)
     assert fit.overhead_ns < 5_000
     assert fit.unit_ns["u1"] == pytest.approx(90_000, rel=0.05)
 
 
-def test_one_sample_is_reproduced() -> None:
+def test_one_sample_is_reproduced():
     sample = RegionSample(("a",), "a", "npu", 100, 100, 5_000)
     fit = fit_target([sample], on_cpu=False)
     assert fit.predict(sample) == pytest.approx(5_000, rel=1e-3)
 
 
-def test_a_unit_twice_in_a_region_counts_twice() -> None:
-    samples = [
-        RegionSample(("a",), "a", "cpu", 4, 4, 10_000),
-        RegionSample(("a", "a"), "aa", "cpu", 4, 4, 20_000),
-        RegionSample(("a", "a", "a"), "aaa", "cpu", 4, 4, 30_000),
-    ]
+def test_a_unit_twice_in_a_region_counts_twice():
+    samples = [RegionSample(("a",) * n, "a" * n, "cpu", 4, 4, 10_000 * n) for n in (1, 2, 3)]
     fit = fit_target(samples, on_cpu=True)
     assert fit.unit_ns["a"] == pytest.approx(10_000, rel=0.01)
     assert fit.overhead_ns < 200
 
 
-def test_what_may_be_gained_is_told_by_regions_that_were_cheaper() -> None:
+def test_what_may_be_gained_is_told_by_regions_that_were_cheaper():
     """Pairs differ by a quarter either way; the long regions, which caches make dearer, do not."""
     errors = np.array([0.25, -0.25, 0.2, -0.2, 0.01, 0.0, -0.1, -0.15])
     n_units = np.array([2, 2, 2, 2, 60, 60, 60, 60])

@@ -4,17 +4,15 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
 
 from nnapi_prof.costs.estimate import FEATURES, Work, WorkSample, calibration, kinds_of, raw_inputs
 from nnapi_prof.costs.estimate.calibration import LONG, calibrate, fit_samples, is_long
-from nnapi_prof.costs.estimate.model import Forest, TargetModel, can_learn, check_forest, fit_forest
+from nnapi_prof.costs.estimate.model import Forest, can_learn, check_forest, fit_forest
 from nnapi_prof.costs.estimate.phones import Description, parse_description
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU
@@ -40,23 +38,17 @@ def _step(work: Work) -> float:
     return 1.6 if work.pixels > 1000 else 0.8
 
 
-@cache
-def learnt() -> TargetModel:
-    return fit_samples(stepped(LONG, 0))
-
-
-@pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Makes scikit-learn absent, as for Python it is."""
-    return lambda: monkeypatch.setitem(sys.modules, "sklearn", None)
+def without_sklearn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """scikit-learn is absent, as for Python it is."""
+    monkeypatch.setitem(sys.modules, "sklearn", None)
 
 
 @pytest.mark.slow
-def test_steps_are_learnt_where_a_table_is_long(without: Callable[[], None]) -> None:
-    held = stepped(300, 7)
-    assert learnt().forest is not None
-    ours = median_error(learnt(), held)
-    without()
+def test_steps_are_learnt_where_a_table_is_long(monkeypatch):
+    held, learnt = stepped(300, 7), fit_samples(stepped(LONG, 0))
+    assert learnt.forest is not None
+    ours = median_error(learnt, held)
+    without_sklearn(monkeypatch)
     assert not can_learn()
     smooth = fit_samples(stepped(LONG, 0))
     assert smooth.forest is None
@@ -64,7 +56,7 @@ def test_steps_are_learnt_where_a_table_is_long(without: Callable[[], None]) -> 
 
 
 @pytest.mark.slow
-def test_a_short_table_has_none() -> None:
+def test_a_short_table_has_none():
     short = stepped(LONG - 1, 0)
     assert is_long(stepped(LONG, 0)) and not is_long(short)
     assert not is_long([replace(s, works=s.works * 50) for s in stepped(LONG, 0)])
@@ -72,7 +64,7 @@ def test_a_short_table_has_none() -> None:
 
 
 @pytest.mark.slow
-def test_trees_of_noise_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trees_of_noise_are_dropped(monkeypatch):
     """Latencies that no shape tells: cross-validation finds them no better."""
     monkeypatch.setattr(calibration, "LONG", 100)
     assert is_long(measured(works_of(table())))
@@ -84,7 +76,7 @@ def forest_of(samples: list[WorkSample], seed: int = 0) -> Forest:
     return fit_forest(samples, model, kinds_of(samples), seed)
 
 
-def test_it_says_what_scikit_learn_says_and_the_same_every_time() -> None:
+def test_it_says_what_scikit_learn_says_and_the_same_every_time():
     from sklearn.ensemble import ExtraTreesRegressor
 
     samples = stepped(80, 0)
@@ -102,18 +94,20 @@ def test_it_says_what_scikit_learn_says_and_the_same_every_time() -> None:
     assert forest.log_ratio([]).shape == (0,)
 
 
-def described(forest: Forest) -> Description:
-    model = replace(fit_samples(stepped(80, 0), correct=False), forest=forest)
-    return Description("phone", "one", "made up", {CPU: model}, {CPU: 80})
+@cache
+def described() -> str:
+    samples = stepped(80, 0)
+    model = replace(fit_samples(samples, correct=False), forest=forest_of(samples))
+    return Description("phone", "one", "made up", {CPU: model}, {CPU: 80}).to_json()
 
 
-def test_a_description_holds_it_as_numbers() -> None:
-    before = described(forest_of(stepped(80, 0)))
-    after = parse_description(json.loads(before.to_json()))
-    works = works_of(table(seed=7))
-    one, two = (d.targets[CPU].works_ns(works) for d in (before, after))
-    assert np.allclose(one, two, rtol=1e-5)
-    assert after.to_json() == before.to_json()
+def test_a_description_holds_it_as_numbers():
+    after = parse_description(json.loads(described()))
+    works, forest = works_of(table(seed=7)), after.targets[CPU].forest
+    assert np.allclose(
+        forest.log_ratio(works), forest_of(stepped(80, 0)).log_ratio(works), atol=1e-5
+    )
+    assert after.to_json() == described()
 
 
 @pytest.mark.parametrize(
@@ -135,53 +129,47 @@ def test_a_description_holds_it_as_numbers() -> None:
         ("features", ["macs"]),
     ],
 )
-def test_a_damaged_one_is_refused(name: str, value: Any) -> None:
-    data = json.loads(described(forest_of(stepped(80, 0))).to_json())
+def test_a_damaged_one_is_refused(name, value):
+    data = json.loads(described())
     forest = data["targets"]["cpu"]["forest"]
     forest[name] = value(forest[name]) if callable(value) else value
     with pytest.raises(CostError, match="damaged"):
         parse_description(data)
 
 
-def test_a_description_of_the_version_before_is_read() -> None:
-    data = json.loads(described(forest_of(stepped(80, 0))).to_json())
-    data["version"] = 2
+def test_a_description_of_the_version_before_is_read():
+    data = json.loads(described()) | {"version": 2}
     del data["targets"]["cpu"]["forest"], data["targets"]["cpu"]["ns_per_gathered_byte"]
     model = parse_description(data).targets[CPU]
     assert model.forest is None and model.roof.ns_per_gathered_byte == 0.0
 
 
-def test_calibrate_says_once_that_scikit_learn_would_help(
-    without: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_calibrate_says_once_that_scikit_learn_would_help(monkeypatch, caplog):
     with caplog.at_level("INFO", "nnapi_prof"):
         calibrate(rows(), "a", "b")
         assert "scikit-learn" not in caplog.text  # the table is short
         monkeypatch.setattr(calibration, "LONG", 30)
         calibrate(rows(), "a", "b")
         assert "scikit-learn" not in caplog.text
-        without()
+        without_sklearn(monkeypatch)
         calibrate(rows(), "a", "b")
     assert caplog.text.count("pip install nnapi-prof[learn]") == 1
 
 
-def test_estimating_never_loads_scikit_learn() -> None:
+PROGRAM = """
+import json, sys
+import nnapi_prof, nnapi_prof.api, nnapi_prof.costs.estimate.calibration
+from nnapi_prof.costs.estimate.phones import parse_description
+from nnapi_prof.graph.plan import CPU
+from nnapi_prof.graph.unit import Work
+model = parse_description(json.load(sys.stdin)).targets[CPU]
+work = Work('CONV_2D', 'float32', 1e6, 1e4, 1e4, 1e3, 100, 10, 8, 8)
+print(model.works_ns([work])[0], 'sklearn' in sys.modules)
+"""
+
+
+def test_estimating_never_loads_scikit_learn():
     """Not even by a description with a forest."""
-    text = described(forest_of(stepped(80, 0))).to_json()
-    program = (
-        "import json, sys\n"
-        "import nnapi_prof, nnapi_prof.api, nnapi_prof.costs.estimate.calibration\n"
-        "from nnapi_prof.costs.estimate.phones import parse_description\n"
-        "from nnapi_prof.graph.plan import CPU\n"
-        "from nnapi_prof.graph.unit import Work\n"
-        "model = parse_description(json.load(sys.stdin)).targets[CPU]\n"
-        "work = Work('CONV_2D', 'float32', 1e6, 1e4, 1e4, 1e3, 100, 10, 8, 8)\n"
-        "print(model.works_ns([work])[0], 'sklearn' in sys.modules)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], input=text, capture_output=True, text=True, check=True
-    )
-    ns, loaded = done.stdout.split()
+    command = [sys.executable, "-c", PROGRAM]
+    ns, loaded = subprocess.check_output(command, input=described(), text=True).split()
     assert math.isfinite(float(ns)) and loaded == "False"

@@ -72,18 +72,14 @@ class Operations(nn.Module):
         )
 
 
-def quiet(phone: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+def quiet(phone: str) -> dict[str, Any]:
     """A phone that comes along, without what no estimate tells: noise, heat, joined operations."""
     description = json.loads(phone_file(phone).read_text())
     description["noise"]["spread"]["value"] = 0
-    description.pop("thermal", None)
-    description["cpu"].pop("heat", None)
-    for accelerator in description["accelerators"]:
-        accelerator.pop("heat", None)
-        accelerator.pop("fusion", None)
-    path = folder / f"{phone}.json"
-    path.write_text(json.dumps(description))
-    return path, description
+    for part in (description, description["cpu"], *description["accelerators"]):
+        for unknown in ("thermal", "heat", "fusion"):
+            part.pop(unknown, None)
+    return description
 
 
 @functools.cache
@@ -106,16 +102,14 @@ OTHERS = Conditions(threads=3, mode=Mode.BURST, precision=Precision.RELAXED)
         *(pytest.param(phone, Conditions(), marks=pytest.mark.slow) for phone in list_phones()),
     ],
 )
-def test_every_operation_takes_on_the_phone_what_it_is_estimated_at(
-    phone: str, conditions: Conditions, tmp_path: Path
-) -> None:
+def test_every_operation_takes_on_the_phone_what_it_is_estimated_at(phone, conditions, tmp_path):
     compared = compare(operations(), phone, conditions, tmp_path)
     assert compared[Engine.CPU] > 25 and compared[Engine.NNAPI] > 25
 
 
 @pytest.mark.parametrize("channels", [False, True], ids=["per-tensor", "per-channel"])
 @pytest.mark.parametrize("phone", slow_but(list_phones(), "dsp-phone"))
-def test_in_8_bits_as_well(phone: str, channels: bool, tmp_path: Path) -> None:
+def test_in_8_bits_as_well(phone, channels, tmp_path):
     compared = compare(quantised(channels), phone, Conditions(), tmp_path)
     assert compared[Engine.CPU] > 5 and compared[Engine.NNAPI] > 5
 
@@ -124,8 +118,8 @@ def compare(
     program: Program, phone: str, conditions: Conditions, folder: Path
 ) -> dict[Engine, int]:
     """Every unit estimated and measured, which must agree; how many ran."""
-    path, description = quiet(phone, folder)
-    graph = program.units
+    graph, description, path = program.units, quiet(phone), folder / f"{phone}.json"
+    path.write_text(json.dumps(description))
     costs = estimated_costs(
         program,
         description,
@@ -134,22 +128,18 @@ def compare(
         relaxed=conditions.precision is Precision.RELAXED,
     )
     options = ProfileOptions(conditions=conditions, runs=1)
-    with open_simulated(str(path)) as client, CostStore(folder / "costs.sqlite") as store:
+    with open_simulated(str(path)) as client, CostStore("sqlite://") as store:
         measurer = Measurer(UnitGraphCache.of(program), client, store, options, None)
-        specs = [
-            spec
-            for spec in device_targets(measurer.info, options.preference_codes)
-            if spec.target.accelerator != AUTO
-        ]
-        jobs = grid(
-            RegionMatcher(graph), unit_regions(graph), specs, conditions, measurer.info.agent
-        )
-        products = {unit.index: unit for unit in product_units(graph)}
+        device = measurer.info
+        every = device_targets(device, options.preference_codes)
+        specs = [spec for spec in every if spec.target.accelerator != AUTO]
+        jobs = grid(RegionMatcher(graph), unit_regions(graph), specs, conditions, device.agent)
+        products = {(unit.index,): unit for unit in product_units(graph)}
         in_forms = [
             job.in_form(form)
             for job in jobs
-            if job.spec.target.engine is Engine.NNAPI and job.region[0] in products
-            for form in other_forms(graph, products[job.region[0]], level_number(job.spec.level))
+            if job.spec.target.engine is Engine.NNAPI and job.region in products
+            for form in other_forms(graph, products[job.region], level_number(job.spec.level))
         ]
         measurer.measure("units", [*jobs, *in_forms])
     rows = best_of_forms(measurer.rows.values())

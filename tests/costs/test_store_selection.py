@@ -14,7 +14,12 @@ GPU = Target.nnapi("gpu_1", Preference.LOW_POWER)
 DAY = "2026-01-0{}T12:00:00{}+00:00"
 
 
-def fill(store: CostStore) -> None:
+@pytest.fixture
+def filled(store):
+    return fill(store)
+
+
+def fill(store: CostStore) -> CostStore:
     store.add(
         measurement("old", measured_at=DAY.format(1, "")),
         measurement("old", measured_at=DAY.format(3, ".5"), samples_ns=(1,)),
@@ -23,6 +28,7 @@ def fill(store: CostStore) -> None:
         measurement("bad", status=Status.REFUSED, samples_ns=(), measured_at=DAY.format(2, "")),
         measurement("tab", fingerprint="tablet", conditions=Conditions(mode=Mode.BURST)),
     )
+    return store
 
 
 SELECTIONS = [
@@ -54,22 +60,18 @@ SELECTIONS = [
 ]
 
 
-def test_selections(anywhere: str) -> None:
-    with CostStore(anywhere) as store:
-        fill(store)
-        for selection, expected in SELECTIONS:
-            actual = [row["signature"] for row in store.rows(selection)]
-            assert " ".join(actual) == expected, selection
+def test_selections(filled):
+    for selection, expected in SELECTIONS:
+        actual = [row["signature"] for row in filled.rows(selection)]
+        assert " ".join(actual) == expected, selection
 
 
-def test_the_newest_of_those_that_fit(anywhere: str) -> None:
+def test_the_newest_of_those_that_fit(filled):
     """A table as it was on a day."""
-    with CostStore(anywhere) as store:
-        fill(store)
-        on_day = Selection(signatures=["old"], until=instant("2026-01-02", end=True), newest=True)
-        assert [m.samples_ns for m in store.select(on_day)] == [(30, 10, 20)]
-        ever = Selection(signatures=["old"], newest=True)
-        assert [m.samples_ns for m in store.select(ever)] == [(1,)]
+    ever = Selection(signatures=["old"], newest=True)
+    on_day = ever.with_(until=instant("2026-01-02", end=True))
+    assert [m.samples_ns for m in filled.select(on_day)] == [(30, 10, 20)]
+    assert [m.samples_ns for m in filled.select(ever)] == [(1,)]
 
 
 @pytest.mark.parametrize(
@@ -83,18 +85,17 @@ def test_the_newest_of_those_that_fit(anywhere: str) -> None:
         ("2026-01-31T00:30+01:00", False, "2026-01-30T23:30:00"),
     ],
 )
-def test_instants(text: str, end: bool, wanted: str) -> None:
+def test_instants(text, end, wanted):
     assert instant(text, end) == wanted
 
 
-def test_devices_and_their_names(anywhere: str) -> None:
-    with CostStore(anywhere) as store:
-        assert measured(store) == []
-        fill(store)
-        properties = {"ro.product.manufacturer": "Acme", "ro.product.model": "One"}
-        store.add_device("phone", {"properties": properties}, False)
-        store.add_device("idle", {"phone": "npu-phone"}, True)
-        devices = measured(store)
+def test_devices_and_their_names(store):
+    assert measured(store) == []
+    fill(store)
+    properties = {"ro.product.manufacturer": "Acme", "ro.product.model": "One"}
+    store.add_device("phone", {"properties": properties}, False)
+    store.add_device("idle", {"phone": "npu-phone"}, True)
+    devices = measured(store)
     assert [(each.fingerprint, each.name) for each in devices] == [
         ("tablet", "unknown"),
         ("phone", "Acme One"),
@@ -115,31 +116,27 @@ def test_devices_and_their_names(anywhere: str) -> None:
 @pytest.mark.parametrize(
     "selection",
     [
-        Selection(newest=True),
         Selection(),
-        Selection(statuses=(Status.OK,), newest=True),
-        Selection(until=instant("2026-01-03"), newest=True),
+        Selection(newest=True),
+        Selection(newest=True, statuses=(Status.OK,)),
+        Selection(newest=True, until=instant("2026-01-03")),
     ],
 )
-def test_the_first_are_those_measured_first(anywhere: str, selection: Selection) -> None:
-    with CostStore(anywhere) as store:
-        fill(store)
-        every = sorted(store.rows(selection), key=lambda row: (row["measured_at"], row["id"]))
-        for most in range(1, len(every) + 2):
-            first = store.rows(selection.with_(first=most))
-            assert first == sorted(every[:most], key=lambda row: row["id"])
+def test_the_first_are_those_measured_first(filled, selection):
+    every = sorted(filled.rows(selection), key=lambda row: (row["measured_at"], row["id"]))
+    for most in range(1, len(every) + 2):
+        first = filled.rows(selection.with_(first=most))
+        assert first == sorted(every[:most], key=lambda row: row["id"])
 
 
-def test_what_is_there_without_reading_all_rows(anywhere: str) -> None:
-    with CostStore(anywhere) as store:
-        assert (store.most_rows(), store.fingerprints(), store.members()) == (0, [], {})
-        fill(store)
-        store.add_device("phone", {"phone": "a"}, True)
-        store.add_device("unused", {"phone": "b"}, True)
-        assert store.most_rows() == 6
-        assert store.fingerprints() == ["phone", "tablet"]
-        assert store.members() == dict.fromkeys("old cpu gpu bad tab".split(), ("a", "b"))
-        assert [each.fingerprint for each in named(store)] == ["phone", "tablet"]
-        assert {each.fingerprint: each.name for each in measured(store)} == {
-            each.fingerprint: each.name for each in named(store)
-        }
+def test_what_is_there_without_reading_all_rows(store):
+    assert (store.most_rows(), store.fingerprints(), store.members()) == (0, [], {})
+    fill(store)
+    for device, phone in (("phone", "a"), ("unused", "b")):
+        store.add_device(device, {"phone": phone}, True)
+    assert store.most_rows() == 6
+    assert store.fingerprints() == ["phone", "tablet"]
+    assert store.members() == dict.fromkeys("old cpu gpu bad tab".split(), ("a", "b"))
+    names = {each.fingerprint: each.name for each in named(store)}
+    assert list(names) == ["phone", "tablet"]
+    assert {each.fingerprint: each.name for each in measured(store)} == names

@@ -26,23 +26,15 @@ def chain(*names: str) -> Program:
     last = graph.placeholder("x")
     last.meta["tensor"] = TYPE
     units = []
-    for index, name in enumerate(names):
-        node = graph.create_node("call_function", OPS[name], (last,), name=f"{name}_{index}")
-        node.meta["tensor"] = TYPE
-        described = {"op": str(OPS[name]), "args": {"self": {"input": 0}}}
-        signature = unit_signature([described], [TYPE], [TYPE])
-        units.append(
-            Unit(
-                index=index,
-                name=node.name,
-                operation=name,
-                nodes=(node.name,),
-                inputs=(last.name,),
-                outputs=(node.name,),
-                signature=signature,
-                sizes="64",
-            )
+    for index, operation in enumerate(names):
+        node = graph.create_node(
+            "call_function", OPS[operation], (last,), name=f"{operation}_{index}"
         )
+        node.meta["tensor"] = TYPE
+        described = {"op": str(OPS[operation]), "args": {"self": {"input": 0}}}
+        signature = unit_signature([described], [TYPE], [TYPE])
+        own, reads = (node.name,), (last.name,)
+        units.append(Unit(index, node.name, operation, own, reads, own, signature, sizes="64"))
         last = node
     graph.output((last,))
     values = {node.name: TYPE for node in graph.nodes if node.op != "output"}

@@ -115,21 +115,8 @@ def _result(action: Action, throttled: tuple[bool, ...]) -> ActionResult:
     samples = tuple(ns * (10 if each.throttled else 1) for each in rounds for _ in range(3))
     samples = samples or (ns, ns, ns)
     timing = SegmentSamples(1000, samples, (), (), None)
-    none = (None, None)
+    unknown = (None,) * 4
     return ActionResult(
-        action.id,
-        Status.OK,
-        None,
-        None,
-        None,
-        None,
-        "simulated",
-        (timing,),
-        samples,
-        ns,
-        1,
-        none,
-        none,
-        (),
-        rounds,
-    )
+        action.id, Status.OK, *unknown, "simulated", (timing,), samples, ns, 1,
+        (None, None), (None, None), (), rounds,
+    )  # fmt: skip

@@ -1,9 +1,7 @@
 """Contention measured by a profile, on the real agent and a simulated phone."""
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,14 +12,11 @@ from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.files import merge
 from nnapi_prof.costs.store.selection import Selection
-from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device
-from nnapi_prof.execution.profile import ProfileOptions, Progress
+from nnapi_prof.execution.profile import ProfileOptions
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
-from nnapi_prof.graph.program import Program
 
 GPU = Target.nnapi("sim-gpu", Preference.FAST_SINGLE_ANSWER)
 ALONE = ProfileOptions(preferences=("fast",), runs=10, refine=False)
@@ -29,67 +24,51 @@ CORUN = replace(ALONE, contention=True)
 
 
 @pytest.fixture(scope="module")
-def program() -> Program:
+def program():
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1),
-        nn.Hardswish(),
-        nn.Conv2d(16, 16, 3, padding=1, groups=16),
+        nn.Conv2d(3, 16, 3, padding=1), nn.Hardswish(), nn.Conv2d(16, 16, 3, padding=1, groups=16)
     )
     return prepare(net.eval(), (torch.zeros(1, 3, 32, 32),), "small")
 
 
 @pytest.fixture(scope="module")
-def phone(built_host: HostBuild) -> Iterator[AgentClient]:
+def phone():
     with open_device("sim:gpu-phone") as opened:
         yield opened.client
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[CostStore]:
-    with CostStore(tmp_path / "costs.sqlite") as opened:
-        yield opened
 
 
 def coruns(store: CostStore) -> list[Measurement]:
     return store.select(Selection(kinds=(Kind.CORUN,)))
 
 
-def test_units_of_each_type_run_side_by_side(
-    program: Program, phone: AgentClient, store: CostStore, tmp_path: Path
-) -> None:
+def test_units_of_each_type_run_side_by_side(program, phone, store):
     outcome = profile(program, phone, store, CORUN)
     rows = coruns(store)
     on_cpu = [row for row in rows if row.target == CPU]
-    on_gpu = [row for row in rows if row.corunner == CPU]
-    assert len(on_cpu) == len(on_gpu) == len(rows) / 2
+    assert len(on_cpu) == sum(row.corunner == CPU for row in rows) == len(rows) / 2
     assert {row.operation for row in on_cpu} >= {"CONV_2D", "DEPTHWISE_CONV_2D"}
     for row in rows:
         assert row.usable and len(row.alone_ns) == len(row.samples_ns) == len(row.cpu_ns) == 10
         assert row.simulated and row.corunner in (CPU, GPU)
-    assert outcome.contention is not None
     pairs = {(pair.lane, pair.corunner): pair for pair in outcome.contention.measured}
     assert set(pairs) == {("cpu", "sim-gpu"), ("sim-gpu", "cpu")}
     for pair in pairs.values():
         assert 1.0 <= pair.factor.low <= pair.factor.value <= pair.factor.high < 1.5
     gpu = pairs["sim-gpu", "cpu"]
-    assert gpu.wait_ns is not None and gpu.cpu_share is not None
-    assert 0 < gpu.cpu_share.value < 0.5
+    assert gpu.wait_ns is not None and 0 < gpu.cpu_share.value < 0.5
 
-    with CostStore(tmp_path / "again.sqlite") as other:
+    with CostStore("sqlite://") as other:
         merge(other, store)
         assert coruns(other) == rows
         again = profile(program, phone, other, CORUN)
     assert again.n_measured == 0 and again.contention == outcome.contention
 
 
-def test_accelerators_run_beside_each_other(
-    program: Program, built_host: HostBuild, store: CostStore
-) -> None:
+def test_accelerators_run_beside_each_other(program, store):
     options = replace(CORUN, accelerators=("sim-npu", "sim-gpu"))
     with open_device("sim:npu-phone") as opened:
         outcome = profile(program, opened.client, store, options)
-        assert outcome.contention is not None
         pairs = {(pair.lane, pair.corunner): pair for pair in outcome.contention.pairs}
         assert set(pairs) == set(itertools.permutations(("cpu", "sim-npu", "sim-gpu"), 2))
         assert outcome.contention.basis is ContentionBasis.MEASURED
@@ -99,56 +78,46 @@ def test_accelerators_run_beside_each_other(
         assert profile(program, opened.client, store, options).n_measured == 0
 
 
-def test_costs_are_as_without_it(program: Program, phone: AgentClient, store: CostStore) -> None:
+def test_costs_are_as_without_it(program, phone, store):
     plain = profile(program, phone, store, ALONE)
-    assert plain.contention is None and plain.costs is not None
+    assert plain.contention is None
     with_rows = profile(program, phone, store, CORUN)
-    assert with_rows.n_measured == len(coruns(store)) and with_rows.costs is not None
-    for unit in program.units.units:
+    assert with_rows.n_measured == len(coruns(store))
+    for unit in range(len(program.units.units)):
         for target in plain.costs.targets:
-            assert with_rows.costs.unit_cost(unit.index, target) == plain.costs.unit_cost(
-                unit.index, target
-            )
+            expected = plain.costs.unit_cost(unit, target)
+            assert with_rows.costs.unit_cost(unit, target) == expected
     assert with_rows.plan == plain.plan
 
 
-def test_an_interrupt_keeps_what_ran_side_by_side(
-    program: Program, phone: AgentClient, store: CostStore
-) -> None:
-    def interrupt(progress: Progress) -> None:
+def test_an_interrupt_keeps_what_ran_side_by_side(program, phone, store):
+    def interrupt(progress):
         if progress.phase == "side by side" and progress.done == 2:
             raise KeyboardInterrupt
 
     outcome = profile(program, phone, store, CORUN, interrupt)
     assert outcome.interrupted and outcome.plan is not None and len(coruns(store)) == 4
     outcome = profile(program, phone, store, CORUN)
-    assert (
-        outcome.contention is not None and outcome.contention.basis is not ContentionBasis.ASSUMED
-    )
+    assert outcome.contention.basis is not ContentionBasis.ASSUMED
     assert len(coruns(store)) == 4 + outcome.n_measured
 
 
-def test_a_long_run_says_how_clocks_do(
-    program: Program, phone: AgentClient, store: CostStore
-) -> None:
+def test_a_long_run_says_how_clocks_do(program, phone, store):
     options = replace(CORUN, contention_s=3.5)
     outcome = profile(program, phone, store, options)
     first, second = (row for row in coruns(store) if len(row.rounds) == 1)
     assert max(sum(first.samples_ns), sum(second.samples_ns)) > 3e9
-    assert outcome.contention is not None
     assert any(pair.later and pair.later.value > 0.5 for pair in outcome.contention.pairs)
     assert profile(program, phone, store, options).n_measured == 0
 
 
-def test_a_unit_that_only_the_host_runs_ends_no_profile(
-    phone: AgentClient, store: CostStore
-) -> None:
+def test_a_unit_that_only_the_host_runs_ends_no_profile(phone, store):
     class Orthogonal(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.conv = nn.Conv2d(3, 8, 3)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             return torch.linalg.qr(torch.relu(self.conv(x)).flatten(2)[0])[0]
 
     model = prepare(Orthogonal().eval(), (torch.rand(1, 3, 8, 8),), "orthogonal")

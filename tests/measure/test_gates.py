@@ -25,6 +25,7 @@ from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.state import SCRIPT, SILENCE_S, DeviceState, Gates, parse_state
 from nnapi_prof.errors import DeviceError
+from nnapi_prof.graph.plan import CPU
 from tests.conftest import PHONES
 
 ANDROID = """\
@@ -54,7 +55,7 @@ HOT_C = 40
 WAITING = "waiting for the device"
 
 
-def test_what_android_tells() -> None:
+def test_what_android_tells():
     assert parse_state(ANDROID) == DeviceState(
         skin_mc=38_400,
         sensor="skin",
@@ -71,14 +72,6 @@ def test_what_android_tells() -> None:
     )
 
 
-def test_what_others_tell() -> None:
-    told = parse_state(LINUX)
-    assert (told.skin_mc, told.sensor) == (45_000, "hottest zone")
-    assert (told.battery_percent, told.charging) == (64, False)
-    assert parse_state("level: 5\ntemperature: 301\n").sensor == "battery"
-    assert parse_state("no words of ours") == DeviceState()
-
-
 @pytest.mark.parametrize(
     ("output", "words"),
     [
@@ -88,13 +81,11 @@ def test_what_others_tell() -> None:
         ("", None),
     ],
 )
-def test_a_phone_that_may_sleep_is_told_before_it_is_measured(
-    monkeypatch: pytest.MonkeyPatch, output: str, words: str | None
-) -> None:
+def test_a_phone_that_may_sleep_is_told_before_it_is_measured(monkeypatch, output, words):
     client = create_autospec(AgentClient, instance=True, serial="phone", transport=None)
     client.info.return_value.simulated, client.info.return_value.os = False, "android"
     monkeypatch.setattr(profiling, "read_state", lambda _: parse_state(output))
-    told: list[str] = []
+    told = []
     profiling.note_sleep(client, Listener(note=told.append))
     assert [words in each for each in told] == ([] if words is None else [True])
 
@@ -115,22 +106,25 @@ Temperature static thresholds from HAL:
 
 
 @pytest.mark.parametrize(
-    ("output", "skin_mc", "sensor"),
+    ("output", "skin_mc", "sensor", "others"),
     [
-        (SAMSUNG, 25_300, "skin"),  # its types count from 1
+        (LINUX, 45_000, "hottest zone", {"battery_percent": 64, "charging": False}),
+        ("level: 5\ntemperature: 301\n", 30_100, "battery", {}),
+        (SAMSUNG, 25_300, "skin", {}),  # its types count from 1
         ("Current temperatures from HAL:\n Temperature{mValue=NaN, mType=3, mName=s, mStatus=0}\n",
-         None, ""),
+         None, "", {}),
         ("Cached temperatures:\n Temperature{mValue=31.5, mType=3, mName=therm, mStatus=0}\n"
-         "Current temperatures from HAL:\n", 31_500, "skin"),
-        ("Temperature{mValue=33200.0, mType=3, mName=skin, mStatus=0}", 33_200, "skin"),
-        ("CPU temperatures: [45.0, 47.5]\nSkin temperatures: [30.5]\n", 30_500, "skin"),
-        ("CPU temperatures: [45.0, 47.5]\nSkin temperatures: []\n", 47_500, "hottest zone"),
-        ("zone quiet-therm 36\nzone cpu-0 41\n", 36_000, "skin"),  # whole degrees
+         "Current temperatures from HAL:\n", 31_500, "skin", {}),
+        ("Temperature{mValue=33200.0, mType=3, mName=skin, mStatus=0}", 33_200, "skin", {}),
+        ("CPU temperatures: [45.0, 47.5]\nSkin temperatures: [30.5]\n", 30_500, "skin", {}),
+        ("CPU temperatures: [45.0, 47.5]\nSkin temperatures: []\n", 47_500, "hottest zone", {}),
+        ("zone quiet-therm 36\nzone cpu-0 41\n", 36_000, "skin", {}),  # whole degrees
     ],
 )  # fmt: skip
-def test_temperatures_of_many_releases(output: str, skin_mc: int | None, sensor: str) -> None:
+def test_what_others_and_other_releases_tell(output, skin_mc, sensor, others):
     told = parse_state(output)
     assert (told.skin_mc, told.sensor) == (skin_mc, sensor)
+    assert {name: getattr(told, name) for name in others} == others
 
 
 GARBAGE = """Thermal Status: 99
@@ -146,37 +140,34 @@ cpu  9 9
 saver=yes"""
 
 
-def test_garbage_tells_nothing() -> None:
-    assert parse_state(GARBAGE) == DeviceState()
-    assert parse_state(f"Thermal Status: {'9' * 5000}\n") == DeviceState()
+@pytest.mark.parametrize(
+    "output", ["no words of ours", GARBAGE, f"Thermal Status: {'9' * 5000}\n"], ids=len
+)
+def test_garbage_tells_nothing(output):
+    assert parse_state(output) == DeviceState()
 
 
 @pytest.mark.parametrize("mute", ["", "thermalservice"])
-def test_a_service_that_hangs_is_left_alone(tmp_path: Path, mute: str) -> None:
+def test_a_service_that_hangs_is_left_alone(tmp_path, mute):
     """The others are heard; one that is mute is not asked."""
-    dumpsys = tmp_path / "dumpsys"
+    dumpsys, asked = tmp_path / "dumpsys", tmp_path / "asked"
     dumpsys.write_text(
-        f'#!/bin/sh\necho "$1" >> {tmp_path}/asked\n[ "$1" = thermalservice ] && exec sleep 30\n'
+        f'#!/bin/sh\necho "$1" >> {asked}\n[ "$1" = thermalservice ] && exec sleep 30\n'
         'echo "  level: 87"\n'
     )
     dumpsys.chmod(0o755)
     script = f"mute='{mute}'; {SCRIPT}".replace(f"sleep {SILENCE_S};", "sleep 0.3;")
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    began = time.monotonic()
+    path, began = f"{tmp_path}:{os.environ['PATH']}", time.monotonic()
     told = subprocess.run(
-        ["sh", "-c", script], env={**os.environ, "PATH": path}, text=True, stdout=subprocess.PIPE
+        ["sh", "-c", script], env=os.environ | {"PATH": path}, text=True, stdout=subprocess.PIPE
     )
     assert time.monotonic() - began < 20
-    state = parse_state(told.stdout)
-    assert state.silent == (frozenset() if mute else {"thermalservice"})
-    assert (state.battery_percent, state.throttled) == (87, None)
-    asked = set((tmp_path / "asked").read_text().split())
-    assert asked == {"hardware_properties", "power", "battery"} | (
-        set() if mute else {"thermalservice"}
-    )
+    state, hung = parse_state(told.stdout), set() if mute else {"thermalservice"}
+    assert (state.silent, state.battery_percent, state.throttled) == (hung, 87, None)
+    assert set(asked.read_text().split()) == {"hardware_properties", "power", "battery"} | hung
 
 
-def test_a_core_is_held_down_where_it_was_faster() -> None:
+def test_a_core_is_held_down_where_it_was_faster():
     state, asked = parse_state("clock cpu0 1800000\nclock cpu7 2000000\n"), Gates(max_temp_c=50)
     assert asked.reasons(state) == []
     assert asked.reasons(state, {"cpu0": 1_800_000, "cpu7": 2_050_000}) == []
@@ -195,20 +186,20 @@ def test_a_core_is_held_down_where_it_was_faster() -> None:
         (Gates(max_load=60), []),
     ],
 )
-def test_reasons(gates: Gates, reasons: list[str]) -> None:
+def test_reasons(gates, reasons):
     assert gates.reasons(parse_state(ANDROID)) == reasons
     low = DeviceState(battery_percent=12, charging=False)
     assert bool(Gates(min_battery=20).reasons(low)) and not Gates(min_battery=10).reasons(low)
 
 
 @pytest.fixture
-def body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def body(tmp_path, monkeypatch):
     path = tmp_path / "body"
     monkeypatch.setenv("NNAPI_EMULATOR_BODY", str(path))
     return path
 
 
-def phone_in(folder: Path, heat_c: float = 0, tau_s: float = 100) -> str:
+def phone_in(folder: Path, heat_c: float = 0) -> str:
     """A simulated phone that is half as fast above HOT_C; what is busy heats it by ``heat_c``."""
 
     def constant(value: float, unit: str) -> dict[str, Any]:
@@ -217,12 +208,12 @@ def phone_in(folder: Path, heat_c: float = 0, tau_s: float = 100) -> str:
     described = json.loads((PHONES / "npu-phone.json").read_text())
     described["thermal"] = {
         "ambient": constant(AMBIENT_C, "degC"),
-        "time_constant": constant(tau_s, "s"),
+        "time_constant": constant(100, "s"),
         "throttle": [{"above": constant(HOT_C, "degC"), "factor": constant(2, "ratio")}],
     }
     for unit in (described["cpu"], *described["accelerators"]):
         unit["heat"] = constant(heat_c, "degC")
-    path = folder / f"phone{heat_c:g}.json"
+    path = folder / "phone.json"
     path.write_text(json.dumps(described))
     return f"sim:{path}"
 
@@ -242,58 +233,46 @@ def small_model() -> nnp.Model:
 
 
 def profiled(
-    costs: Path,
-    phone: str,
-    cooldown_s: float | None = None,
-    fresh: bool = False,
-    **options: Any,
+    costs: Path, phone: str, cooldown_s: float | None = None, fresh: bool = False, **more: Any
 ) -> nnp.Costs:
-    return nnp.profile(
-        small_model(),
-        phone,
-        costs=costs,
-        options=nnp.MeasureOptions(
-            preferences=["fast"], refine=False, runs=5, cooldown_s=cooldown_s, fresh=fresh
-        ),
-        **options,
+    options = nnp.MeasureOptions(
+        preferences=["fast"], refine=False, runs=5, cooldown_s=cooldown_s, fresh=fresh
     )
+    return nnp.profile(small_model(), phone, costs=costs, options=options, **more)
 
 
 def rows(costs: Path, *kinds: Kind) -> list[Measurement]:
     with CostStore(costs) as store:
-        return store.select(Selection(newest=True, kinds=kinds or (Kind.UNIT, Kind.CHAIN)))
+        newest = store.select(Selection(newest=True, kinds=kinds or (Kind.UNIT, Kind.CHAIN)))
+    return sorted(newest, key=lambda m: (m.signature, m.target.key))
 
 
-def times(measurements: list[Measurement]) -> list[tuple[object, ...]]:
-    return sorted((m.signature, m.target.key, m.samples_ns) for m in measurements)
-
-
-def test_a_hot_phone_is_waited_for(tmp_path: Path, body: Path) -> None:
+def test_a_hot_phone_is_waited_for(tmp_path, body):
     phone = phone_in(tmp_path)
     small_model()
     heat(body, 900)
     with pytest.raises(DeviceError, match=r"after 0 s of waiting: simulated phone at \d+\.\d °C"):
         profiled(tmp_path / "none.sqlite", phone, gates=nnp.Gates(max_temp_c=60, wait_s=0))
-    waits: list[str] = []
+    waits = []
 
-    def cool(progress: nnp.Progress) -> None:
+    def cool(progress):
         if progress.phase == WAITING:
             waits.append(progress.label)
             heat(body, AMBIENT_C)
 
     costs = profiled(tmp_path / "a.sqlite", phone, gates=nnp.Gates(max_temp_c=60), progress=cool)
-    assert costs.outcome is not None and costs.outcome.spent_s["wait"] > 0
+    assert costs.outcome.spent_s["wait"] > 0
     assert len(waits) == 1 and "60 at most" in waits[0]
     measured = [row for row in rows(tmp_path / "a.sqlite") if row.usable]
     assert measured and all(row.skin_mc is not None and row.skin_mc <= 60_000 for row in measured)
 
 
-def test_what_drifts_is_marked_and_measured_again(tmp_path: Path, body: Path) -> None:
-    phone, calm = phone_in(tmp_path), tmp_path / "calm.sqlite"
+def test_what_drifts_is_marked_and_measured_again(tmp_path, body):
+    phone, calm, drifting = phone_in(tmp_path), tmp_path / "calm.sqlite", tmp_path / "drift.sqlite"
     profiled(calm, phone)
-    drifting, used = tmp_path / "drifting.sqlite", []
+    used = []
 
-    def use(progress: nnp.Progress) -> None:
+    def use(progress):
         if progress.phase == "trial" and progress.done and not used:
             used.append(progress.done)
             heat(body, 300)
@@ -303,52 +282,48 @@ def test_what_drifts_is_marked_and_measured_again(tmp_path: Path, body: Path) ->
     # Without the agent's own waiting for hot phones, which would repeat these rounds.
     gates = nnp.Gates(anchor_s=0.001, max_temp_c=HOT_C - 1)
     costs = profiled(drifting, phone, cooldown_s=0, gates=gates, progress=use)
-    assert used and costs.outcome is not None and costs.outcome.spent_s["anchor"] > 0
+    assert used and costs.outcome.spent_s["anchor"] > 0
     assert DRIFTING not in costs.outcome.doubts
-    assert times(rows(calm)) == times(rows(drifting))
+    before, after = (
+        [(m.signature, m.target, m.samples_ns) for m in rows(table)] for table in (calm, drifting)
+    )
+    assert before == after
     with CostStore(drifting) as store:
-        every = store.select(Selection())
-    marked = [row for row in every if row.drift_percent is not None]
-    assert marked and all(row.drift_percent > 50 for row in marked)  # type: ignore[operator]
-    assert all(DRIFTING in row.flags for row in marked)
+        marked = [row for row in store.select(Selection()) if row.drift_percent is not None]
+    assert marked and all(row.drift_percent > 50 and DRIFTING in row.flags for row in marked)
     anchors = rows(drifting, Kind.ANCHOR)
     assert {row.target.key.partition(":")[0] for row in anchors} == {"cpu", "nnapi"}
     assert all(row.simulated and len(row.samples_ns) == 25 for row in anchors)
 
 
-def test_a_phone_that_is_slower_than_in_earlier_profiles(tmp_path: Path, body: Path) -> None:
+def test_a_phone_that_is_slower_than_in_earlier_profiles(tmp_path, body):
     """As one whose clock is held down all the time, which no later round shows."""
     phone, table = phone_in(tmp_path), tmp_path / "a.sqlite"
     watched = functools.partial(profiled, table, phone, gates=nnp.Gates(anchor_s=3600), fresh=True)
     for _ in range(2):
-        outcome = watched().outcome
-        assert outcome is not None and LOW not in outcome.doubts
-    faster = json.dumps([900] * 25)
-    with contextlib.closing(sqlite3.connect(table)) as rows_before, rows_before:
-        rows_before.execute(
+        assert LOW not in watched().outcome.doubts
+    with contextlib.closing(sqlite3.connect(table)) as link, link:
+        link.execute(
             "update measurements set samples_ns = ? where id in (select min(id) from measurements"
             " where kind = 'anchor' and target = 'cpu')",
-            (faster,),
+            (json.dumps([900] * 25),),
         )
     outcome = watched().outcome
-    assert outcome is not None
     assert outcome.doubts[LOW] == outcome.n_measured - outcome.n_failed > 0
 
 
-def test_a_busy_phone(tmp_path: Path, body: Path) -> None:
+def test_a_busy_phone(tmp_path, body):
     phone, table = phone_in(tmp_path, heat_c=200), tmp_path / "a.sqlite"
     profiled(table, phone, conditions=nnp.ConditionOptions(sustained=20))
     body.unlink()
     profiled(table, phone)
-    every = rows(table)
-    medians = {
-        seconds: [
+    calm, busy = (
+        [
             m.summary.median_ns
-            for m in sorted(every, key=lambda m: (m.signature, m.target.key))
-            if m.usable and m.target.key == "cpu" and m.conditions.sustained_s == seconds
+            for m in rows(table)
+            if m.usable and m.target == CPU and m.conditions.sustained_s == seconds
         ]
         for seconds in (0, 20)
-    }
-    assert len(medians[0]) == len(medians[20]) > 2
-    ratios = [b / a for a, b in zip(medians[0], medians[20], strict=True)]
-    assert all(1.8 < ratio < 2.2 for ratio in ratios), ratios
+    )
+    ratios = [b / a for a, b in zip(calm, busy, strict=True)]
+    assert len(ratios) > 2 and all(1.8 < ratio < 2.2 for ratio in ratios), ratios

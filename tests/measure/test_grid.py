@@ -1,10 +1,12 @@
 """What is measured: targets of a device, regions of a graph, each job once."""
 
+from dataclasses import replace
+
 import pytest
 
 from nnapi_prof.costs import Conditions, Mode, Precision
 from nnapi_prof.costs.model.fit import RegionMatcher
-from nnapi_prof.device.protocol import Accelerator, NnapiInfo
+from nnapi_prof.device.protocol import Accelerator, AgentInfo, NnapiInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.jobs import device_targets, grid
 from nnapi_prof.execution.profile.regions import unit_regions
@@ -16,27 +18,25 @@ from tests.measure.scripted import NPU, info
 GPU = Accelerator("gpu:0/a", "GPU", "2", 1000007)
 
 
-def test_every_accelerator_and_auto_under_every_preference() -> None:
+def test_every_accelerator_and_auto_under_every_preference():
     specs = device_targets(info(NPU, GPU))
     keys = [spec.target.key for spec in specs]
     assert keys[0] == "cpu" and len(keys) == len(set(keys)) == 1 + 3 * 3
-    assert {spec.target.accelerator for spec in specs} == {None, "npu", "gpu:0/a", "auto"}
-    levels = {spec.target.accelerator: spec.level for spec in specs}
-    assert levels == {None: 30, "npu": 29, "gpu:0/a": 30, "auto": 30}
+    assert levels(info(NPU, GPU)) == {None: 30, "npu": 29, "gpu:0/a": 30, "auto": 30}
     versions = {spec.target.accelerator: spec.driver_version for spec in specs}
     assert versions == {None: "", "npu": "1.0", "gpu:0/a": "2", "auto": "gpu:0/a=2;npu=1.0"}
 
 
-def test_a_device_without_nnapi_has_its_cpu() -> None:
-    device = info()
-    bare = type(device)(**{**_fields(device), "nnapi": NnapiInfo(None, "no library", (), ())})
-    assert [spec.target.key for spec in device_targets(bare)] == ["cpu"]
+def levels(device: AgentInfo) -> dict[str | None, int]:
+    return {spec.target.accelerator: spec.level for spec in device_targets(device)}
 
 
-def test_an_old_android_without_named_devices_has_auto() -> None:
-    device = info()
-    old = type(device)(**{**_fields(device), "api_level": 27})
-    specs = device_targets(old, [Preference.LOW_POWER])
+def test_a_device_without_nnapi_has_its_cpu():
+    assert levels(replace(info(), nnapi=NnapiInfo(None, "no library", (), ()))) == {None: 30}
+
+
+def test_an_old_android_without_named_devices_has_auto():
+    specs = device_targets(replace(info(), api_level=27), [Preference.LOW_POWER])
     assert [(s.target.key, s.level) for s in specs] == [("cpu", 30), ("nnapi:auto/low_power", 27)]
 
 
@@ -44,28 +44,24 @@ BEYOND = Accelerator("nnapi-reference", "CPU", "Q", 10000)
 
 
 @pytest.mark.parametrize(("api", "level"), [(29, 29), (30, 30), (34, 30)])
-def test_a_cpu_whose_level_is_none_has_the_devices(api: int, level: int) -> None:
+def test_a_cpu_whose_level_is_none_has_the_devices(api, level):
     """Android 10 reports 10000 for its CPU."""
-    device = info(BEYOND, NPU)
-    like = type(device)(**{**_fields(device), "api_level": api})
-    levels = {spec.target.accelerator: spec.level for spec in device_targets(like)}
-    assert levels == {None: 30, "nnapi-reference": level, "npu": 29, "auto": level}
+    own = {"nnapi-reference": level, "npu": 29, "auto": level}
+    assert levels(replace(info(BEYOND, NPU), api_level=api)) == {None: 30, **own}
 
 
 @pytest.mark.parametrize(
     ("missing", "level"),
     [((30, 31), 29), ((31,), 30), ((), 30), ((28, 29, 30, 31), 27), ((29, 30, 31), 28)],
 )
-def test_without_an_api_level_the_functions_tell(missing: tuple[int, ...], level: int) -> None:
+def test_without_an_api_level_the_functions_tell(missing, level):
     names = tuple(name for api in missing for name in sorted(functions_by_api()[api]))
     nnapi = NnapiInfo("libneuralnetworks.so", None, names, (BEYOND,))
-    device = info()
-    bare = type(device)(**{**_fields(device), "api_level": None, "nnapi": nnapi})
-    levels = {spec.target.accelerator: spec.level for spec in device_targets(bare)}
-    assert levels == {None: 30, "nnapi-reference": level, "auto": level}
+    own = {"nnapi-reference": level, "auto": level}
+    assert levels(replace(info(), api_level=None, nnapi=nnapi)) == {None: 30, **own}
 
 
-def test_filters() -> None:
+def test_filters():
     fast = [Preference.FAST_SINGLE_ANSWER]
     keys = [s.target.key for s in device_targets(info(NPU, GPU), fast, ["npu"])]
     assert keys == ["cpu", "nnapi:npu/fast"]
@@ -73,7 +69,7 @@ def test_filters() -> None:
         device_targets(info(NPU, GPU), fast, ["tpu"])
 
 
-def test_equal_signatures_once_and_alternatives_in_a_row() -> None:
+def test_equal_signatures_once_and_alternatives_in_a_row():
     graph = chain("relu", "tanh", "relu", "tanh", "sigmoid").units
     matcher = RegionMatcher(graph)
     specs = device_targets(info(NPU))
@@ -83,7 +79,7 @@ def test_equal_signatures_once_and_alternatives_in_a_row() -> None:
     assert [job.spec for job in jobs[: len(specs)]] == list(specs)
 
 
-def test_conditions_concern_only_their_engine() -> None:
+def test_conditions_concern_only_their_engine():
     graph = chain("relu").units
     specs = device_targets(info(NPU), [Preference.FAST_SINGLE_ANSWER], ["npu"])
     conditions = Conditions(Precision.RELAXED, Mode.BURST, threads=4, cpus="all")
@@ -92,7 +88,3 @@ def test_conditions_concern_only_their_engine() -> None:
     assert npu.conditions == Conditions(Precision.RELAXED, Mode.BURST, cpus="all")
     assert npu.key[2:6] == ("relaxed", "burst", 1, "all")
     assert npu.key.driver_version == "1.0" and cpu.key.driver_version == ""
-
-
-def _fields(device: object) -> dict[str, object]:
-    return dict(vars(device))

@@ -1,10 +1,7 @@
 """Profiles in several precisions, on the real agent and simulated phones."""
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,18 +12,16 @@ from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.table import drop_dominated_targets
-from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device
 from nnapi_prof.errors import CostError
-from nnapi_prof.execution.profile import ProfileOptions, Progress
+from nnapi_prof.execution.profile import ProfileOptions
 from nnapi_prof.execution.profile import precisions as module
 from nnapi_prof.execution.profile.precision_sessions import read_precision_costs
 from nnapi_prof.execution.profile.precisions import PrecisionOutcome, profile_precisions
 from nnapi_prof.execution.profile.regions import SETTLED
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.plan import CPU, Engine, Plan, Precision
+from nnapi_prof.graph.plan import CPU, Engine, Precision
 from nnapi_prof.graph.program import Program
 from nnapi_prof.partition import make_problem
 from nnapi_prof.partition.blocks import convex_sets, members
@@ -43,10 +38,6 @@ LEVELS = {"dsp-phone": 29, "npu-phone": 30, "gpu-phone": 30, "slow-nnapi-phone":
 FASTEST = ProfileOptions(runs=5)
 NEAR = 0.01
 """Relative: so near is a plan to that of measuring everything."""
-
-
-Recipes = Callable[[str], Recipe]
-"""By phone."""
 
 
 class Net(nn.Module):
@@ -67,13 +58,13 @@ class Net(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def program() -> Program:
+def program():
     torch.manual_seed(0)
     return prepare(Net().eval(), (torch.randn(1, 3, 64, 64),), "net")
 
 
 @pytest.fixture(scope="module")
-def recipes(program: Program) -> Recipes:
+def recipes(program):
     random = torch.Generator().manual_seed(1)
     samples = [(torch.randn(1, 3, 64, 64, generator=random),) for _ in range(2)]
     by_level = functools.cache(lambda level: calibrate(program, samples, level))
@@ -81,21 +72,24 @@ def recipes(program: Program) -> Recipes:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[CostStore]:
-    with CostStore(tmp_path / "costs.sqlite") as opened:
-        yield opened
+def profiled(program, recipes, store):
+    """Profiles on a phone."""
 
+    def run(phone, precisions=ALL, progress=None, noise=None):
+        recipe = recipes(phone) if Precision.INT8 in precisions else None
+        with open_device(f"sim:{phone}") as opened:
+            return profile_precisions(
+                program, opened.client, store, FASTEST, progress,
+                precisions=precisions, recipe=recipe, noise=noise,
+            )  # fmt: skip
 
-@contextmanager
-def opened(phone: str) -> Iterator[AgentClient]:
-    with open_device(f"sim:{phone}") as device:
-        yield device.client
+    return run
 
 
 def check(outcome: PrecisionOutcome, program: Program, recipe: Recipe) -> None:
     """What holds of every finished profile."""
-    costs = outcome.costs
-    assert costs is not None and outcome.total.stable and not outcome.total.interrupted
+    assert outcome.total.stable and not outcome.total.interrupted
+    assert outcome.costs.conversions.to_int8_ns["x"] > 0
     assert set(outcome.plans) == {"fastest", "floats", "int8"}
     for plan in outcome.plans.values():
         placed = sorted(unit for segment in plan.segments for unit in segment.units)
@@ -106,101 +100,83 @@ def check(outcome: PrecisionOutcome, program: Program, recipe: Recipe) -> None:
     assert fastest.predicted_ns <= 1.01 * min(floats.predicted_ns, in_8_bits.predicted_ns)
     assert all(s.target.precision is not Precision.INT8 for s in floats.segments)
     for segment in in_8_bits.segments:
-        is_int8 = segment.target.precision is Precision.INT8
-        assert set(segment.units) <= recipe.units if is_int8 else True
-    assert costs.conversions is not None and costs.conversions.to_int8_ns["x"] > 0
+        if segment.target.precision is Precision.INT8:
+            assert set(segment.units) <= recipe.units
 
 
 @pytest.mark.parametrize("phone", again_but(LEVELS, "dsp-phone", "gpu-phone", why="another phone"))
 def test_three_precisions_cost_little_more_than_two_profiles(
-    built_host: HostBuild,
-    program: Program,
-    recipes: Recipes,
-    store: CostStore,
-    phone: str,
-) -> None:
-    recipe = recipes(phone)
-    with opened(phone) as client:
-        outcome = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
-        check(outcome, program, recipe)
-        assert outcome.total.n_measured <= 2.5 * outcome.floats.n_measured
-        again = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
+    program, recipes, profiled, store, phone
+):
+    recipe, outcome = recipes(phone), profiled(phone)
+    check(outcome, program, recipe)
+    assert outcome.total.n_measured <= 2.5 * outcome.floats.n_measured
+    again = profiled(phone)
     assert again.total.n_measured == again.total.n_refused == 0
     for name, plan in outcome.plans.items():  # of plans as fast, the first profile keeps its first
         same = pytest.approx(plan.predicted_ns, rel=SETTLED)
         assert again.plans[name].predicted_ns == same
+    costs_are_read_from_the_table(program, recipe, outcome, store)
     if phone == "dsp-phone":
         in_float32 = outcome.floats.plan
-        assert in_float32 is not None
         assert outcome.plans["fastest"].predicted_ns < 0.7 * in_float32.predicted_ns
         targets = {segment.target.key for segment in outcome.plans["floats"].segments}
         assert "cpu@relaxed" in targets, "the DSP has no floats"
 
 
-def places(plan: Plan) -> list[tuple[tuple[int, ...], str]]:
-    return [(segment.units, segment.target.key) for segment in plan.segments]
+def costs_are_read_from_the_table(
+    program: Program, recipe: Recipe, outcome: PrecisionOutcome, store: CostStore
+) -> None:
+    rows = {
+        precision: store.measurements(outcome.total.fingerprint, conditions=Conditions(precision))
+        for precision in (Precision.FLOAT32, Precision.RELAXED)
+    }
+    costs = read_precision_costs(program, recipe, rows)
+    assert costs.targets == outcome.costs.targets
+    plan = solve(program.units, costs)
+    assert plan.predicted_ns == pytest.approx(outcome.plans["fastest"].predicted_ns, rel=0.01)
+    floats = read_precision_costs(program, None, rows)
+    assert Precision.INT8 not in floats.precisions and floats.conversions is None
+    with pytest.raises(CostError, match="never measured"):
+        read_precision_costs(program, recipe, {Precision.FLOAT32: []})
 
 
 @pytest.mark.parametrize(
     "phone", again_but(["dsp-phone", "npu-phone"], "dsp-phone", why="another phone")
 )
-def test_its_plans_are_those_of_measuring_everything(
-    built_host: HostBuild,
-    program: Program,
-    recipes: Recipes,
-    store: CostStore,
-    tmp_path: Path,
-    phone: str,
-) -> None:
-    recipe = recipes(phone)
+def test_its_plans_are_those_of_measuring_everything(program, recipes, profiled, phone):
+    sampled, forms = profiled(phone), module.EightBitForms.of(program, recipes(phone))
     graph = program.units
     sets = convex_sets([graph.predecessors(u) for u in range(len(graph.units))], 10_000)
-    assert sets is not None
     regions = sorted(members(region) for region in sets)
-    with opened(phone) as client:
-        sampled = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
-        forms = module.EightBitForms.of(program, recipe)
-        with CostStore(tmp_path / "everything.sqlite") as everything:
-            whole = replace(FASTEST, every_preference=True)
-            session = module._Session(program, forms, client, everything, whole, None)
-            session.run(ALL)
-            session.sessions.named.update(regions)
-            for precision, lane in session.sessions.by_precision.items():
-                there = [regions] if precision is not Precision.INT8 else []
-                if precision is Precision.INT8 and forms is not None:
-                    own = [forms.eight_bits.region(region) for region in regions]
-                    there = [[tuple(sorted(region)) for region in own if region is not None]]
-                several = [(Kind.REGION, region) for each in there for region in each]
-                jobs = [job for job in lane.jobs(several) if lane.all_units_run(job)]
-                lane.measurer.measure("regions", jobs)
-            costs = session.sessions.fit()
+    in_8_bits = filter(None, map(forms.eight_bits.region, regions))
+    with open_device(f"sim:{phone}") as opened, CostStore("sqlite://") as everything:
+        whole = replace(FASTEST, every_preference=True)
+        session = module._Session(program, forms, opened.client, everything, whole, None)
+        session.run(ALL)
+        session.sessions.named.update(regions)
+        own = {Precision.INT8: [tuple(sorted(region)) for region in in_8_bits]}
+        for precision, lane in session.sessions.by_precision.items():
+            several = [(Kind.REGION, region) for region in own.get(precision, regions)]
+            jobs = [job for job in lane.jobs(several) if lane.all_units_run(job)]
+            lane.measurer.measure("regions", jobs)
+        costs = session.sessions.fit()
     assert sampled.total.n_measured < 0.5 * session.n_measured
-    best = solve(graph, costs, tolerance=0.0)
-    assert sampled.plans["fastest"].predicted_ns <= (1 + NEAR) * best.predicted_ns
-    floats = replace(
-        costs, targets=tuple(t for t in costs.targets if t.precision is not Precision.INT8)
-    )
-    best = solve(graph, floats, tolerance=0.0)
-    assert sampled.plans["floats"].predicted_ns <= (1 + NEAR) * best.predicted_ns
+    floats = tuple(t for t in costs.targets if t.precision is not Precision.INT8)
+    for name, targets in (("fastest", costs.targets), ("floats", floats)):
+        best = solve(graph, replace(costs, targets=targets), tolerance=0.0)
+        assert sampled.plans[name].predicted_ns <= (1 + NEAR) * best.predicted_ns
 
 
-def test_with_noise_plans_between_are_measured_too(
-    built_host: HostBuild, program: Program, recipes: Recipes, store: CostStore
-) -> None:
-    recipe = recipes("dsp-phone")
-    n = len(program.units.units)
+def test_with_noise_plans_between_are_measured_too(program, recipes, profiled):
+    n, in_8_bits = len(program.units.units), recipes("dsp-phone").units
     power = np.zeros((n, 2, 1))
     power[:, 1, 0] = np.random.default_rng(3).uniform(1e-4, 1e-3, n)
-    power[[unit for unit in range(n) if unit not in recipe.units], 1] = np.inf
+    power[[unit for unit in range(n) if unit not in in_8_bits], 1] = np.inf
     noise = UnitNoise((Precision.RELAXED, Precision.INT8), power, {}, 32)
     exact = (Precision.FLOAT32, Precision.INT8)  # in float16 the CPU is as fast as the DSP
-    with opened("dsp-phone") as client:
-        outcome = profile_precisions(
-            program, client, store, FASTEST, precisions=exact, recipe=recipe, noise=noise
-        )
-    costs = outcome.costs
-    assert costs is not None
-    problem = make_problem(program.units, drop_dominated_targets(costs.table))
+    outcome = profiled("dsp-phone", exact, noise=noise)
+    problem = make_problem(program.units, drop_dominated_targets(outcome.costs.table))
     array = np.array(
         [[noise.of(u, t.precision)[0] for t in problem.targets] for u in range(problem.n)]
     )
@@ -213,63 +189,34 @@ def test_with_noise_plans_between_are_measured_too(
         assert sum(whole) >= len(whole) - 1  # the last round's plan may differ in one
 
 
-def test_costs_are_read_from_the_table(
-    built_host: HostBuild, program: Program, recipes: Recipes, store: CostStore
-) -> None:
-    recipe = recipes("npu-phone")
-    with opened("npu-phone") as client:
-        outcome = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
-    rows = {
-        precision: store.measurements(outcome.total.fingerprint, conditions=Conditions(precision))
-        for precision in (Precision.FLOAT32, Precision.RELAXED)
-    }
-    costs = read_precision_costs(program, recipe, rows)
-    assert outcome.costs is not None and costs.targets == outcome.costs.targets
-    plan = solve(program.units, costs)
-    assert plan.predicted_ns == pytest.approx(outcome.plans["fastest"].predicted_ns, rel=0.01)
-    floats = read_precision_costs(program, None, rows)
-    assert Precision.INT8 not in floats.precisions and floats.conversions is None
-    with pytest.raises(CostError, match="never measured"):
-        read_precision_costs(program, recipe, {Precision.FLOAT32: []})
-
-
-def test_floats_alone_are_profiled_as_ever(
-    built_host: HostBuild, program: Program, store: CostStore, tmp_path: Path
-) -> None:
-    with opened("gpu-phone") as client:
-        alone = profile(program, client, store, FASTEST)
-        with CostStore(tmp_path / "other.sqlite") as other:
-            outcome = profile_precisions(
-                program, client, other, FASTEST, precisions=(Precision.FLOAT32,)
-            )
+def test_floats_alone_are_profiled_as_ever(program, profiled):
+    outcome = profiled("gpu-phone", (Precision.FLOAT32,))
+    with open_device("sim:gpu-phone") as opened, CostStore("sqlite://") as other:
+        alone = profile(program, opened.client, other, FASTEST)
     assert outcome.total.n_measured == outcome.floats.n_measured == alone.n_measured
-    assert set(outcome.plans) == {"fastest"} and alone.plan is not None
-    assert places(outcome.plans["fastest"]) == places(alone.plan)
+    places, expected = (
+        [(segment.units, segment.target) for segment in plan.segments]
+        for plan in (outcome.plans["fastest"], alone.plan)
+    )
+    assert set(outcome.plans) == {"fastest"} and places == expected
 
 
-def test_an_interrupt_keeps_what_there_is(
-    built_host: HostBuild, program: Program, recipes: Recipes, store: CostStore
-) -> None:
-    def stop(progress: Progress) -> None:
+def test_an_interrupt_keeps_what_there_is(program, recipes, profiled):
+    def stop(progress):
         if progress.phase == "units, int8" and progress.done == 3:
             raise KeyboardInterrupt
 
-    recipe = recipes("dsp-phone")
-    with opened("dsp-phone") as client:
-        outcome = profile_precisions(
-            program, client, store, FASTEST, stop, precisions=ALL, recipe=recipe
-        )
-        assert outcome.total.interrupted and outcome.costs is None
-        assert outcome.floats.stable and outcome.total.n_measured > outcome.floats.n_measured
-        again = profile_precisions(program, client, store, FASTEST, precisions=ALL, recipe=recipe)
+    outcome = profiled("dsp-phone", progress=stop)
+    assert outcome.total.interrupted and outcome.costs is None
+    assert outcome.floats.stable and outcome.total.n_measured > outcome.floats.n_measured
+    again = profiled("dsp-phone")
     assert again.floats.n_measured == 0
-    check(again, program, recipe)
+    check(again, program, recipes("dsp-phone"))
 
 
-def test_float16_has_its_level(built_host: HostBuild, program: Program, store: CostStore) -> None:
-    both = (Precision.FLOAT32, Precision.RELAXED, Precision.FLOAT16)
-    with opened("slow-nnapi-phone") as client:
-        outcome = profile_precisions(program, client, store, FASTEST, precisions=both)
-    assert outcome.costs is not None
-    assert Precision.FLOAT16 not in outcome.costs.precisions  # its API is 28
-    assert CPU in outcome.costs.targets
+def test_float16_has_its_level(profiled):
+    costs = profiled(
+        "slow-nnapi-phone", (Precision.FLOAT32, Precision.RELAXED, Precision.FLOAT16)
+    ).costs
+    assert Precision.FLOAT16 not in costs.precisions  # its API is 28
+    assert CPU in costs.targets

@@ -13,7 +13,7 @@ import nnapi_prof as np_
 from nnapi_prof.api import open_client
 from nnapi_prof.api.costs import Interrupted
 from nnapi_prof.costs import Conditions
-from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.find import phone_file
@@ -24,6 +24,7 @@ from nnapi_prof.execution.profile import ProfileOptions
 from nnapi_prof.execution.profile.threads import (
     N_CALLS,
     WHOLE,
+    ThreadTrial,
     choose,
     run_trial,
     thread_counts,
@@ -39,16 +40,22 @@ from tests.parts import again_but
 PIXEL_8 = (1704, 1704, 1704, 1704, 2367, 2367, 2367, 2367, 2914)  # MHz: 4 + 4 + 1
 
 
-def rows(graph: UnitGraph, ns: dict[int, dict[int, float]]) -> dict[tuple[int, int], Measurement]:
-    """(unit, threads) -> a row that took so long; unit -> threads -> ns."""
-    return {
-        (unit, n): replace(row(graph, (unit,), CPU, each), conditions=Conditions(threads=n))
-        for unit, own in ns.items()
-        for n, each in own.items()
-    }
+CONDITIONS = {n: Conditions(threads=n) for n in (1, 2, 4, 8)}
 
 
-def test_numbers_to_try() -> None:
+def chosen(graph: UnitGraph, ns: dict[int, dict[int, float]]) -> ThreadTrial | None:
+    """What follows from latencies by unit, or WHOLE, and threads."""
+    return choose(
+        graph,
+        {
+            (unit, n): replace(row(graph, (max(unit, 0),), CPU, each), conditions=CONDITIONS[n])
+            for unit, own in ns.items()
+            for n, each in own.items()
+        },
+    )
+
+
+def test_numbers_to_try():
     phone = replace(info(), simulated=False, cpus=9, threads_max=9, cpu_max_khz=PIXEL_8)
     assert thread_counts(phone) == (1, 2, 4, 5, 9)
     assert thread_counts(phone, "0x1f0") == (1, 2, 4, 5)
@@ -60,62 +67,75 @@ def test_numbers_to_try() -> None:
     assert thread_counts(undescribed) == (1, 2, 4), "this host's cores say nothing of the phone"
 
 
-def test_units_stand_for_those_like_them() -> None:
+def test_units_stand_for_those_like_them():
     graph = chain_graph([1 << 10, 1 << 10, 1 << 20, 1 << 20, 1 << 20])
     units = [replace(unit, operation="a" if unit.index < 1 else "b") for unit in graph.units]
     graph = replace(graph, units=tuple(units))
     small = {1: 100.0, 2: 150.0}
-    large = {1: 1000.0, 2: 990.0}
-    trial = choose(graph, rows(graph, {0: small, 3: large}))
-    assert trial is not None and trial.n_units == 2 and set(trial.ns) == {1, 2}
+    trial = chosen(graph, {0: small, 3: {1: 1000.0, 2: 990.0}})
+    assert trial.n_units == 2 and set(trial.ns) == {1, 2}
     assert trial.ns[1] > 2500, "three large units, of which one ran"
     assert trial.threads == 1, "two threads save less than a percent"
-    split = rows(graph, {0: small, 3: {1: 1000.0, 2: 600.0}})
-    trial = choose(graph, split)
-    assert trial is not None and trial.threads == 2 and not trial.whole
-    whole = {(WHOLE, n): replace(row, samples_ns=(900 + n,)) for (_, n), row in split.items()}
-    trial = choose(graph, {**split, **whole})
-    assert trial is not None and trial.whole and trial.ns == {1: 901, 2: 902}
+    split = {0: small, 3: {1: 1000.0, 2: 600.0}}
+    trial = chosen(graph, split)
+    assert trial.threads == 2 and not trial.whole
+    trial = chosen(graph, {**split, WHOLE: {1: 901, 2: 902}})
+    assert trial.whole and trial.ns == {1: 901, 2: 902}
     assert trial.threads == 1 and trial.n_units == 2, "the whole model decides where it ran"
 
 
-def test_numbers_far_behind_on_the_heaviest_unit_are_judged_by_it() -> None:
+def test_numbers_far_behind_on_the_heaviest_unit_are_judged_by_it():
     graph = chain_graph([1 << 10, 1 << 20, 1 << 20])
     heaviest = {1: 1000.0, 2: 520.0, 4: 500.0, 8: 499.0}
-    alone = choose(graph, rows(graph, {1: heaviest}))
-    assert alone is not None and alone.threads == 4 and alone.n_units == 1
+    alone = chosen(graph, {1: heaviest})
+    assert alone.threads == 4 and alone.n_units == 1
     assert alone.ns[1] == pytest.approx(2 * alone.ns[4])
-    small = {2: 100.0, 4: 200.0}
-    trial = choose(graph, rows(graph, {0: small, 1: heaviest}))
-    assert trial is not None and trial.n_units == 2 and trial.threads == 2
+    trial = chosen(graph, {0: {2: 100.0, 4: 200.0}, 1: heaviest})
+    assert trial.n_units == 2 and trial.threads == 2
     assert trial.ns[2] == pytest.approx(520 + 100)
     assert trial.ns[1] / trial.ns[2] == pytest.approx(1000 / 520), "of the heaviest"
 
 
-def test_no_choice_without_units_that_ran_under_two_numbers() -> None:
+@pytest.mark.parametrize(("ns_of_two", "one_thread"), [(112.0, True), (108.0, False)])
+def test_a_call_that_gains_by_one_thread(ns_of_two, one_thread):
+    small = {1: 100.0, 2: ns_of_two}
+    trial = chosen(chain_graph([1 << 10, 1 << 20, 1 << 20]), {0: small, 1: {1: 1000.0, 2: 520.0}})
+    assert trial.threads == 2 and trial.one_thread is one_thread
+    assert trial.call_ns == small
+
+
+def test_no_choice_without_units_that_ran_under_two_numbers():
     graph = chain_graph([8, 8, 8])
-    assert choose(graph, {}) is None
-    assert choose(graph, rows(graph, {0: {1: 100.0}, 1: {2: 50.0}})) is None
+    assert chosen(graph, {}) is chosen(graph, {0: {1: 100.0}, 1: {2: 50.0}}) is None
 
 
-def test_as_many_units_as_a_trial_has() -> None:
+def test_as_many_units_as_a_trial_has():
     assert thread_units(chain_graph([8, 8, 8])) == (0, 1)
     assert 6 <= len(thread_units(chain_graph([8 << i for i in range(40)]))) <= 9
 
 
-def test_the_choice_is_kept_in_table_costs_and_bundle(tmp_path: Path) -> None:
-    table = tmp_path / "costs.sqlite"
-    model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x64x64"])
+def tiny(folder: Path, side: int = 64) -> np_.Model:
+    return np_.load(trace(TinyNet(), folder / "tiny.pt"), inputs=[f"1x3x{side}x{side}"])
+
+
+def profiled(
+    model: np_.Model, table: Path, threads: int | str = "auto", phone: str = "sim:npu-phone", **more
+) -> np_.Costs:
+    conditions = np_.ConditionOptions(threads=threads)
+    return np_.profile(model, phone, costs=table, conditions=conditions, **more)
+
+
+def test_the_choice_is_kept_in_table_costs_and_bundle(tmp_path):
+    model, table = tiny(tmp_path), tmp_path / "costs.sqlite"
     costs = np_.profile(model, "sim:npu-phone", costs=table)
     trial = costs.thread_trial
-    assert trial is not None and list(trial.ns) == [1, 2, 4, 8]
+    assert list(trial.ns) == [1, 2, 4, 8]
     assert costs.conditions.threads == trial.threads == 4 and trial.n_measured > 0
+    assert not trial.one_thread and CPU_ALONE.key not in costs.targets, "waking takes nothing"
     again = np_.profile(model, "sim:npu-phone", costs=table)
-    assert again.thread_trial is not None and again.thread_trial.n_measured == 0
-    assert again.outcome is not None and again.outcome.n_measured == 0
+    assert again.thread_trial.n_measured == again.outcome.n_measured == 0
     read = np_.read_costs(model, table)
-    assert read.conditions == costs.conditions and read.thread_trial is not None
-    assert read.thread_trial.ns == trial.ns
+    assert read.conditions == costs.conditions and read.thread_trial.ns == trial.ns
     planned = np_.partition(model, again, verify=False)
     assert planned.bundle.conditions.threads == trial.threads
     with CostStore(table) as store:
@@ -130,46 +150,32 @@ def test_the_choice_is_kept_in_table_costs_and_bundle(tmp_path: Path) -> None:
         np_.read_costs(model, table, conditions=np_.ConditionOptions(cpus="all"))
 
 
-def test_without_a_trial_the_number_is_that_of_the_rows(tmp_path: Path) -> None:
-    table = tmp_path / "costs.sqlite"
-    model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x16x16"])
+def test_without_a_trial_the_number_is_that_of_the_rows(tmp_path):
+    model, table = tiny(tmp_path, 16), tmp_path / "costs.sqlite"
     on_npu = np_.MeasureOptions(accelerators=["sim-npu"], refine=False)
-    np_.profile(
-        model,
-        "sim:npu-phone",
-        costs=table,
-        conditions=np_.ConditionOptions(threads=2),
-        options=on_npu,
-    )
+    profiled(model, table, 2, options=on_npu)
     read = np_.read_costs(model, table)
     assert read.conditions.threads == 2 and read.thread_trial is None
     assert np_.calibrate(table).description["threads"] == 2
-    np_.profile(
-        model,
-        "sim:npu-phone",
-        costs=table,
-        conditions=np_.ConditionOptions(threads=1),
-        options=on_npu,
-    )
+    profiled(model, table, 1, options=on_npu)
     with pytest.raises(CostError, match="measured with 1 and 2 threads"):
         np_.read_costs(model, table)
     one = np_.ConditionOptions(threads=1)
     assert np_.read_costs(model, table, conditions=one).conditions == one.conditions
 
 
-def test_ctrl_c_in_a_trial_keeps_what_it_measured(tmp_path: Path) -> None:
-    table = tmp_path / "costs.sqlite"
-    model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x16x16"])
+def test_ctrl_c_in_a_trial_keeps_what_it_measured(tmp_path):
+    model, table = tiny(tmp_path, 16), tmp_path / "costs.sqlite"
 
-    def stop(progress: np_.Progress) -> None:
+    def stop(progress):
         if progress.done == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted) as raised:
-        np_.profile(model, "sim:npu-phone", costs=table, progress=stop)
+        profiled(model, table, progress=stop)
     assert raised.value.outcome.interrupted and raised.value.outcome.n_measured == 3
-    trial = np_.profile(model, "sim:npu-phone", costs=table).thread_trial
-    assert trial is not None and trial.n_measured == 4 * trial.n_units + N_CALLS - 3
+    trial = profiled(model, table).thread_trial
+    assert trial.n_measured == 4 * trial.n_units + N_CALLS - 3
 
 
 class TwoCores(ScriptedClient):
@@ -195,40 +201,37 @@ class TwoCores(ScriptedClient):
             yield replace(event, segments=(timing,), total_ns=(ns,) * 3, first_ns=ns)
 
 
-def test_a_core_taken_while_the_whole_model_ran(tmp_path: Path) -> None:
-    model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x64x64"])
-    client = TwoCores()
-    with CostStore(tmp_path / "costs.sqlite") as store:
-        trial = run_trial(model.unit_cache, client, store, ProfileOptions())
-        assert trial is not None and trial.whole and trial.threads == 2
-        n_all = max(n for n, _ in client.ran)
-        assert client.ran.count((n_all, 2)) == 2, "once more after units and model disagreed"
-        assert trial.ns[1] == pytest.approx(2 * trial.ns[2])
-        assert trial.n_units == len(thread_units(model.unit_cache.units))
-        again = run_trial(model.unit_cache, client, store, ProfileOptions())
-        assert again is not None and again.n_measured == 0 and again.ns == trial.ns
+def test_a_core_taken_while_the_whole_model_ran(tmp_path, store):
+    client, units = TwoCores(), tiny(tmp_path).unit_cache
+    trial = run_trial(units, client, store, ProfileOptions())
+    assert trial.whole and trial.threads == 2
+    n_all = max(n for n, _ in client.ran)
+    assert client.ran.count((n_all, 2)) == 2, "once more after units and model disagreed"
+    assert trial.ns[1] == pytest.approx(2 * trial.ns[2])
+    assert trial.n_units == len(thread_units(units.units))
+    again = run_trial(units, client, store, ProfileOptions())
+    assert again.n_measured == 0 and again.ns == trial.ns
 
 
 @pytest.mark.slow
-def test_a_trial_on_this_machine(tmp_path: Path) -> None:
-    model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x64x64"])
-    with CostStore(tmp_path / "costs.sqlite") as store, open_client("local") as client:
+def test_a_trial_on_this_machine(tmp_path, store):
+    units = tiny(tmp_path).unit_cache
+    with open_client("local") as client:
         counts = thread_counts(client.info())
-        trial = run_trial(model.unit_cache, client, store, ProfileOptions())
+        trial = run_trial(units, client, store, ProfileOptions())
         if len(counts) == 1:
             assert trial is None
             return
-        assert trial is not None and trial.threads in counts and tuple(trial.ns) == counts
+        assert trial.threads in counts and tuple(trial.ns) == counts
         n_calls = N_CALLS if trial.threads > 1 else 0
         n_runs = len(counts) * (1 if trial.n_units == 1 else trial.n_units + 1)
         assert trial.whole and trial.n_measured == len(counts) + n_runs + n_calls
-        least = min(trial.ns.values())
-        assert trial.ns[trial.threads] <= 1.01 * least
+        assert trial.ns[trial.threads] <= 1.01 * min(trial.ns.values())
         measured = store.select(Selection(kinds=(Kind.THREADS,)))
         assert {row.clock for row in measured} == {"monotonic"}
         assert {row.threads for row in measured} == set(counts)
-        again = run_trial(model.unit_cache, client, store, ProfileOptions())
-        assert again is not None and again.n_measured == 0 and again.ns == trial.ns
+        again = run_trial(units, client, store, ProfileOptions())
+        assert again.n_measured == 0 and again.ns == trial.ns
 
 
 @pytest.mark.slow
@@ -240,15 +243,11 @@ def test_a_trial_on_this_machine(tmp_path: Path) -> None:
         why="another phone",
     ),
 )
-def test_no_fixed_number_has_a_faster_plan(phone: str, tmp_path: Path) -> None:
-    model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x96x96"])
+def test_no_fixed_number_has_a_faster_plan(phone, tmp_path):
+    model = tiny(tmp_path, 96)
 
-    def plan_ns(threads: int | str) -> float:
-        table = tmp_path / f"{threads}.sqlite"
-        costs = np_.profile(
-            model, f"sim:{phone}", costs=table, conditions=np_.ConditionOptions(threads=threads)
-        )
-        assert costs.outcome is not None and costs.outcome.plan is not None
+    def plan_ns(threads):
+        costs = profiled(model, tmp_path / f"{threads}.sqlite", threads, f"sim:{phone}")
         if (trial := costs.thread_trial) is not None:
             beside = trial.n_measured - trial.n_kept
             assert beside <= 0.1 * (beside + costs.outcome.n_measured)
@@ -273,30 +272,21 @@ class GatedNet(nn.Module):
         return x
 
 
-def waking_phone(folder: Path, us: float) -> str:
-    """``npu-phone``, on which waking threads takes so long."""
-    description = json.loads(phone_file("npu-phone").read_text())
-    description["cpu"]["thread_wake"] = {"value": us, "unit": "us", "origin": "assumed: a test"}
-    path = folder / "waking.json"
-    path.write_text(json.dumps(description))
-    return f"sim:{path}"
-
-
 @pytest.mark.slow
-def test_short_segments_get_one_thread_where_waking_takes_long(tmp_path: Path) -> None:
+def test_short_segments_get_one_thread_where_waking_takes_long(tmp_path):
     model = np_.load(trace(GatedNet(), tmp_path / "gated.pt", (1, 3, 96, 96)), inputs=["1x3x96x96"])
-    phone = waking_phone(tmp_path, 60)
+    description = json.loads(phone_file("npu-phone").read_text())
+    description["cpu"]["thread_wake"] = {"value": 60, "unit": "us", "origin": "assumed: a test"}
+    waking = tmp_path / "waking.json"
+    waking.write_text(json.dumps(description))
 
-    def planned(threads: int | str) -> np_.ModelPlan:
-        table = tmp_path / f"{threads}.sqlite"
-        costs = np_.profile(
-            model, phone, costs=table, conditions=np_.ConditionOptions(threads=threads)
-        )
+    def planned(threads):
+        costs = profiled(model, tmp_path / f"{threads}.sqlite", threads, f"sim:{waking}")
         return np_.partition(model, costs, verify=False)
 
     auto, fixed = planned("auto"), planned(4)
     trial = auto.costs.thread_trial
-    assert trial is not None and trial.threads == 4 and trial.one_thread
+    assert trial.threads == 4 and trial.one_thread
     assert trial.call_ns[4] - trial.call_ns[1] == pytest.approx(60_000, rel=0.05)
     targets = [segment.target for segment in auto.plan.segments]
     assert targets.count(CPU_ALONE) >= 2 and CPU in targets, "a long segment keeps four"
@@ -305,26 +295,8 @@ def test_short_segments_get_one_thread_where_waking_takes_long(tmp_path: Path) -
     assert gain == pytest.approx(60_000 * targets.count(CPU_ALONE), rel=0.1)
     whole, *_ = np_.run(auto).run.runs
     assert whole.median_ns == pytest.approx(auto.plan.predicted_ns, rel=0.01)
-    read = np_.read_costs(model, tmp_path / "auto.sqlite")
+    table, four = tmp_path / "auto.sqlite", np_.ConditionOptions(threads=4)
+    read = np_.read_costs(model, table)
     assert np_.partition(model, read, verify=False).plan.segments == auto.plan.segments
-    stated = np_.read_costs(
-        model, tmp_path / "auto.sqlite", conditions=np_.ConditionOptions(threads=4)
-    )
+    stated = np_.read_costs(model, table, conditions=four)
     assert CPU_ALONE.key in read.targets and CPU_ALONE.key not in stated.targets
-
-
-def test_one_thread_is_not_measured_where_waking_takes_nothing(tmp_path: Path) -> None:
-    model = np_.load(trace(TinyNet(), tmp_path / "tiny.pt"), inputs=["1x3x64x64"])
-    costs = np_.profile(model, "sim:npu-phone", costs=tmp_path / "costs.sqlite")
-    assert costs.thread_trial is not None and not costs.thread_trial.one_thread
-    assert CPU_ALONE.key not in costs.targets
-
-
-def test_a_call_that_gains_by_one_thread() -> None:
-    graph = chain_graph([1 << 10, 1 << 20, 1 << 20])
-    ns = {0: {1: 100.0, 2: 112.0}, 1: {1: 1000.0, 2: 520.0}}
-    trial = choose(graph, rows(graph, ns))
-    assert trial is not None and trial.threads == 2 and trial.one_thread
-    assert trial.call_ns == ns[0]
-    trial = choose(graph, rows(graph, {**ns, 0: {1: 100.0, 2: 108.0}}))
-    assert trial is not None and trial.threads == 2 and not trial.one_thread

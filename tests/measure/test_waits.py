@@ -6,7 +6,7 @@ from nnapi_prof.device.protocol import End
 from nnapi_prof.execution.profile.state import Waits
 
 
-def test_waits_take_a_tenth_of_measuring() -> None:
+def test_waits_take_a_tenth_of_measuring():
     spent = {"measure": 40.0}
     waits = Waits(spent, bounded=True)
     assert (waits.left_s(60), waits.patience(False).wait_ms) == (0, 0)  # 4 s cool nothing
@@ -27,7 +27,7 @@ def test_waits_take_a_tenth_of_measuring() -> None:
     assert waits.patience(False).seen_khz == (1_800_000, None)
 
 
-def test_who_asks_for_it_waits_as_long_as_said() -> None:
+def test_who_asks_for_it_waits_as_long_as_said():
     asked = Waits({}, bounded=False)
     assert (asked.left_s(600), asked.patience(False).wait_ms) == (600, None)
     simulated = Waits({}, bounded=True)

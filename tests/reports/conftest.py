@@ -1,21 +1,15 @@
 """A real browser for pages: Debian's Chromium through Playwright, started once."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.parts import missing, need
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+from tests.reports.sample import sample
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser():
     sync_playwright = need("playwright.sync_api", "dev").sync_playwright
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
@@ -24,3 +18,9 @@ def browser() -> Iterator[Browser]:
         started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield started
         started.close()
+
+
+@pytest.fixture(scope="session")
+def data():
+    """24 units, of which the NPU refuses the tenth."""
+    return sample(24, (9,))

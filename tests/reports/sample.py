@@ -41,18 +41,9 @@ def cnn(n: int, resize_at: tuple[int, ...] = ()) -> UnitGraph:
             reads.append(f"v{i - 3}")
             operation, sizes, macs = "add", f"{channels}x{side}x{side}", 0
         values[f"v{i}"] = TensorType((1, channels, side, side))
+        name, own = f"node_{i}", (f"v{i}",)
         units.append(
-            Unit(
-                index=i,
-                name=f"node_{i}",
-                operation=operation,
-                nodes=(f"node_{i}",),
-                inputs=tuple(reads),
-                outputs=(f"v{i}",),
-                signature=f"sig{i}",
-                macs=macs,
-                sizes=sizes,
-            )
+            Unit(i, name, operation, (name,), tuple(reads), own, f"sig{i}", macs=macs, sizes=sizes)
         )
     return UnitGraph(tuple(units), values, ("x",), (f"v{n - 1}",))
 
@@ -75,38 +66,38 @@ def measure(graph: UnitGraph, resize_at: tuple[int, ...]) -> list[Measurement]:
     """Units and chains on every target, 2 % noise, refusals where the NPU lacks the operation."""
     noise = random.Random(0)
     matcher = RegionMatcher(graph)
-    regions = [(u.index,) for u in graph.units] + [*chains(graph, 2), *chains(graph, 3)]
+    regions = [chain for n in (1, 2, 3) for chain in chains(graph, n)]
     rows = []
     for region in regions:
+        resizes, units = not set(region).isdisjoint(resize_at), [graph.units[u] for u in region]
+        if len(region) > 1 and resizes:
+            continue
+        entering, leaving = graph.boundary(region)
         for target in TARGETS:
-            if len(region) > 1 and set(region) & set(resize_at):
-                continue
-            refused = bool(set(region) & set(resize_at)) and target in NPU
             true = region_ns(graph, region, target)
             samples = tuple(round(true * noise.lognormvariate(0, 0.02)) for _ in range(7))
-            entering, leaving = graph.boundary(region)
-            rows.append(
-                Measurement(
-                    signature=matcher.signature(region),
-                    kind=Kind.UNIT if len(region) == 1 else Kind.CHAIN,
-                    label=" + ".join(graph.units[u].label for u in region),
-                    members=tuple(graph.units[u].signature for u in region),
-                    offsets=tuple(u - region[0] for u in region),
-                    target=target,
-                    fingerprint="0123456789abcdef",
-                    agent_version="0.1.0",
-                    driver_version="" if target == CPU else "1.0",
-                    status=Status.REFUSED if refused else Status.OK,
-                    message=REFUSAL if refused else None,
-                    samples_ns=() if refused else samples,
-                    compile_ns=None if refused else 2_000_000,
-                    input_bytes=sum(graph.values[v].n_bytes for v in entering),
-                    output_bytes=sum(graph.values[v].n_bytes for v in leaving),
-                    simulated=True,
-                    clock="simulated",
-                    measured_at="2024-05-01T12:00:00.000+00:00",
-                )
+            refused = resizes and target in NPU
+            row = Measurement(
+                signature=matcher.signature(region),
+                kind=Kind.UNIT if len(region) == 1 else Kind.CHAIN,
+                label=" + ".join(unit.label for unit in units),
+                members=tuple(unit.signature for unit in units),
+                offsets=tuple(u - region[0] for u in region),
+                target=target,
+                fingerprint="0123456789abcdef",
+                agent_version="0.1.0",
+                driver_version="" if target == CPU else "1.0",
+                status=Status.REFUSED if refused else Status.OK,
+                message=REFUSAL if refused else None,
+                samples_ns=() if refused else samples,
+                compile_ns=None if refused else 2_000_000,
+                input_bytes=sum(graph.values[v].n_bytes for v in entering),
+                output_bytes=sum(graph.values[v].n_bytes for v in leaving),
+                simulated=True,
+                clock="simulated",
+                measured_at="2024-05-01T12:00:00.000+00:00",
             )
+            rows.append(row)
     return rows
 
 
@@ -115,22 +106,14 @@ def run_of(graph: UnitGraph, plans: Iterable[Plan], model: str) -> RunReport:
     noise = random.Random(1)
     runs = []
     for plan in plans:
-        timings = tuple(
-            SegmentTiming(
-                segment=i,
-                target=s.target.key,
-                label=f"{len(s.units)} units",
-                predicted_ns=s.predicted_ns,
-                samples_ns=tuple(
-                    round(region_ns(graph, s.units, s.target) * noise.lognormvariate(0, 0.02))
-                    for _ in range(9)
-                ),
-                compile_ns=5_000_000,
-            )
-            for i, s in enumerate(plan.segments)
-        )
+        timings = []
+        for i, s in enumerate(plan.segments):
+            true = region_ns(graph, s.units, s.target)
+            samples = tuple(round(true * noise.lognormvariate(0, 0.02)) for _ in range(9))
+            label, key, ns = f"{len(s.units)} units", s.target.key, s.predicted_ns
+            timings.append(SegmentTiming(i, key, label, ns, samples, compile_ns=5_000_000))
         total = tuple(sum(t.samples_ns[i] for t in timings) for i in range(9))
-        runs.append(PlanRun(plan, total, timings))
+        runs.append(PlanRun(plan, total, tuple(timings)))
     return RunReport(
         model=model,
         device="simulated npu-phone",
@@ -173,15 +156,24 @@ def sample(n: int = 65, resize_at: tuple[int, ...] = (20, 41), model: str = "net
 
 def split(data: ReportData) -> ReportData:
     """With a plan of two segments: the first half of the units on the NPU, the rest on the CPU."""
-    half = len(data.graph.units) // 2
+    n = len(data.graph.units)
+    half = n // 2
     segments = tuple(
         Segment(units, target, region_ns(data.graph, units, target), f"a split: {target}")
-        for units, target in (
-            (tuple(range(half)), NPU[1]),
-            (tuple(range(half, len(data.graph.units))), CPU),
-        )
+        for units, target in ((tuple(range(half)), NPU[1]), (tuple(range(half, n)), CPU))
     )
     return replace(data, plan=replace(data.plan, segments=segments))
+
+
+def three_segments(n: int, interval_ns: tuple[float, float] | None = None, **last: bool) -> Plan:
+    """Of n units, the fifth of which the NPU refuses: it stays on the CPU, between two segments on
+    the NPU; ``last`` are fields of the last one."""
+    segments = (
+        Segment((0, 1, 2, 3), NPU[1], 2e6, "fastest: the first four", measured=True),
+        Segment((4,), CPU, 1e6, "stays on the CPU: sim-npu refuses it", interval_ns=interval_ns),
+        Segment(tuple(range(5, n)), NPU[1], 3e6, "fastest: the rest", **last),
+    )
+    return Plan("dp", segments, simulated=True)
 
 
 def measured_on_hardware(data: ReportData) -> ReportData:
@@ -199,22 +191,11 @@ def hot(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
     """The same measurements with rounds: clocks and temperatures, some rounds throttled."""
     items = []
     for i, m in enumerate(measurements):
-        throttled = i % 29 == 28
-        rounds = [
-            Round(
-                len(m.samples_ns) // 2,
-                (2_800_000, 1_400_000 if throttled else 2_700_000),
-                (30_000 + 20 * i, 30_500 + 20 * i),
-                throttled=throttled,
-            ),
-            Round(
-                len(m.samples_ns) - len(m.samples_ns) // 2,
-                (2_800_000, 2_800_000),
-                (30_200 + 20 * i, 30_700 + 20 * i),
-                throttled=False,
-                repeats=0 if throttled else None,
-            ),
-        ]
+        throttled, half, mc = i % 29 == 28, len(m.samples_ns) // 2, 30_000 + 20 * i
+        khz = 2_800_000, 1_400_000 if throttled else 2_700_000
+        first = Round(half, khz, (mc, mc + 500), throttled)
+        rest, again = len(m.samples_ns) - half, 0 if throttled else None
+        second = Round(rest, (2_800_000, 2_800_000), (mc + 200, mc + 700), False, again)
         at = f"2024-05-01T12:{i // 60 % 60:02d}:{i % 60:02d}.000+00:00"
-        items.append(replace(m, rounds=tuple(rounds), measured_at=at))
+        items.append(replace(m, rounds=(first, second), measured_at=at))
     return tuple(items)

@@ -1,18 +1,16 @@
 """A comparison of two sides: what changed, as values, in words, as Markdown, page and JSON."""
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from nnapi_prof.costs import Conditions, Mode
 from nnapi_prof.costs.diff import DiffVerdict
-from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.documents.report import of_comparison
 from nnapi_prof.execution.report import OutputCheck
-from nnapi_prof.graph.plan import CPU
+from nnapi_prof.graph.plan import CPU, Target
 from nnapi_prof.partition import baselines, make_problem
 from nnapi_prof.reports.comparison import Compared, Row, Side, by_target, match_units
 from nnapi_prof.reports.comparison_files import html, markdown, sentences, tables
@@ -23,60 +21,41 @@ from tests.reports.sample import NPU, REFUSAL, measured_on_hardware, run_of, sam
 
 
 @pytest.fixture(scope="module")
-def plain() -> ReportData:
+def plain():
     """Ten units; the NPU refuses the fifth."""
     return sample(10, (4,))
 
 
 @pytest.fixture(scope="module")
-def freed() -> ReportData:
-    """The same units, none refused. (The label says which unit is a resize.)"""
-    data = sample(10, (4,))
-    rows = [
+def freed(plain):
+    """The same units, none refused, partitioned and run anew. (A label says what is a resize.)"""
+    rows = tuple(
         replace(m, status=type(m.status).OK, message=None, samples_ns=(400_000,) * 9)
         if m.message == REFUSAL and m.n_units == 1
         else m
-        for m in data.measurements
-    ]
-    return planned(data, rows)
-
-
-def planned(data: ReportData, rows: list[Measurement]) -> ReportData:
-    """The data as they are with these measurements, partitioned and run anew."""
-    costs = fit(data.graph, rows)
-    plan, rivals = solve(data.graph, costs), baselines(make_problem(data.graph, costs.table))
-    return replace(
-        data,
-        cost_model=costs,
-        measurements=tuple(rows),
-        plan=plan,
-        baselines=rivals,
-        run=run_of(data.graph, (plan, *rivals), data.model),
+        for m in plain.measurements
     )
+    graph, costs = plain.graph, fit(plain.graph, rows)
+    plan, rivals = solve(graph, costs), baselines(make_problem(graph, costs.table))
+    run = run_of(graph, (plan, *rivals), plain.model)
+    return replace(plain, cost_model=costs, measurements=rows, plan=plan, baselines=rivals, run=run)
 
 
-def slowed(data: ReportData, target: object, factor: float) -> ReportData:
+def slowed(data: ReportData, target: Target, factor: float) -> ReportData:
     """The same plan measured again, on one target slower."""
-    noise = random.Random(3)
-    rows = [
-        replace(
-            m,
-            samples_ns=tuple(
-                round(ns * (factor if m.target == target else 1) * noise.uniform(0.99, 1.01))
-                for ns in m.samples_ns
-            ),
-            measured_at="2024-06-01T12:00:00.000+00:00",
-        )
-        for m in data.measurements
-    ]
+    noise, rows = random.Random(3), []
+    for m in data.measurements:
+        own = factor if m.target == target else 1
+        samples = tuple(round(ns * own * noise.uniform(0.99, 1.01)) for ns in m.samples_ns)
+        rows.append(replace(m, samples_ns=samples, measured_at="2024-06-01T12:00:00.000+00:00"))
     return replace(data, measurements=tuple(rows), cost_model=fit(data.graph, rows))
 
 
-def run_scaled(data: ReportData, factor: float, runs: int = 9) -> ReportData:
-    """The plan's run, slower by a factor, of so many recorded runs."""
-    assert data.run is not None
+def with_run(data: ReportData, factor: float = 1.0, runs: int = 9, **fields) -> ReportData:
+    """The plan's run slower by a factor, of so many recorded runs, with these fields."""
     own, *rest = data.run.runs
-    scaled = replace(own, total_ns=tuple(round(ns * factor) for ns in own.total_ns[:runs]))
+    samples = tuple(round(ns * factor) for ns in own.total_ns[:runs])
+    scaled = replace(own, **{"total_ns": samples, **fields})
     return replace(data, run=replace(data.run, runs=(scaled, *rest)))
 
 
@@ -93,13 +72,13 @@ def numbers(compared: Compared) -> dict[str, tuple[str, ...]]:
     return {row[0]: row[1:] for row in table.rows}
 
 
-def test_a_side_against_itself_changed_in_nothing(plain: ReportData) -> None:
+def test_a_side_against_itself_changed_in_nothing(plain):
     result = pair(plain, plain, 0.05)
     assert result.moves == result.refusals == result.facts == result.failed == ()
     assert result.matched == tuple((i, i) for i in range(10))
     assert result.latencies.differences == ()
     assert result.latencies.same_row == len(plain.measurements)
-    assert result.plan is not None and result.plan.ratio == 1
+    assert result.plan.ratio == 1
     assert result.rows == (result.plan,) and result.plan.verdict is DiffVerdict.SAME
     assert words(result).splitlines()[1:] == [
         "All 10 units in common run on the same targets.",
@@ -109,23 +88,23 @@ def test_a_side_against_itself_changed_in_nothing(plain: ReportData) -> None:
     assert all(one == two for one, two in numbers(result).values())
 
 
-def test_a_refusal_that_went_and_the_unit_that_moved(plain: ReportData, freed: ReportData) -> None:
+def test_a_refusal_that_went_and_the_unit_that_moved(plain, freed):
     result = pair(plain, freed)
     assert {(each.unit, each.target) for each in result.refusals} == {(4, t.key) for t in NPU}
     assert {(each.base, each.new) for each in result.refusals} == {(f"refused: {REFUSAL}", None)}
-    placed = [
-        {u: s.target.key for s in data.plan.segments for u in s.units} for data in (plain, freed)
-    ]
+    before, after = (
+        {u: s.target for s in data.plan.segments for u in s.units} for data in (plain, freed)
+    )
     moved = [unit for move in result.moves for unit in move.base_units]
-    assert moved == [u for u in range(10) if placed[0][u] != placed[1][u]] and 4 in moved
+    assert moved == [u for u in range(10) if before[u] != after[u]] and 4 in moved
     for move in result.moves:
         assert move.base_units == move.new_units
-        assert placed[0][move.base_units[0]] == move.base.target.key != move.new.target.key
+        assert before[move.base_units[0]] == move.base.target != move.new.target
     assert f"{len(moved)} of 10 units" in words(result)
     assert "Refusals differ for 1 unit" in words(result)
 
 
-def test_neighbours_that_moved_together_are_one_row(plain: ReportData) -> None:
+def test_neighbours_that_moved_together_are_one_row(plain):
     """All on the CPU against the plan: a row for each segment that is not there already."""
     on_cpu = next(p for p in plain.baselines if p.name == "all-cpu")
     result = pair(plain, replace(plain, plan=on_cpu))
@@ -134,26 +113,22 @@ def test_neighbours_that_moved_together_are_one_row(plain: ReportData) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "verdict"), [(1.5, DiffVerdict.SLOWER), (0.5, DiffVerdict.FASTER)], ids=str
+    ("factor", "verdict", "said"),
+    [(1.5, DiffVerdict.SLOWER, "became slower"), (0.5, DiffVerdict.FASTER, "faster")],
 )
-def test_latencies_that_changed_on_one_target(
-    plain: ReportData, factor: float, verdict: DiffVerdict
-) -> None:
+def test_latencies_that_changed_on_one_target(plain, factor, verdict, said):
     result = pair(plain, slowed(plain, NPU[0], factor))
     grouped = by_target(result.rows)
-    assert next(iter(grouped)) == NPU[0].key
-    for key, rows in grouped.items():
-        expected = {verdict} if key == NPU[0].key else {DiffVerdict.SAME}
-        assert {row.verdict for row in rows} == expected
-    for row in grouped[NPU[0].key]:
-        assert row.ratio == pytest.approx(factor, rel=0.03)
-        assert row.low is not None and row.high is not None and row.low <= row.ratio <= row.high
-    assert f"{len(grouped[NPU[0].key])} {'became slower' if factor > 1 else 'faster'}" in words(
-        result
-    )
+    first, *others = grouped
+    assert first == NPU[0].key
+    assert {row.verdict for row in grouped[first]} == {verdict}
+    assert {row.verdict for key in others for row in grouped[key]} == {DiffVerdict.SAME}
+    for row in grouped[first]:
+        assert row.ratio == pytest.approx(factor, rel=0.03) and row.low <= row.ratio <= row.high
+    assert f"{len(grouped[first])} {said}" in words(result)
 
 
-def test_conditions_do_not_keep_latencies_apart(plain: ReportData) -> None:
+def test_conditions_do_not_keep_latencies_apart(plain):
     """A plan for burst mode against one for sync: their latencies are what one wants to see."""
     burst = slowed(plain, NPU[0], 0.8)
     rows = tuple(
@@ -175,19 +150,17 @@ def test_conditions_do_not_keep_latencies_apart(plain: ReportData) -> None:
         (1.5, 3, DiffVerdict.UNSURE),
     ],
 )
-def test_the_ratio_of_two_runs(
-    plain: ReportData, factor: float, runs: int, verdict: DiffVerdict
-) -> None:
-    result = pair(run_scaled(plain, 1, runs), run_scaled(plain, factor, runs), 0.05)
+def test_the_ratio_of_two_runs(plain, factor, runs, verdict):
+    result = pair(with_run(plain, runs=runs), with_run(plain, factor, runs), 0.05)
     row = result.plan
-    assert row is not None and row.verdict is verdict
+    assert row.verdict is verdict
     assert row.ratio == pytest.approx(factor, rel=1e-3)
     assert (row.low is None) == (runs < 5)
     assert result.failed == ((row,) if verdict is DiffVerdict.SLOWER else ())
     assert f"The plan takes {row.ratio:.3f} × as long" in words(result)
 
 
-def test_before_a_run_predictions_are_compared(plain: ReportData, freed: ReportData) -> None:
+def test_before_a_run_predictions_are_compared(plain, freed):
     result = pair(replace(plain, run=None), replace(freed, run=None))
     assert result.plan is None and result.failed == ()
     ratio = freed.plan.predicted_ns / plain.plan.predicted_ns
@@ -195,44 +168,40 @@ def test_before_a_run_predictions_are_compared(plain: ReportData, freed: ReportD
     assert "latency, measured" not in numbers(result)
 
 
-def test_simulated_beside_measured_on_hardware(plain: ReportData) -> None:
-    result = pair(plain, measured_on_hardware(plain))
+def test_simulated_beside_measured_on_hardware(plain):
+    real = measured_on_hardware(plain)
+    result = pair(plain, real)
     for name in ("latency, measured", "latency, predicted"):
-        simulated, real = numbers(result)[name]
-        assert simulated.endswith(" ms, simulated") and real.endswith(" ms")
+        simulated, measured = numbers(result)[name]
+        assert simulated.endswith(" ms, simulated") and measured.endswith(" ms")
     assert "one of them simulated: this says little" in words(result)
     assert "one of them simulated" in html(result)
-    real = measured_on_hardware(plain)
     assert 'class="badge"' not in html(pair(real, real))
 
 
-def test_the_baseline_that_is_hardest_to_beat_is_named(plain: ReportData) -> None:
+def test_the_baseline_that_is_hardest_to_beat_is_named(plain):
     side = Side.of("one", plain)
-    assert plain.run is not None and side.median_ns and side.fastest_baseline
-    name, ratio = side.fastest_baseline
-    others = {run.plan.name: run.median_ns or 0.0 for run in plain.run.runs[1:]}
-    assert name == min(others, key=lambda key: others[key])
-    assert ratio == others[name] / side.median_ns
+    others = {run.plan.name: run.median_ns for run in plain.run.runs[1:] if run.median_ns}
+    fastest = min(others, key=lambda key: others[key])
+    assert side.fastest_baseline == (fastest, others[fastest] / side.median_ns)
 
 
-def test_a_plan_that_failed_and_outputs_that_differ(plain: ReportData) -> None:
-    assert plain.run is not None
-    own = replace(plain.run.runs[0], error="sim-npu: crashed: SIGSEGV", total_ns=())
+def test_a_plan_that_failed_and_outputs_that_differ(plain):
+    broken = with_run(plain, error="sim-npu: crashed: SIGSEGV", total_ns=())
     bad = OutputCheck("out", (1,), 1.0, 0.5, 1e-4)
-    broken = replace(plain.run, runs=(own, *plain.run.runs[1:]), checks=(bad,))
-    result = pair(plain, replace(plain, run=broken), 0.05)
+    broken = replace(broken, run=replace(broken.run, checks=(bad,)))
+    result = pair(plain, broken, 0.05)
     assert result.failed == (result.plan,)
     assert numbers(result)["latency, measured"][1] == "failed"
     assert "Outputs against eager PyTorch: agree, then differ." in words(result)
     assert "The plan of two did not run to its end: sim-npu: crashed: SIGSEGV" in words(result)
 
 
-def test_models_with_nothing_in_common(plain: ReportData) -> None:
+def test_models_with_nothing_in_common(plain):
     units = tuple(replace(u, signature=f"other{u.index}") for u in plain.graph.units)
     graph = replace(plain.graph, units=units)
     result = pair(plain, replace(plain, graph=graph, measurements=(), model="other.pt"))
-    assert result.matched == result.moves == result.refusals == ()
-    assert result.latencies.differences == ()
+    assert result.matched == result.moves == result.refusals == result.latencies.differences == ()
     assert "The models have no unit in common." in words(result)
 
 
@@ -246,11 +215,11 @@ def test_models_with_nothing_in_common(plain: ReportData) -> None:
         ("", "ab", []),
     ],
 )
-def test_units_are_matched(base: str, new: str, pairs: list[tuple[int, int]]) -> None:
+def test_units_are_matched(base, new, pairs):
     assert match_units(list(base), list(new)) == tuple(pairs)
 
 
-def test_as_many_units_are_matched_as_both_have() -> None:
+def test_as_many_units_are_matched_as_both_have():
     dice = random.Random(7)
     for _ in range(200):
         one, two = ("".join(dice.choices("abcd", k=dice.randrange(9))) for _ in range(2))
@@ -260,7 +229,7 @@ def test_as_many_units_are_matched_as_both_have() -> None:
         assert len(pairs) == sum(min(one.count(c), two.count(c)) for c in "abcd")
 
 
-SIDES: list[Callable[[ReportData, ReportData], tuple[ReportData, ReportData]]] = [
+SIDES = [
     lambda plain, freed: (plain, freed),
     lambda plain, freed: (plain, plain),
     lambda plain, freed: (replace(plain, run=None), replace(freed, run=None)),
@@ -270,35 +239,25 @@ SIDES: list[Callable[[ReportData, ReportData], tuple[ReportData, ReportData]]] =
 
 
 @pytest.mark.parametrize("make", SIDES)
-def test_document_markdown_and_page_say_the_same(
-    plain: ReportData,
-    freed: ReportData,
-    make: Callable[[ReportData, ReportData], tuple[ReportData, ReportData]],
-) -> None:
+def test_document_markdown_and_page_say_the_same(plain, freed, make):
     compared = pair(*make(plain, freed))
     document = of_comparison(compared)
     check(document, "compare")
     assert document["changed"] == list(sentences(compared)) != []
     assert len(document["rows"]) == len(compared.rows)
-    text = markdown(compared)
+    page, text = html(compared), markdown(compared)
     for table in text.split("\n\n"):
         rows = [line for line in table.splitlines() if line.startswith("|")]
         assert len({line.replace("\\|", "").count("|") for line in rows}) <= 1, table
-    page = html(compared)
     for each in tables(compared):
         assert f"## {each.title}" in text and f'<section id="{each.id}"' in page
 
 
-def test_nothing_that_models_say_is_markup(plain: ReportData) -> None:
+def test_nothing_that_models_say_is_markup(plain):
     evil = "*bold* </td><script>alert(1)</script>\"'& | \n- item"
     units = tuple(replace(u, operation=evil, sizes="") for u in plain.graph.units)
-    poisoned = replace(
-        plain,
-        model=evil,
-        graph=replace(plain.graph, units=units),
-        device_info={evil: evil},
-        notes=(evil,),
-    )
+    graph = replace(plain.graph, units=units)
+    poisoned = replace(plain, model=evil, graph=graph, device_info={evil: evil}, notes=(evil,))
     on_cpu = next(p for p in plain.baselines if p.name == "all-cpu")
     result = Compared(Side.of(evil, poisoned), Side.of("b", replace(poisoned, plan=on_cpu)))
     page, text = html(result), markdown(result)
@@ -306,7 +265,7 @@ def test_nothing_that_models_say_is_markup(plain: ReportData) -> None:
     assert "\\*bold\\*" in text and "\n- item" not in text and "<script>" not in text
 
 
-def test_a_row_that_does_not_run_any_more_fails() -> None:
+def test_a_row_that_does_not_run_any_more_fails():
     gone = Row("conv", "cpu", 1e6, None, DiffVerdict.STATUS)
     came = Row("conv", "cpu", None, 1e6, DiffVerdict.STATUS)
     assert gone.failed and not came.failed

@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -12,13 +11,10 @@ from nnapi_prof.execution.report import Evidence, OutputCheck
 from nnapi_prof.graph.plan import CPU, HOST, BaselineName, Proof, ProofKind, Rule
 from nnapi_prof.reports import frames, html, markdown
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.headline import Card, Rival, headline, rivals_of
-from tests.reports.sample import NPU, measured_on_hardware, sample, split
+from nnapi_prof.reports.headline import Card, Headline, Rival, headline, rivals_of
+from tests.reports.sample import NPU, split
 
-
-@pytest.fixture(scope="module")
-def data() -> ReportData:
-    return sample(24, (9,))
+RIVAL = "the fastest rule that needs no partitioner"
 
 
 def plans(*rows: tuple[str, float, float]) -> pd.DataFrame:
@@ -26,8 +22,23 @@ def plans(*rows: tuple[str, float, float]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["plan", "predicted_ms", "measured_ms"])
 
 
-def card(cards: tuple[Card, ...], about: str) -> Card:
-    return next(each for each in cards if about in each.about)
+def told(data: ReportData, *rows: tuple[str, float, float]) -> Headline:
+    return headline(data, plans(*rows))
+
+
+def told_by_run(data: ReportData) -> Headline:
+    return headline(data, frames.baseline_frame(data.plans, data.run))
+
+
+def placed(data: ReportData, *targets, **fields) -> ReportData:
+    """With a plan of one unit on each target in turn, and these fields."""
+    first = data.plan.segments[0]
+    segments = tuple(replace(first, units=(u,), target=t) for u, t in enumerate(targets))
+    return replace(data, plan=replace(data.plan, segments=segments, **fields))
+
+
+def card(shown: Headline, about: str) -> Card:
+    return next(each for each in shown.cards if about in each.about)
 
 
 @pytest.mark.parametrize(
@@ -39,37 +50,39 @@ def card(cards: tuple[Card, ...], about: str) -> Card:
         (2.0, 1.6, "25 % slower", "bad"),
     ],
 )
-def test_phrases(plan: float, rival: float, phrase: str, verdict: str) -> None:
+def test_phrases(plan, rival, phrase, verdict):
     rival_ = Rival(BaselineName(Rule.ALL_CPU), plan, rival, True)
     assert (rival_.phrase, rival_.verdict) == (phrase, verdict)
 
 
-def test_rivals_are_measured_only_where_both_were() -> None:
+def test_rivals_are_measured_only_where_both_were():
     frame = plans(("dp", 1.0, 2.0), ("all-cpu", 3.0, math.nan), ("greedy", 5.0, 3.0))
     greedy, cpu = rivals_of(frame)
     assert (greedy.name, greedy.plan_ms, greedy.rival_ms, greedy.measured) == ("greedy", 2, 3, True)
     assert (cpu.plan_ms, cpu.rival_ms, cpu.measured) == (1.0, 3.0, False)
 
 
-def test_a_split_plan_is_told_against_the_best_single_target(data: ReportData) -> None:
-    data = split(data)
-    frame = plans(
-        ("dp", 2.0, 2.0), ("all-cpu", 9.0, 8.0), ("best-single nnapi:sim-gpu/fast", 4.0, 3.0),
+def test_a_split_plan_is_told_against_the_best_single_target(data):
+    shown = told(
+        split(data),
+        ("dp", 2.0, 2.0),
+        ("all-cpu", 9.0, 8.0),
+        ("best-single nnapi:sim-gpu/fast", 4.0, 3.0),
         ("largest-3 nnapi:sim-npu/fast", 1.0, 2.1),
-    )  # fmt: skip
-    headline_ = headline(data, frame)
-    assert headline_.sentence == (
-        "Split over sim-npu and the CPU, the model takes 2.00 ms (simulated) from end to end. "
-        "That is 1.05 × as fast as the fastest rule that needs no partitioner, largest 3, sim-npu "
-        "(fast)."
     )
-    first, single, cpu = headline_.cards[:3]
-    assert first.about == "against the fastest rule that needs no partitioner"
-    assert (first.value, first.verdict) == ("1.05 × as fast", "good")
+    assert shown.sentence == (
+        "Split over sim-npu and the CPU, the model takes 2.00 ms (simulated) from end to end. "
+        f"That is 1.05 × as fast as {RIVAL}, largest 3, sim-npu (fast)."
+    )
+    assert [(each.about, each.value) for each in shown.cards[:3]] == [
+        (f"against {RIVAL}", "1.05 × as fast"),
+        ("against the best single target", "1.50 × as fast"),
+        ("against the CPU alone", "4.00 × as fast"),
+    ]
+    first, single, _ = shown.cards[:3]
+    assert first.verdict == "good"
     assert first.detail == "largest 3: sim-npu (fast): measured 2.10 ms (simulated)"
-    assert (single.about, single.value) == ("against the best single target", "1.50 × as fast")
     assert single.detail == "sim-gpu (fast): measured 3.00 ms (simulated)"
-    assert (cpu.about, cpu.value) == ("against the CPU alone", "4.00 × as fast")
 
 
 @pytest.mark.parametrize(
@@ -87,49 +100,35 @@ def test_a_split_plan_is_told_against_the_best_single_target(data: ReportData) -
         ),
     ],
 )
-def test_a_plan_that_gains_nothing_says_so_and_what_it_was_good_for(
-    data: ReportData, others: list[tuple[str, float, float]], said: str
-) -> None:
-    rule = "largest-supported nnapi:sim-npu/fast"
-    frame = plans(("dp", 2.0, 2.0), (rule, 2.0, 2.0), *others)
-    headline_ = headline(split(data), frame)
-    assert "The plan is as fast as the fastest rule that needs no partitioner, largest" in (
-        headline_.sentence
-    )
-    assert said in headline_.sentence
-    first = headline_.cards[0]
+def test_a_plan_that_gains_nothing_says_so_and_what_it_was_good_for(data, others, said):
+    rule, data = "largest-supported nnapi:sim-npu/fast", split(data)
+    rows = ("dp", 2.0, 2.0), (rule, 2.0, 2.0), *others
+    shown = told(data, *rows)
+    assert f"The plan is as fast as {RIVAL}, largest" in shown.sentence and said in shown.sentence
+    first = shown.cards[0]
     assert "without" not in first.about and (first.value, first.verdict) == ("as fast", "")
-    data = split(data)
-    data = replace(data, baselines=(replace(data.plan, name=rule),))
-    headline_ = headline(data, frame)
-    assert "The plan is the fastest rule that needs no partitioner, largest" in headline_.sentence
-    assert headline_.cards[0].value == "the same"
-    assert headline_.cards[0].detail.startswith(
-        "the plan is largest supported: sim-npu (fast), 2.00"
-    )
+    shown = told(replace(data, baselines=(replace(data.plan, name=rule),)), *rows)
+    assert f"The plan is {RIVAL}, largest" in shown.sentence
+    first = shown.cards[0]
+    assert first.value == "the same"
+    assert first.detail.startswith("the plan is largest supported: sim-npu (fast), 2.00")
 
 
-def test_one_target_is_told_against_the_cpu(data: ReportData) -> None:
-    whole = replace(data.plan.segments[0], target=NPU[1])
-    plan = replace(data.plan, segments=(whole,))
-    single = replace(plan, name="best-single nnapi:sim-npu/fast")
-    data = replace(data, plan=plan, baselines=(single,))
-    frame = plans(
-        ("dp", 2.0, 2.0), ("all-cpu", 9.0, 8.0), ("best-single nnapi:sim-npu/fast", 2.0, 2.0)
-    )
-    headline_ = headline(data, frame)
-    assert headline_.sentence.startswith("On sim-npu alone, the model takes 2.00 ms (simulated)")
-    assert (
-        "The plan is the fastest rule that needs no partitioner, best single" in headline_.sentence
-    )
-    assert "CPU alone takes 4 × as long" in headline_.sentence
-    assert "No split over several targets is faster" in headline_.sentence
-    assert [each.about for each in headline_.cards[:3]] == [
-        "against the fastest rule that needs no partitioner",
+def test_one_target_is_told_against_the_cpu(data):
+    rule = "best-single nnapi:sim-npu/fast"
+    plan = replace(data.plan, segments=(replace(data.plan.segments[0], target=NPU[1]),))
+    data = replace(data, plan=plan, baselines=(replace(plan, name=rule),))
+    shown = told(data, ("dp", 2.0, 2.0), ("all-cpu", 9.0, 8.0), (rule, 2.0, 2.0))
+    assert shown.sentence.startswith("On sim-npu alone, the model takes 2.00 ms (simulated)")
+    assert f"The plan is {RIVAL}, best single" in shown.sentence
+    assert "CPU alone takes 4 × as long" in shown.sentence
+    assert "No split over several targets is faster" in shown.sentence
+    assert [each.about for each in shown.cards[:3]] == [
+        f"against {RIVAL}",
         "against the CPU alone",
         "predicted against measured",
     ]
-    assert headline_.cards[0].value == "the same"
+    assert shown.cards[0].value == "the same"
 
 
 EXACT = Proof(ProofKind.EXACT, 2e6, 2e6)
@@ -150,67 +149,55 @@ WITHIN = "Planning ended within 3.1 % of the optimum"
         (None, None),
     ],
 )
-def test_of_the_optimum_it_says_what_is_proven(
-    data: ReportData, proof: Proof | None, said: str | None
-) -> None:
+def test_of_the_optimum_it_says_what_is_proven(data, proof, said):
     """Whatever the notes say."""
     notes = ("optimal over all plans under these costs",)
     plan = replace(data.plan, segments=data.plan.segments[:1], remarks=notes, proof=proof)
-    headline_ = headline(replace(data, plan=plan), plans(("dp", 2.0, 2.0), ("all-cpu", 2.0, 2.0)))
+    sentence = told(replace(data, plan=plan), ("dp", 2.0, 2.0), ("all-cpu", 2.0, 2.0)).sentence
     if said is None:
-        assert "optimum" not in headline_.sentence and "No split" not in headline_.sentence
+        assert "optimum" not in sentence and "No split" not in sentence
     else:
-        assert said in headline_.sentence
+        assert said in sentence
 
 
-def test_the_cpu_in_segments_against_the_cpu_in_one(data: ReportData) -> None:
-    first = data.plan.segments[0]
-    cut = tuple(replace(first, units=(unit,), target=CPU) for unit in (0, 1))
-    data = replace(data, plan=replace(data.plan, segments=cut, remarks=(), proof=None))
-    headline_ = headline(data, plans(("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0)))
-    assert headline_.sentence == (
+def test_the_cpu_in_segments_against_the_cpu_in_one(data):
+    data = placed(data, CPU, CPU, remarks=(), proof=None)
+    assert told(data, ("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0)).sentence == (
         "On the CPU alone, in 2 segments, the model takes 2.00 ms (simulated) from end to end. "
-        "That is 1.50 × as fast as the fastest rule that needs no partitioner, CPU alone in one "
-        "segment."
+        f"That is 1.50 × as fast as {RIVAL}, CPU alone in one segment."
     )
 
 
-def test_what_the_host_computes_is_not_timed(data: ReportData) -> None:
-    first = data.plan.segments[0]
-    helped = (replace(first, units=(0,), target=CPU), replace(first, units=(1,), target=HOST))
-    data = replace(data, plan=replace(data.plan, segments=helped, remarks=(), proof=None))
-    headline_ = headline(data, plans(("dp", 2.0, 2.0)))
-    assert headline_.sentence == (
+def test_what_the_host_computes_is_not_timed(data):
+    helped = placed(data, CPU, HOST, remarks=(), proof=None)
+    assert told(helped, ("dp", 2.0, 2.0)).sentence == (
         f"On the CPU, {data.graph.units[1].operation} on the host (eager PyTorch), the model takes "
         "2.00 ms (simulated) from end to end, without what the host computes, which is not timed."
     )
-    alone = replace(data, plan=replace(data.plan, segments=helped[1:]))
-    headline_ = headline(alone, plans(("dp", 2.0, math.nan)))
-    assert headline_.sentence.startswith("On the host alone, ")
+    alone = told(placed(data, HOST, remarks=(), proof=None), ("dp", 2.0, math.nan))
+    assert alone.sentence.startswith("On the host alone, ")
 
 
-def test_predictions_that_rest_on_estimates_say_so(data: ReportData) -> None:
+def test_predictions_that_rest_on_estimates_say_so(data):
     first = data.plan.segments[0]
     guess = replace(first, measured=False, estimated=True)
     guessed = replace(data, plan=replace(data.plan, segments=(guess,)), run=None)
-    headline_ = headline(guessed, plans(("dp", 2.0, math.nan), ("all-cpu", 3.0, math.nan)))
-    assert "takes 2.00 ms (simulated, estimated in part), as predicted" in headline_.sentence
-    assert "(simulated, estimated in part)" in card(headline_.cards, "predicted").detail
-    assert "estimated" not in headline_.cards[0].detail  # that baseline was measured
+    shown = told(guessed, ("dp", 2.0, math.nan), ("all-cpu", 3.0, math.nan))
+    assert "takes 2.00 ms (simulated, estimated in part), as predicted" in shown.sentence
+    assert "(simulated, estimated in part)" in card(shown, "predicted").detail
+    assert "estimated" not in shown.cards[0].detail  # that baseline was measured
     assert guessed.what_is_estimated.startswith("The plan's only segment was not measured")
     assert data.what_is_estimated == ""
     host = replace(first, units=(1,), target=HOST, estimated=True)  # no run times it
     helped = replace(data, plan=replace(data.plan, segments=(replace(first, units=(0,)), host)))
-    headline_ = headline(helped, plans(("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0)))
-    assert "estimated" not in card(headline_.cards, "predicted").detail
+    shown = told(helped, ("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0))
+    assert "estimated" not in card(shown, "predicted").detail
 
 
-def test_a_slower_plan_says_so(data: ReportData) -> None:
-    frame = plans(("dp", 2.0, 2.0), ("all-cpu", 1.0, 1.0))
-    headline_ = headline(data, frame)
-    rule = "the fastest rule that needs no partitioner, CPU alone"
-    assert f"That is 100 % slower than {rule}." in headline_.sentence
-    assert headline_.cards[0].verdict == "bad"
+def test_a_slower_plan_says_so(data):
+    shown = told(data, ("dp", 2.0, 2.0), ("all-cpu", 1.0, 1.0))
+    assert f"That is 100 % slower than {RIVAL}, CPU alone." in shown.sentence
+    assert shown.cards[0].verdict == "bad"
 
 
 @pytest.mark.parametrize(
@@ -218,21 +205,21 @@ def test_a_slower_plan_says_so(data: ReportData) -> None:
     [(1.0, "0.0 % too high", "good"), (0.97, "3.0 % too low", "good"), (1.1, "10.0 % too high", ""),
      (1.5, "50.0 % too high", "bad"), (math.nan, "–", "")],
 )  # fmt: skip
-def test_predicted_against_measured(
-    data: ReportData, predicted: float, value: str, verdict: str
-) -> None:
-    headline_ = headline(data, plans(("dp", predicted, 1.0), ("all-cpu", 2.0, 2.0)))
-    shown = card(headline_.cards, "predicted")
+def test_predicted_against_measured(data, predicted, value, verdict):
+    shown = card(told(data, ("dp", predicted, 1.0), ("all-cpu", 2.0, 2.0)), "predicted")
     assert shown.verdict == verdict and shown.value.startswith(value)
 
 
-def test_before_a_run(data: ReportData) -> None:
-    data = replace(data, run=None)
-    headline_ = headline(data, frames.baseline_frame(data.plans, None))
-    assert headline_.sentence.split(". ")[0].endswith("as predicted: it was not run yet")
-    assert card(headline_.cards, "predicted").value == "not run yet"
-    assert card(headline_.cards, "outputs").value == "not run yet"
-    assert card(headline_.cards, "CPU alone").detail.startswith("CPU alone: predicted")
+def test_before_a_run(data):
+    shown = told_by_run(replace(data, run=None))
+    assert shown.sentence.split(". ")[0].endswith("as predicted: it was not run yet")
+    assert card(shown, "predicted").value == card(shown, "outputs").value == "not run yet"
+    assert card(shown, "CPU alone").detail.startswith("CPU alone: predicted")
+
+
+def outputs(data: ReportData, *checks: OutputCheck) -> tuple[ReportData, Card]:
+    data = replace(data, run=replace(data.run, checks=checks))
+    return data, card(told_by_run(data), "outputs")
 
 
 @pytest.mark.parametrize(
@@ -243,24 +230,16 @@ def test_before_a_run(data: ReportData) -> None:
         (1.474e-2, 1.466e-2, "1 of 2 differ", ("1.474e-02", "1.466e-02")),
     ],
 )
-def test_the_worst_output_is_told_by_what_it_was_allowed(
-    data: ReportData, relative: float, tolerance: float, value: str, texts: tuple[str, str]
-) -> None:
+def test_the_worst_output_is_told_by_what_it_was_allowed(data, relative, tolerance, value, texts):
     """Both have as many digits as show which is larger."""
     worst = OutputCheck("b", (1,), 1e-3, relative, tolerance)
-    assert data.run is not None
-    checks = (OutputCheck("a", (1,), 1.0, 2e-2, 1e-1), worst)
-    data = replace(data, run=replace(data.run, checks=checks))
-    shown = card(headline(data, frames.baseline_frame(data.plans, data.run)).cards, "outputs")
+    _, shown = outputs(data, OutputCheck("a", (1,), 1.0, 2e-2, 1e-1), worst)
     assert shown.value == value and shown.verdict == ("good" if worst.ok else "bad")
     assert shown.detail == f"largest difference {texts[0]} of the largest value, {texts[1]} allowed"
 
 
-def test_outputs_that_are_not_finite_differ_in_words(data: ReportData) -> None:
-    assert data.run is not None
-    checks = (OutputCheck("a", (), math.inf, math.inf, 1e-4),)
-    data = replace(data, run=replace(data.run, checks=checks))
-    shown = card(headline(data, frames.baseline_frame(data.plans, data.run)).cards, "outputs")
+def test_outputs_that_are_not_finite_differ_in_words(data):
+    data, shown = outputs(data, OutputCheck("a", (), math.inf, math.inf, 1e-4))
     assert shown.detail == "largest difference infinite, 1e-04 allowed"
     for page in (html.render(data), markdown.render(data)):
         cells = [cell.strip() for cell in re.split(r"<[^>]+>|\|", page)]
@@ -281,24 +260,11 @@ def test_outputs_that_are_not_finite_differ_in_words(data: ReportData) -> None:
         ),
     ],
 )  # fmt: skip
-def test_agreeing_needs_something_to_compare(
-    data: ReportData, evidence: tuple[Evidence, ...], value: str, verdict: str, detail: str
-) -> None:
-    assert data.run is not None
-    checks = tuple(
-        OutputCheck(name, (4,), 0.0, 0.0, 1e-4, each)
-        for name, each in zip("ab", evidence, strict=True)
-    )
-    data = replace(data, run=replace(data.run, checks=checks))
-    shown = card(headline(data, frames.baseline_frame(data.plans, data.run)).cards, "outputs")
+def test_agreeing_needs_something_to_compare(data, evidence, value, verdict, detail):
+    pairs = zip("ab", evidence, strict=True)
+    checks = [OutputCheck(name, (4,), 0.0, 0.0, 1e-4, each) for name, each in pairs]
+    data, shown = outputs(data, *checks)
     assert (shown.value, shown.verdict) == (value, verdict)
     assert shown.detail.endswith(detail)
     for page in (html.render(data), markdown.render(data)):
         assert ("agrees, but it is 0 everywhere" in page) == (Evidence.ZEROS in evidence)
-
-
-def test_hardware_is_not_called_simulated(data: ReportData) -> None:
-    real = measured_on_hardware(data)
-    headline_ = headline(real, frames.baseline_frame(real.plans, real.run))
-    words: Any = (headline_.sentence, *(c.detail for c in headline_.cards))
-    assert not any("simulated" in text for text in words)

@@ -40,17 +40,15 @@ def ran_at_once(data: ReportData) -> ReportData:
         "mixture of plans", (PlanChoice(0, share=1.0),), 2, predicted_per_second=330.0
     )
     run = FrameScheduleRun(way, tuple(samples), tuple(spans), (N, N))
-    assert data.run is not None
     return replace(data, run=replace(data.run, frames=(run,)))
 
 
 @pytest.fixture(scope="module")
-def data() -> ReportData:
+def data():
     return ran_at_once(split(sample(12, ())))
 
 
-def test_lanes_show_some_frames_in_the_middle_of_the_last_round(data: ReportData) -> None:
-    assert data.run is not None
+def test_lanes_show_some_frames_in_the_middle_of_the_last_round(data):
     rows = frames.lane_frame(data.run.frames[0], data.plans, 4)
     assert rows["plan"].tolist() == ["cpu"] * 4 + ["sim-npu"] * 4
     assert rows["segment"].tolist() == [43, 44, 45, 46] * 2  # of frames 30 to 59
@@ -59,7 +57,7 @@ def test_lanes_show_some_frames_in_the_middle_of_the_last_round(data: ReportData
     assert rows["target"].tolist() == [CPU.key] * 4 + [NPU[1].key] * 4
 
 
-def test_rates_and_trace_tell_of_the_same_frames(data: ReportData) -> None:
+def test_rates_and_trace_tell_of_the_same_frames(data):
     (row,) = RATES.rows(data)
     assert row == ("mixture of plans", "333.3", "330", "5.00", "5.00", f"{2 * N - 1} of {2 * N}")
     assert RATES.rows(replace(data, run=None)) == []
@@ -71,7 +69,7 @@ def test_rates_and_trace_tell_of_the_same_frames(data: ReportData) -> None:
     assert "mixture of plans: frames, measured, simulated" in names and "sim-npu" in names
 
 
-def test_parts_add_up_to_what_was_measured(data: ReportData) -> None:
+def test_parts_add_up_to_what_was_measured(data):
     data = sample(12, (4,))
     frame = parts_frame(data.plan, data.cost_model, data.run_of_plan)
     assert frame[list(PARTS)].sum(axis=1).tolist() == pytest.approx(frame["measured_ms"].tolist())
@@ -83,9 +81,7 @@ def test_parts_add_up_to_what_was_measured(data: ReportData) -> None:
     assert any(text.get_text().startswith("work ") for text in figure.axes[0].texts)
 
 
-def test_latency_falls_with_segments_and_front_names_what_was_chosen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_latency_falls_with_segments(monkeypatch):
     data = sample(24, (9,))
     assert segments_curve(data) == []  # more segments gain nothing
     monkeypatch.setattr(drawings, "NOISE", -1.0)
@@ -93,15 +89,14 @@ def test_latency_falls_with_segments_and_front_names_what_was_chosen(
     assert segments_curve(replace(data, plan=replace(data.plan, proof=None))) == []
     assert [n for n, _ in points] == sorted({n for n, _ in points})
     assert all(a >= b for (_, a), (_, b) in itertools.pairwise(points))
+
+
+def test_a_front_names_what_was_chosen():
     front = [
         FrontRow("fast", False, 2e6, 0.02, 0.02, 0.01, 0.03, 1, {}),
         FrontRow("exact", False, 4e6, 0.0, 0.0, 0.0, 0.0, 2, {}),
         FrontRow("all-int8", True, 3e6, 0.05, 0.05, 0.05, 0.05, 1, {}),
     ]
-    svg = to_svg(
-        figures_plan.precision_front(front, "fast", LatencySource.MEASURED, width=NARROW),
-        "a",
-        "b",
-        "c",
-    )
+    figure = figures_plan.precision_front(front, "fast", LatencySource.MEASURED, width=NARROW)
+    svg = to_svg(figure, "a", "b", "c")
     assert "this plan, fast" in svg and "all-int8" in svg and "simulated" not in svg

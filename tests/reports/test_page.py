@@ -1,117 +1,71 @@
-"""The report in a real browser: silent, self-contained, accessible, on a phone and on paper."""
-
-from __future__ import annotations
+"""The report in a real browser: silent, self-contained, accessible, on a phone and on paper; and a
+comparison of two simulated phones, all of it made by the command line."""
 
 import itertools
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from nnapi_prof.bundle.deployment import AppRuntime, DeployStep
-from nnapi_prof.reports.data import ReportData, this_environment
+from nnapi_prof.cli import main
+from nnapi_prof.execution.report import RunReport
+from nnapi_prof.reports.data import this_environment
 from nnapi_prof.reports.html import render
-from tests.parts import again_but, need
+from tests.cli.common import INPUT, TinyNet, trace
+from tests.parts import again_but
+from tests.reports.browser import VIEWS, visit
 from tests.reports.sample import hot, sample
 from tests.reports.test_lanes import ran_at_once
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-
 MOST_BYTES = 3_000_000
-SIZES = {"phone": (390, 844), "desk": (1440, 900)}
 CAUSE = re.compile(r"fastest: |stays on the CPU|only .* can run|too small to pay")
-VIEWS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
-
-
-def big() -> ReportData:
-    """As large as MobileNetV2, with refusals, throttled rounds and a run."""
-    sample_ = sample(66, (20, 41), "mobilenet_v2.pt")
-    command = ["/usr/bin/nnapi-prof", "report", "m.nnprof"]
-    data = replace(
-        sample_,
-        measurements=hot(sample_.measurements),
-        environment=this_environment(command),
-        ship=(
-            DeployStep(
-                AppRuntime.LIBRARY,
-                "nnapi-prof convert --format runtime -o a/b.nnprt a/b.nnprof",
-                None,
-            ),
-            DeployStep(AppRuntime.AAR, "", "an app has no PyTorch"),
-        ),
-    )
-    return ran_at_once(data)
+CONVERT = "nnapi-prof convert --format runtime -o a/b.nnprt a/b.nnprof"
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(tmp_path_factory):
+    """As large as MobileNetV2's, with refusals, throttled rounds and a run."""
+    sample_ = sample(66, (20, 41), "mobilenet_v2.pt")
+    ship = (
+        DeployStep(AppRuntime.LIBRARY, CONVERT, None),
+        DeployStep(AppRuntime.AAR, "", "an app has no PyTorch"),
+    )
+    big = replace(
+        sample_,
+        measurements=hot(sample_.measurements),
+        environment=this_environment(["/usr/bin/nnapi-prof", "report", "m.nnprof"]),
+        ship=ship,
+    )
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(render(big()), encoding="utf-8")
+    path.write_text(render(ran_at_once(big)), encoding="utf-8")
+    assert path.stat().st_size < MOST_BYTES
     return path
 
 
-class Opened:
-    """A page, and what it said and asked for."""
-
-    def __init__(self, page: Page, file: Path) -> None:
-        self.page = page
-        self.text: list[str] = []
-        self.asked: list[str] = []
-        page.on("console", lambda message: self.text.append(message.text))
-        page.on("pageerror", lambda error: self.text.append(str(error)))
-        page.on("request", lambda request: self.asked.append(request.url))
-        page.goto(file.as_uri())
-
-    def script(self, text: str) -> Any:
-        return self.page.evaluate(text)
-
-
 @pytest.fixture
-def opened(browser: Browser, file: Path, request: pytest.FixtureRequest) -> Iterator[Opened]:
-    """Parametrised indirectly by (size, scheme)."""
-    size, scheme = request.param
-    width, height = SIZES[size]
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=size == "phone"
-    )
-    context.set_default_timeout(120_000)  # a machine that tests much at once
-    yield Opened(context.new_page(), file)
-    context.close()
+def opened(browser, file, request):
+    """Parametrised indirectly by (width, scheme)."""
+    with visit(browser, file, *request.param) as seen:
+        yield seen
 
 
-VIEWED = again_but(VIEWS, ("phone", "dark"), ("desk", "light"), why="each size and scheme is seen")
-everywhere = pytest.mark.parametrize("opened", VIEWED, indirect=True, ids="-".join)
-on_a_phone = pytest.mark.parametrize("opened", [("phone", "light")], indirect=True)
-on_a_desk = pytest.mark.parametrize("opened", [("desk", "light")], indirect=True)
+VIEWED = again_but(VIEWS, *VIEWS[:2], why="each size and scheme is seen")
+everywhere = pytest.mark.parametrize("opened", VIEWED, indirect=True)
+on_a_phone = pytest.mark.parametrize("opened", [(390, "light")], indirect=True)
+on_a_desk = pytest.mark.parametrize("opened", [(1440, "light")], indirect=True)
 
 
 @everywhere
-def test_silent_self_contained_and_as_wide_as_the_screen(opened: Opened, file: Path) -> None:
+def test_silent_self_contained_accessible_and_as_wide_as_the_screen(opened):
     opened.page.wait_for_timeout(50)
-    assert opened.text == []
-    assert [url for url in opened.asked if not url.startswith("data:")] == [file.as_uri()]
-    wide, screen = opened.script("[document.documentElement.scrollWidth, innerWidth]")
-    assert wide <= screen
+    assert opened.text == opened.asked == []
+    assert not opened.overflows
+    assert opened.violations() == []
 
 
 @everywhere
-def test_axe_finds_nothing_serious(opened: Opened) -> None:
-    axe_module = need("axe_playwright_python.sync_playwright", "dev")
-    result = axe_module.Axe().run(opened.page).response["violations"]
-    grave = {
-        each["id"]: [node["html"][:200] for node in each["nodes"][:3]]
-        for each in result
-        if each["impact"] in ("serious", "critical")
-    }
-    assert grave == {}
-
-
-@everywhere
-def test_every_picture_that_shows_has_words_and_a_size(opened: Opened) -> None:
+def test_every_picture_that_shows_has_words_and_a_size(opened):
     rows = opened.script(r"""
       [...document.querySelectorAll("figure svg[role=img]")]
         .filter((svg) => svg.getClientRects().length)
@@ -127,12 +81,8 @@ def test_every_picture_that_shows_has_words_and_a_size(opened: Opened) -> None:
         assert width > 200 and height > 40 and has_unit, title
 
 
-def test_small_enough(file: Path) -> None:
-    assert file.stat().st_size < MOST_BYTES
-
-
 @on_a_phone
-def test_text_in_pictures_is_readable_on_a_phone(opened: Opened) -> None:
+def test_on_a_phone_text_in_pictures_is_readable_and_causes_show_on_tap(opened):
     sizes = opened.script("""
       [...document.querySelectorAll("figure svg[role=img]")]
         .filter((svg) => svg.getClientRects().length)
@@ -140,10 +90,13 @@ def test_text_in_pictures_is_readable_on_a_phone(opened: Opened) -> None:
           parseFloat(getComputedStyle(t).fontSize) * svg.clientWidth / svg.viewBox.baseVal.width))
     """)
     assert min(sizes) >= 8.5
+    opened.page.locator(".model-picture a[data-unit]").nth(5).tap()
+    panel = opened.page.locator(".model-picture .panel")
+    assert panel.is_visible() and CAUSE.search(panel.inner_text())
 
 
 @on_a_phone
-def test_rows_are_cards_with_the_answer_first_on_a_phone(opened: Opened) -> None:
+def test_rows_are_cards_with_the_answer_first_on_a_phone(opened):
     """What still scrolls can be reached and has a name."""
     second = opened.script("""
       ["plan-segments", "baselines-table"].map((name) => {
@@ -166,7 +119,7 @@ def test_rows_are_cards_with_the_answer_first_on_a_phone(opened: Opened) -> None
 
 
 @on_a_desk
-def test_headings_descend_one_by_one_and_landmarks_are_there(opened: Opened) -> None:
+def test_headings_landmarks_and_explanations_are_there(opened):
     levels = opened.script(
         "[...document.querySelectorAll('h1,h2,h3,h4')].map((h) => Number(h.tagName[1]))"
     )
@@ -174,12 +127,15 @@ def test_headings_descend_one_by_one_and_landmarks_are_there(opened: Opened) -> 
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     for landmark in ("header", "nav[aria-label]", "main", "footer"):
         assert opened.page.locator(landmark).count() == 1, landmark
+    lost = opened.script("""[...document.querySelectorAll("a.term")]
+      .map((a) => a.getAttribute("href")).filter((to) => !document.querySelector(to + " dd"))""")
+    assert lost == [] and opened.page.locator("a.term").count() > 15
     opened.page.keyboard.press("Tab")
     assert opened.script("document.activeElement.getAttribute('href')") == "#summary"
 
 
 @on_a_desk
-def test_a_heading_sorts_both_ways_by_keyboard(opened: Opened) -> None:
+def test_a_heading_sorts_both_ways_by_keyboard(opened):
     """By number, not by text; what is unknown or refused stays last."""
     column = """[...document.querySelectorAll("#units table.sortable tbody tr")]
       .map((row) => row.cells[3].dataset.sort).filter((text) => text !== "").map(Number)"""
@@ -197,7 +153,7 @@ def test_a_heading_sorts_both_ways_by_keyboard(opened: Opened) -> None:
 
 
 @on_a_desk
-def test_causes_show_under_the_pointer_and_by_keyboard(opened: Opened) -> None:
+def test_causes_show_under_the_pointer_and_by_keyboard(opened):
     units = opened.page.locator(".model-picture a[data-unit]")
     panel = opened.page.locator(".model-picture .panel")
     assert units.count() == 66 and panel.is_hidden()
@@ -215,7 +171,7 @@ def test_causes_show_under_the_pointer_and_by_keyboard(opened: Opened) -> None:
 
 
 @on_a_desk
-def test_the_picture_is_searched_and_made_larger(opened: Opened) -> None:
+def test_the_picture_is_searched_and_made_larger(opened):
     tools, panel = opened.page.locator(".tools"), opened.page.locator(".model-picture .panel")
     tools.get_by_label("Search units").fill("add 32x56")
     hits = opened.page.locator(".model-picture a.hit").count()
@@ -231,22 +187,8 @@ def test_the_picture_is_searched_and_made_larger(opened: Opened) -> None:
     assert opened.script(width) == before
 
 
-@on_a_phone
-def test_causes_show_on_tap(opened: Opened) -> None:
-    opened.page.locator(".model-picture a[data-unit]").nth(5).tap()
-    panel = opened.page.locator(".model-picture .panel")
-    assert panel.is_visible() and CAUSE.search(panel.inner_text())
-
-
 @on_a_desk
-def test_every_word_that_is_linked_is_explained(opened: Opened) -> None:
-    lost = opened.script("""[...document.querySelectorAll("a.term")]
-      .map((a) => a.getAttribute("href")).filter((to) => !document.querySelector(to + " dd"))""")
-    assert lost == [] and opened.page.locator("a.term").count() > 15
-
-
-@on_a_desk
-def test_printed_it_is_white_whole_and_unrolled(opened: Opened) -> None:
+def test_printed_it_is_white_whole_and_unrolled(opened):
     opened.page.emulate_media(media="print", color_scheme="dark")
     opened.page.set_viewport_size({"width": 690, "height": 980})  # A4 within its margins
     back, nav = opened.script("""[getComputedStyle(document.body).backgroundColor,
@@ -257,3 +199,72 @@ def test_printed_it_is_white_whole_and_unrolled(opened: Opened) -> None:
       .map((box) => box.getAttribute("aria-labelledby"))""")
     assert rolled == []
     assert len(opened.page.pdf(format="A4")) > 20_000
+
+
+def call(*arguments):
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    assert ended.value.code == 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """``npu.nnprof`` and ``gpu.nnprof`` of one model, both run, and ``page.html``."""
+    result = tmp_path_factory.mktemp("real")
+    model = trace(TinyNet(), result / "tiny.pt")
+    costs = ("--costs", result / "costs.sqlite")
+    for phone in ("npu", "gpu"):
+        device = ("--device", f"sim:{phone}-phone")
+        named = (*device, "--input", INPUT, *costs)
+        pin = ("--pin", "conv2d*=nnapi:sim-npu/fast") if phone == "npu" else ("--no-verify",)
+        bundle = result / f"{phone}.nnprof"
+        call("profile", *named, "--preference", "fast", model)
+        call("partition", *named, *pin, "--output", bundle, model)
+        call("run", *device, "--runs", 9, bundle)
+    bundles = result / "npu.nnprof", result / "gpu.nnprof"
+    call("compare", *costs, "-o", result / "page.html", *bundles)
+    return result
+
+
+def test_a_comparison_says_what_the_runs_were(folder):
+    text = (folder / "page.html").read_text()
+    one, two = (
+        RunReport.from_json((folder / f"{phone}.nnprof/run.json").read_text()).runs[0].median_ns
+        for phone in ("npu", "gpu")
+    )
+    assert f"The plan takes {two / one:.3f} × as long" in text and "(simulated)" in text
+    assert "4 of 5 units run elsewhere." in text
+    assert "pinned to nnapi:sim-npu/fast" in text
+    assert "driver of sim-npu" in text and "simulated gpu-phone" in text
+    figures = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
+    assert len(figures) == 4  # two, each in two widths
+    for figure in figures:
+        assert re.search(r"<title[^>]*>[^<]{10,}</title><desc[^>]*>[^<]{40,}</desc>", figure)
+    for section in ("numbers", "latencies"):
+        (part,) = re.findall(rf'<section id="{section}".*?</section>', text, flags=re.DOTALL)
+        latencies = re.findall(r">([^<]*\d ms\b[^<]*)<", part)
+        assert len(latencies) > 1 and all(", simulated" in each for each in latencies)
+
+
+@pytest.mark.parametrize("view", again_but(VIEWS, *VIEWS[:2], why="each width and scheme is seen"))
+def test_a_comparison_in_a_browser(browser, folder, view):
+    with visit(browser, folder / "page.html", *view) as seen:
+        assert seen.text == seen.asked == seen.violations() == []
+        assert not seen.overflows
+        for section in ("changed", "numbers", "placement", "conditions"):
+            assert seen.page.locator(f"#{section}").is_visible()
+
+
+def test_what_the_browser_is_asked_can_fail(browser, tmp_path):
+    """A page with every fault that the tests above look for."""
+    path = tmp_path / "bad.html"
+    path.write_text(
+        "<!DOCTYPE html><html><body><img src='http://127.0.0.1:9/x.png'><script>boom()</script>"
+        "<p style='color:#ccc;width:3000px'>pale</p></body></html>"
+    )
+    with visit(browser, path) as seen:
+        assert any("boom" in words for words in seen.text)
+        assert seen.asked == ["http://127.0.0.1:9/x.png"]
+        assert seen.overflows
+        result = " ".join(seen.violations())
+        assert "color-contrast" in result and "image-alt" in result

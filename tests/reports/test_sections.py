@@ -1,19 +1,10 @@
 """Sections that are one table or one list of facts, in both forms of a report."""
 
-import pytest
-
 from nnapi_prof.reports import html, markdown, sections
-from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.sections import Section, filled_sections
-from tests.reports.sample import sample
 
 
-@pytest.fixture(scope="module")
-def data() -> ReportData:
-    return sample()
-
-
-def test_every_section_stands_in_the_page_and_in_markdown(data: ReportData) -> None:
+def test_every_section_stands_in_the_page_and_in_markdown(data):
     filled = filled_sections(data)
     assert [section.id for section, _ in filled] == ["method"]
     page, text = html.render(data), markdown.render(data)
@@ -23,9 +14,7 @@ def test_every_section_stands_in_the_page_and_in_markdown(data: ReportData) -> N
         assert all(len(row) == len(section.heads or ("name", "value")) for row in rows)
 
 
-def test_a_table_is_shown_and_one_without_rows_is_not(
-    data: ReportData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_is_shown_and_one_without_rows_is_not(data, monkeypatch):
     rows = [("conv <1>", "3"), ("add", "14")]
     shown = Section(
         "counts", "Counts", "How often", lambda _: rows, ("operation", "n"), (1,), "So."

