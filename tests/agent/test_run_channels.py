@@ -1,27 +1,14 @@
 """``agent run`` of a converted region whose filters have a scale for each channel."""
 
-import hashlib
-import json
-import subprocess
-from pathlib import Path
-
 import pytest
 import torch
 
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.region import operand_code
-from nnapi_prof.device.protocol.actions import (
-    ActionSpec,
-    SegmentSpec,
-    TensorSource,
-    TensorSpec,
-    Timing,
-)
-from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.graph.program import all_values, to_memory
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
+from tests.agent.regions import computed
 
 BYTES = (0, 255, torch.uint8)
 
@@ -45,34 +32,15 @@ class Layer(torch.nn.Module):
 
 
 @pytest.mark.parametrize("engine", [Engine.CPU, Engine.NNAPI])
-def test_a_region_with_channel_scales(agent_build: Path, tmp_path: Path, engine: Engine) -> None:
+def test_a_region_with_channel_scales(agent_build, tmp_path, engine):
     x = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     program = prepare(torch.export.export(Layer().eval(), (x,)), (x,), "layer")
     number = next(u.index for u in program.units.units if "conv2d" in u.label)
     region = convert_region(program, [number], 29)
     assert region.operations == ("CONV_2D",)
     values = all_values(program, (x,))
-
-    request = RequestBuilder()
-    blob = request.add_blob(to_memory(values[region.inputs[0]], region.input_types[0]))
-    (read,), (written,) = region.input_types, region.output_types
-    source = TensorSpec(operand_code(read), read.memory_shape, TensorSource.BLOB, blob)
-    target = TensorSpec(operand_code(written), written.memory_shape, keep=True)
-    segment = SegmentSpec(engine, request.add_region(region), (0,), (1,))
-    request.add_action(ActionSpec(1, (source, target), (segment,), Timing.once()))
-    for name, data in request.blobs.items():
-        assert hashlib.sha256(data).hexdigest() == name
-        (tmp_path / name).write_bytes(data)
-    (tmp_path / "request").write_bytes(request.build())
-    command = [agent_build / "agent", "run", "request", "--store", ".", "--work", "."]
-    library = ["--nnapi-library", agent_build / "libneuralnetworks.so"]
-    answer = subprocess.run([*command, *library], cwd=tmp_path, capture_output=True, check=False)
-    lines = [json.loads(line) for line in answer.stdout.splitlines()]
-    (result,) = [line for line in lines if line["type"] == "result"]
-    assert result["status"] == "ok", result
-
+    actual = computed(agent_build, region, values[region.inputs[0]], tmp_path, engine)
     expected = to_memory(values[region.outputs[0]], region.output_types[0])
-    actual = (tmp_path / result["outputs"][0]["file"]).read_bytes()
     steps = [abs(a - b) for a, b in zip(actual, expected, strict=True)]
     assert max(steps) <= 1
     assert sum(steps) < len(steps) / 50
