@@ -35,9 +35,10 @@ def container(sections: dict[str, bytes], kind: int = 1) -> bytes:
     offset = 16 + 24 * len(sections)
     table, body = b"", b""
     for tag, data in sections.items():
+        body = padded(body, 8)
         at = offset + len(body)
         table += struct.pack("<4sIQQ", tag.encode(), zlib.crc32(data), at, len(data))
-        body += padded(data, 8)
+        body += data
     head = struct.pack("<4sHHI", b"NNPF", 1, kind, len(sections))
     return head + words(zlib.crc32(head + table)) + table + body
 
@@ -253,6 +254,7 @@ class Request:
     ) -> dict[str, bytes]:
         data, modl = b"", words(len(self.models))
         for serialized, buffers in self.models:
+            data = padded(data, 4)
             modl += struct.pack("<QQ", len(data), len(serialized)) + words(len(buffers))
             for blob in buffers:
                 modl += struct.pack("<QQ", weights[blob], len(self.blobs[blob]))
@@ -287,9 +289,9 @@ class Request:
             blob += struct.pack("<Q", len(raw)) + hashlib.sha256(raw).digest()
         data, actn = b"", words(len(self.actions))
         for head, bundle, rest in zip(self.actions, self.bundles, self.rests, strict=True):
-            raw = container(bundle, kind=3)
+            data, raw = padded(data, 8), container(bundle, kind=3)
             actn += head + struct.pack("<QQ", len(data), len(raw)) + rest
-            data += padded(raw, 8)
+            data += raw
         return {"HEAD": words(5, 0, NONE, 0), "BLOB": blob, "DATA": data, "ACTN": actn}
 
     def pack(self) -> bytes:
