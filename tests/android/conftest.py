@@ -4,7 +4,6 @@ import hashlib
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ PHONES = REPO / "device_agent/emulator/phones"
 
 
 @pytest.fixture(scope="session")
-def android_prefix() -> Path:
+def android_prefix():
     """What phones are made of, set up once in build/android or $NNAPI_PROF_ANDROID_PREFIX.
 
     Skips where that is impossible; NNAPI_PROF_SKIP_ADBD=1 skips on purpose.
@@ -46,9 +45,7 @@ def android_prefix() -> Path:
 
 
 @pytest.fixture(scope="session")
-def android_phone(
-    android_prefix: Path, adbd_prefix: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], AndroidPhone]:
+def android_phone(android_prefix, adbd_prefix, tmp_path_factory):
     """``android_phone(ABI)``: its files, made once."""
     phones: dict[str, AndroidPhone] = {}
 
@@ -62,9 +59,7 @@ def android_phone(
 
 
 @pytest.fixture(scope="session")
-def google_phone(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[int], GooglePhone]:
+def google_phone(request, tmp_path_factory):
     """``google_phone(API)``: a phone with Google's own runtime of that level, made once.
 
     Skips where the runtimes are not at hand, NNAPI_PROF_REQUIRE_ALL=1 or not: nobody can fetch
@@ -86,7 +81,7 @@ def google_phone(
 
 
 @pytest.fixture
-def start_root(adbd_prefix: Path) -> Iterator[Callable[..., str]]:
+def start_root(adbd_prefix):
     """Starts an Android device of a phone's files; ``start_root(FILES, ...)``, with options of
     ``start_daemon`` in tests/adbd/daemon.py, gives what ``--device`` takes."""
     rig = sys.modules["nnapi_prof_rig"]
@@ -106,9 +101,7 @@ def start_root(adbd_prefix: Path) -> Iterator[Callable[..., str]]:
 
 
 @pytest.fixture
-def start_phone(
-    android_phone: Callable[[str], AndroidPhone], start_root: Callable[..., str]
-) -> Callable[..., str]:
+def start_phone(android_phone, start_root):
     """Starts an Android device; ``start_phone(ABI, NAME)`` gives what ``--device`` takes.
 
     NAME is that of a simulated phone, None for the emulator in real time; ``faults`` is the text of
@@ -127,9 +120,7 @@ def start_phone(
 
 
 @pytest.fixture
-def start_google(
-    google_phone: Callable[[int], GooglePhone], start_root: Callable[..., str]
-) -> Callable[[int], str]:
+def start_google(google_phone, start_root):
     """Starts an Android device with Google's own NNAPI; ``start_google(API)`` gives what
     ``--device`` takes."""
 
@@ -141,7 +132,7 @@ def start_google(
 
 
 @pytest.fixture(scope="session")
-def embedded(session_environment: None) -> Callable[[bool], list[Path]]:
+def embedded(session_environment):
     """``embedded(STATIC)``: what an app brings along, the program first. Built in the cache."""
     key = hashlib.sha256(f"{SOURCE_DIR}\0{zig()}".encode()).hexdigest()[:8]
     folder = cache_dir() / f"embed-arm64-v8a-{key}"

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ def say(phone: AndroidPhone, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("abi", ABIS)
-def test_starts(abi: str, android_phone: Callable[[str], AndroidPhone]) -> None:
+def test_starts(abi, android_phone):
     """By the phone's dynamic linker, with the phone's libc; its NNAPI is found by name."""
     phone = android_phone(abi)
     assert say(phone, "version").startswith("nnapi-prof agent ")
@@ -84,6 +84,6 @@ def run_the_agents_tests(
     assert done.returncode == 0
 
 
-def test_the_agents_own_tests(android_phone: Callable[[str], AndroidPhone], tmp_path: Path) -> None:
+def test_the_agents_own_tests(android_phone, tmp_path):
     """All of tests/agent with the agent for arm64-v8a."""
     run_the_agents_tests(android_phone("arm64-v8a"), tmp_path)

@@ -1,6 +1,5 @@
 """The whole command line with Android phones: a real adbd, the agent for the phone's ABI."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,13 +37,13 @@ class SmallNet(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     torch.manual_seed(3)
     return trace(SmallNet(), tmp_path_factory.mktemp("model") / "small.pt", SHAPE)
 
 
 @pytest.fixture(autouse=True)
-def no_usb(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_usb(monkeypatch):
     monkeypatch.setattr("nnapi_prof.device.transport.adb.UsbTransport", None)
 
 
@@ -72,7 +71,7 @@ def check(report: RunReport) -> None:
     assert all(run.error is None and run.total_ns for run in report.runs)
 
 
-def test_simulated_phone(model: Path, tmp_path: Path, start_phone: Callable[..., str]) -> None:
+def test_simulated_phone(model, tmp_path, start_phone):
     """The phone's times come from its description, so what is fastest is certain."""
     device = start_phone("arm64-v8a", "npu-phone")
     report = whole_path(model, device, tmp_path, "--preference", "fast")
@@ -86,14 +85,14 @@ def test_simulated_phone(model: Path, tmp_path: Path, start_phone: Callable[...,
 
 
 @pytest.mark.parametrize("abi", ["arm64-v8a", "armeabi-v7a", "x86_64"])
-def test_real_time(abi: str, model: Path, tmp_path: Path, start_phone: Callable[..., str]) -> None:
+def test_real_time(abi, model, tmp_path, start_phone):
     few = ("--runs", 3, "--budget-ms", 0, "--preference", "fast")
     report = whole_path(model, start_phone(abi), tmp_path, *few)
     check(report)
     assert not report.simulated
 
 
-def test_a_driver_that_dies(model: Path, tmp_path: Path, start_phone: Callable[..., str]) -> None:
+def test_a_driver_that_dies(model, tmp_path, start_phone):
     """It costs the results of what it ran, and nothing else; the plan goes without."""
     device = start_phone("arm64-v8a", "npu-phone", "abort:execute:DEPTHWISE_CONV_2D@sim-npu")
     report = whole_path(model, device, tmp_path, "--preference", "fast")

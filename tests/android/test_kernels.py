@@ -7,8 +7,6 @@ products), so each agent runs on several that QEMU has.
 import json
 import os
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -75,14 +73,7 @@ class Quantised(nn.Module):
 
 @pytest.mark.parametrize("network, size", [(Float, 19), (Quantised, 9)])
 @pytest.mark.parametrize("abi, core", [(abi, core) for abi in CORES for core in CORES[abi]])
-def test_cpu_engine(
-    abi: str,
-    core: str | None,
-    network: type[nn.Module],
-    size: int,
-    android_phone: Callable[[str], AndroidPhone],
-    tmp_path: Path,
-) -> None:
+def test_cpu_engine(abi, core, network, size, android_phone, tmp_path):
     """With one thread and with two, and by XNNPACK where it can."""
     torch.manual_seed(5)
     x = torch.randn(1, 3, size, size)
@@ -140,7 +131,7 @@ def engines(phone: AndroidPhone) -> list[str]:
     return names
 
 
-def test_xnnpack_is_in(android_phone: Callable[[str], AndroidPhone]) -> None:
+def test_xnnpack_is_in(android_phone):
     """Unless it was left out on purpose: NNAPI_PROF_XNNPACK set and empty."""
     if os.environ.get("NNAPI_PROF_XNNPACK") == "":
         pytest.skip("NNAPI_PROF_XNNPACK is empty")

@@ -1,6 +1,6 @@
 """examples/embed with the runtime library, built for Android without an NDK, on a phone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,9 +48,7 @@ def classify(
 
 
 @pytest.mark.parametrize("static", [False, True], ids=["shared", "static"])
-def test_the_example_on_a_phone(
-    static: bool, embedded: Callable[[bool], list[Path]], start_phone: Callable[..., str]
-) -> None:
+def test_the_example_on_a_phone(static, embedded, start_phone):
     torch.manual_seed(7)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU6(), nn.Flatten(), nn.Linear(8 * 36, 5))
     image = torch.randn(1, 3, 8, 8)
@@ -68,7 +66,7 @@ def test_the_example_on_a_phone(
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_shared_library_suits_a_phone(embedded: Callable[[bool], list[Path]]) -> None:
+def test_the_shared_library_suits_a_phone(embedded):
     """Its functions are of the API alone, and what it needs every phone has."""
     elf = android_elf.read(embedded(False)[1])
     header = (SOURCE_DIR / "library/nnapi_prof_runtime.h").read_text()

@@ -1,7 +1,6 @@
 """The phones of these tests are what they say: bionic's ways, Android's own tools, nothing else."""
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,9 +42,7 @@ def build_canary(abi: str, phone: AndroidPhone, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("abi", ABIS)
-def test_libc_is_bionics(
-    abi: str, android_phone: Callable[[str], AndroidPhone], tmp_path: Path
-) -> None:
+def test_libc_is_bionics(abi, android_phone, tmp_path):
     """Each line was seen with a phone's own libc; an int is 4 bytes in musl's attributes."""
     phone = android_phone(abi)
     canary = build_canary(abi, phone, tmp_path)
@@ -68,7 +65,7 @@ def test_libc_is_bionics(
 
 
 @pytest.mark.parametrize("abi", ABIS)
-def test_looks_like_a_phone(abi: str, start_phone: Callable[..., str]) -> None:
+def test_looks_like_a_phone(abi, start_phone):
     host, _, port = start_phone(abi).partition(":")
     transport = connect_tcp(host, int(port))
     try:

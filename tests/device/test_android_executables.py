@@ -3,8 +3,6 @@
 import itertools
 import re
 import struct
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -23,13 +21,13 @@ PF_X, PF_W = 1, 2
 @pytest.fixture(
     scope="module", params=again_but(ANDROID_ABIS, "arm64-v8a", why="another processor")
 )
-def built(request, session_environment) -> Iterator[tuple[str, Path]]:
+def built(request, session_environment):
     with android_elf.builds_for_phones(request.config):
         yield request.param, build_agent(request.param, "android")
 
 
 @pytest.fixture(scope="module")
-def agent(built) -> tuple[str, ELFFile]:
+def agent(built):
     return built[0], android_elf.read(built[1])
 
 
@@ -135,7 +133,7 @@ def test_arm_passes_floating_point_in_integer_registers():
 
 
 @pytest.fixture(scope="module")
-def objects(built) -> tuple[str, dict[str, ELFFile]]:
+def objects(built):
     """Every object that the agent is linked from, ours and XNNPACK's."""
     abi, path = built
     archives = list(path.parent.glob("*.a"))

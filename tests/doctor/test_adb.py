@@ -4,9 +4,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from adb_shell.auth.keygen import keygen
@@ -14,36 +12,35 @@ from adb_shell.auth.keygen import keygen
 from nnapi_prof.device.transport.adb import key_path
 from nnapi_prof.doctor import Host, adb, run
 from nnapi_prof.doctor.adb import adb_key
-from tests.device.asking_phone import AskingPhone
 from tests.doctor.common import problem, warning, well, without_rights
 
 # ---- the key -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def key(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def key(open_folder, monkeypatch):
     """A key pair of this host."""
     monkeypatch.setenv("ANDROID_USER_HOME", str(open_folder))
     return key_path()
 
 
-def test_a_key(key: Path) -> None:
+def test_a_key(key):
     assert well(adb_key(Host())) == f"{key} is readable, and its public half matches"
 
 
-def test_no_key_is_made(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key_is_made(open_folder, monkeypatch):
     monkeypatch.setenv("ANDROID_USER_HOME", str(open_folder))
     assert well(adb_key(Host())).startswith(f"{open_folder / 'adbkey'} is not there yet")
     assert list(open_folder.iterdir()) == []
 
 
-def test_a_key_of_another_user(key: Path) -> None:
+def test_a_key_of_another_user(key):
     words, fix = problem(without_rights(adb_key, Host()))  # mode 600, as it was made
     assert words == f"{key} cannot be read: Permission denied"
     assert fix == f"sudo chown $USER '{key}'"
 
 
-def test_a_public_half_of_another_user(key: Path) -> None:
+def test_a_public_half_of_another_user(key):
     key.chmod(0o644)
     Path(f"{key}.pub").chmod(0)
     assert (
@@ -52,7 +49,7 @@ def test_a_public_half_of_another_user(key: Path) -> None:
     )
 
 
-def test_a_key_that_others_may_read(key: Path) -> None:
+def test_a_key_that_others_may_read(key):
     key.chmod(0o644)
     words, fix = warning(adb_key(Host()))
     assert words == f"{key} may be used by other users of this host (mode 644)"
@@ -60,14 +57,14 @@ def test_a_key_that_others_may_read(key: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["hello", "", "-----BEGIN PRIVATE KEY-----\nAAAA\n"])
-def test_a_damaged_key(key: Path, content: str) -> None:
+def test_a_damaged_key(key, content):
     key.write_text(content)
     words, fix = problem(adb_key(Host()))
     assert words == f"{key} holds no RSA key of 2048 bits"
     assert fix.startswith(f"mv '{key}' '{key}.old'")
 
 
-def test_halves_of_two_keys(key: Path, tmp_path: Path) -> None:
+def test_halves_of_two_keys(key, tmp_path):
     keygen(str(tmp_path / "other"))
     (tmp_path / "other.pub").replace(f"{key}.pub")
     words, fix = problem(adb_key(Host()))
@@ -81,7 +78,7 @@ def test_halves_of_two_keys(key: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes | None], str]]:
+def peer(monkeypatch):
     """Listens where the adb server is expected; ``peer(ANSWER)`` is what it says to anything."""
     listeners: list[socket.socket] = []
     links: list[socket.socket] = []
@@ -112,13 +109,11 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes | None], s
         link.close()
 
 
-def test_no_server(host: Host) -> None:
+def test_no_server(host):
     assert well(adb.adb_server(host)).startswith("none runs at ")
 
 
-def test_a_real_server_and_its_phones(
-    host: Host, adb_server: Any, asking_phone: Callable[..., AskingPhone], start_daemon: Any
-) -> None:
+def test_a_real_server_and_its_phones(host, adb_server, asking_phone, start_daemon):
     stranger, friend = asking_phone(), start_daemon()
     adb_server.adb("connect", stranger.serial)
     adb_server.connect(friend.serial)
@@ -130,9 +125,7 @@ def test_a_real_server_and_its_phones(
     assert well(adb.served_phones(host)).endswith("is ready, by the adb server")
 
 
-def test_an_offline_phone(
-    host: Host, adb_server: Any, asking_phone: Callable[..., AskingPhone]
-) -> None:
+def test_an_offline_phone(host, adb_server, asking_phone):
     phone = asking_phone(silent=True)
     connecting = adb_server.begin_connect(phone.serial)
     try:
@@ -147,9 +140,7 @@ def test_an_offline_phone(
         connecting.wait()
 
 
-def test_a_server_of_another_version(
-    host: Host, peer: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_of_another_version(host, peer, tmp_path, monkeypatch):
     program = tmp_path / "adb"
     program.write_text("#!/bin/sh\necho Android Debug Bridge version 1.0.41\n")
     program.chmod(0o755)
@@ -175,9 +166,7 @@ def test_a_server_of_another_version(
         (None, "timed out"),
     ],
 )
-def test_something_else_on_the_port(
-    host: Host, peer: Callable[..., str], answer: bytes | None, words: str
-) -> None:
+def test_something_else_on_the_port(host, peer, answer, words):
     where = peer(answer)
     finding, fix = problem(adb.adb_server(host))
     assert finding.startswith(f"what listens at {where} is not an adb server: ")
@@ -185,7 +174,7 @@ def test_something_else_on_the_port(
     assert "ADB_SERVER_SOCKET" in fix
 
 
-def test_a_server_named_wrongly(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_named_wrongly(host, monkeypatch):
     monkeypatch.setenv("ADB_SERVER_SOCKET", "carrier-pigeon")
     (finding,) = (each for each in run([adb.ADB], host) if each.check == "adb server")
     words, fix = problem(finding)
@@ -197,7 +186,7 @@ def test_a_server_named_wrongly(host: Host, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def plugged(open_folder: Path) -> Host:
+def plugged(open_folder):
     """What the kernel shows of a phone with USB debugging on, and of a keyboard."""
     interfaces = {
         "1-1:1.0": ("06", "01", "01"),
@@ -220,18 +209,18 @@ def plugged(open_folder: Path) -> Host:
     return Host(open_folder / "sys", open_folder / "dev")
 
 
-def test_no_usb(host: Host) -> None:
+def test_no_usb(host):
     assert well(adb.phones(host)) == "none is on USB"
     host.usb_devices.rmdir()
     words, fix = warning(adb.phones(host))
     assert "shows no USB" in words and "ADB_SERVER_SOCKET" in fix
 
 
-def test_a_phone_that_can_be_opened(plugged: Host) -> None:
+def test_a_phone_that_can_be_opened(plugged):
     assert well(adb.phones(plugged)) == "Galaxy R5CT12 can be opened"
 
 
-def test_a_phone_that_may_not_be_opened(plugged: Host) -> None:
+def test_a_phone_that_may_not_be_opened(plugged):
     words, fix = problem(without_rights(adb.phones, plugged))
     assert words == f"Galaxy R5CT12: this user may not open {plugged.usb_nodes}/001/007"
     assert fix == (
@@ -240,27 +229,27 @@ def test_a_phone_that_may_not_be_opened(plugged: Host) -> None:
     )
 
 
-def test_a_phone_that_is_gone(plugged: Host) -> None:
+def test_a_phone_that_is_gone(plugged):
     (plugged.usb_nodes / "001" / "007").unlink()
     words, fix = problem(adb.phones(plugged))
     assert words.endswith("007 cannot be opened: No such file or directory") and "replug" in fix
 
 
-def test_a_phone_that_somebody_has(plugged: Host) -> None:
+def test_a_phone_that_somebody_has(plugged):
     (plugged.usb_devices / "1-1:1.1" / "driver").mkdir()
     words, fix = problem(adb.phones(plugged))
     assert words.startswith("Galaxy R5CT12: a process has it open, and no adb server")
     assert f"sudo fuser -v {plugged.usb_nodes / '001' / '007'}" in fix
 
 
-def test_a_phone_of_the_adb_server(plugged: Host, peer: Callable[..., str]) -> None:
+def test_a_phone_of_the_adb_server(plugged, peer):
     (plugged.usb_devices / "1-1:1.1" / "driver").mkdir()
     line = b"R5CT12 device product:x model:Galaxy\n"
     peer(b"OKAY%04x" % len(line) + line)
     assert well(adb.phones(plugged)) == "Galaxy R5CT12: the adb server owns it and is used"
 
 
-def test_libusb(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libusb(monkeypatch):
     monkeypatch.setattr("nnapi_prof.device.transport.adb.UsbTransport", object)  # as with libusb
     assert well(adb.libusb(Host())) == "found"
     monkeypatch.setattr("nnapi_prof.device.transport.adb.UsbTransport", None)

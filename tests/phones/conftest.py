@@ -10,7 +10,7 @@ import copy
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,7 @@ def returns_s(description: Description) -> float:
 
 
 @pytest.fixture(scope="session")
-def ten_units(tmp_path_factory: pytest.TempPathFactory) -> Iterator[np_.Model]:
+def ten_units(tmp_path_factory):
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("model") / "ten.pt"
     trace(TenUnits(), path, (1, 3, 64, 64))
@@ -139,7 +139,7 @@ def ten_units(tmp_path_factory: pytest.TempPathFactory) -> Iterator[np_.Model]:
 
 
 @pytest.fixture
-def phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Description], str]:
+def phone(tmp_path, monkeypatch):
     """Writes a description; what ``--device`` takes for it."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # for the services' state
 
@@ -152,15 +152,13 @@ def phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Descript
 
 
 @pytest.fixture(scope="session")
-def twins() -> dict[str, Profile]:
+def twins():
     """Profiles of phones without a trouble by description and options: simulated, they repeat."""
     return {}
 
 
 @pytest.fixture
-def profiled(
-    ten_units: np_.Model, tmp_path: Path, phone: Callable[..., str], twins: dict[str, Profile]
-) -> Profiler:
+def profiled(ten_units, tmp_path, phone, twins):
     """Profiles the model on a phone, into a table of the phone's own, and plans by it. That of a
     ``twin`` is taken from an earlier test's."""
 

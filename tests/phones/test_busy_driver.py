@@ -5,12 +5,12 @@ import pytest
 
 from nnapi_prof.execution.profile import measurer, state
 from tests.parts import again_but
-from tests.phones.conftest import CLEAN, Profiler, fault, service
+from tests.phones.conftest import CLEAN, fault, service
 
 pytestmark = pytest.mark.slow
 
 
-def test_after_a_killed_run_the_driver_is_waited_for(profiled: Profiler) -> None:
+def test_after_a_killed_run_the_driver_is_waited_for(profiled):
     """A pooling hangs; while the driver works on it, others' runs take four times as long."""
     clean = profiled(CLEAN, "twin", timeout_s=2)
     busy = service(CLEAN, lingers=1, lingers_factor=4)
@@ -22,7 +22,7 @@ def test_after_a_killed_run_the_driver_is_waited_for(profiled: Profiler) -> None
     assert [w for w in lingering.unlike(clean) if not w.startswith("max_pool2d")] == []
 
 
-def test_waiting_for_a_driver_ends(profiled: Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_driver_ends(profiled, monkeypatch):
     """What is left is measured by the next profile, which does not try again what hangs."""
     hangs = service(CLEAN, lingers=0.1)
     hangs = fault(hangs, kind="hang", stage="execute", operation="DEPTHWISE_CONV_2D", nth=1)
@@ -46,9 +46,7 @@ def test_waiting_for_a_driver_ends(profiled: Profiler, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("load_runs", again_but([1, 2], 2, why="a twin has 1"))
-def test_models_that_push_each_other_out_are_timed_loaded(
-    profiled: Profiler, load_runs: int
-) -> None:
+def test_models_that_push_each_other_out_are_timed_loaded(profiled, load_runs):
     clean = profiled(CLEAN, "twin")
     cache = profiled(service(CLEAN, loaded=1, load=5000, load_runs=load_runs))
     assert (cache.failures, cache.segments) == ({}, clean.segments)
@@ -57,9 +55,7 @@ def test_models_that_push_each_other_out_are_timed_loaded(
 
 
 @pytest.mark.parametrize("room", again_but([1, 2, 3], 1, why="as a driver of one"))
-def test_as_many_models_are_compiled_at_once_as_the_driver_holds(
-    profiled: Profiler, room: int
-) -> None:
+def test_as_many_models_are_compiled_at_once_as_the_driver_holds(profiled, room):
     clean = profiled(CLEAN, "twin")
     full = profiled(service(CLEAN, compilations=room))
     assert (full.failures, full.segments) == ({}, clean.segments)

@@ -3,9 +3,7 @@
 import copy
 import dataclasses
 import sqlite3
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +13,6 @@ from nnapi_prof.convert import ModelBuilder
 from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import FAILURES, Status
-from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device
 from nnapi_prof.device.protocol import ActionResult
 from nnapi_prof.device.protocol.actions import TensorSource, Timing
@@ -32,7 +29,6 @@ from tests.phones.conftest import (
     CLEAN,
     Description,
     Profile,
-    Profiler,
     TenUnits,
     deaths_of_the_npu,
     fault,
@@ -42,7 +38,7 @@ from tests.phones.conftest import (
 pytestmark = pytest.mark.slow
 
 
-def test_a_driver_that_died_once_leaves_no_trace(profiled: Profiler) -> None:
+def test_a_driver_that_died_once_leaves_no_trace(profiled):
     clean = profiled(CLEAN, "twin")
     died = service(CLEAN, returns=1)
     died = fault(died, kind="die", stage="execute", operation="CONV_2D", nth=1, from_run=3, times=1)
@@ -55,9 +51,7 @@ def test_a_driver_that_died_once_leaves_no_trace(profiled: Profiler) -> None:
 
 
 @pytest.mark.parametrize("operation", again_but(["CONV_2D", "ADD"], "CONV_2D", why="another unit"))
-def test_a_driver_that_answers_otherwise_the_second_time(
-    profiled: Profiler, operation: str
-) -> None:
+def test_a_driver_that_answers_otherwise_the_second_time(profiled, operation):
     """It says once that it does not support an operation."""
     clean = profiled(CLEAN, "twin")
     fickle = fault(CLEAN, kind="refuse", stage="compile", operation=operation, times=1)
@@ -67,9 +61,7 @@ def test_a_driver_that_answers_otherwise_the_second_time(
     assert (twice.segments, twice.unlike(clean)) == (clean.segments, [])
 
 
-def test_a_driver_that_dies_beside_another_accelerators_models_runs_alone(
-    profiled: Profiler, tmp_path: Path
-) -> None:
+def test_a_driver_that_dies_beside_another_accelerators_models_runs_alone(profiled, tmp_path):
     clean = profiled(CLEAN, "twin")
     shy = service(CLEAN, returns=0.1)
     shy = fault(shy, kind="die", stage="execute", operation="CONV_2D", company=1)
@@ -79,7 +71,7 @@ def test_a_driver_that_dies_beside_another_accelerators_models_runs_alone(
     assert deaths_of_the_npu(tmp_path) < 20, "it is not tried in company again and again"
 
 
-def test_only_what_kills_the_driver_has_failed(profiled: Profiler, tmp_path: Path) -> None:
+def test_only_what_kills_the_driver_has_failed(profiled, tmp_path):
     """Its neighbours in the group do not fail with it, nor does NNAPI's own choice count as fast as
     the CPU that it falls back to."""
     clean = profiled(CLEAN, "twin")
@@ -99,9 +91,7 @@ def test_only_what_kills_the_driver_has_failed(profiled: Profiler, tmp_path: Pat
     assert unlike == []
 
 
-def test_failures_of_an_agent_that_did_not_try_again_are_measured_again(
-    profiled: Profiler, tmp_path: Path
-) -> None:
+def test_failures_of_an_agent_that_did_not_try_again_are_measured_again(profiled, tmp_path):
     """A table that was filled while a driver died, used again by another model."""
     clean = profiled(CLEAN)
     with sqlite3.connect(tmp_path / "phone.sqlite") as table:
@@ -124,9 +114,7 @@ class Shorter(TenUnits):
         return self.last((x + self.fifth(x)).mean((2, 3)))
 
 
-def test_a_table_filled_while_a_driver_died_plans_another_model_a_day_later(
-    profiled: Profiler, tmp_path: Path
-) -> None:
+def test_a_table_filled_while_a_driver_died_plans_another_model_a_day_later(profiled, tmp_path):
     """It died so often that units failed alone, too."""
     ill = fault(
         service(CLEAN, returns=0.2), kind="die", stage="execute", operation="CONV_2D", times=5
@@ -152,7 +140,7 @@ class Squashed(TenUnits):
         return torch.sigmoid(super().forward(x))
 
 
-def test_another_model_does_not_kill_the_driver_again(profiled: Profiler, tmp_path: Path) -> None:
+def test_another_model_does_not_kill_the_driver_again(profiled, tmp_path):
     died = fault(
         service(CLEAN, returns=0.2), kind="die", stage="execute", operation="MAX_POOL_2D", nth=1
     )
@@ -164,7 +152,7 @@ def test_another_model_does_not_kill_the_driver_again(profiled: Profiler, tmp_pa
     assert tried == [row for row in first.rows if row.status in FAILURES]
 
 
-def test_a_driver_that_hangs_ends_the_request_and_is_named(profiled: Profiler) -> None:
+def test_a_driver_that_hangs_ends_the_request_and_is_named(profiled):
     stopped = service(CLEAN, "sim-gpu", returns=1)
     stopped = fault(stopped, "sim-gpu", kind="stop", stage="execute", operation="CONV_2D", times=1)
     told, others = list[str](), list[Future[Profile]]()
@@ -183,7 +171,7 @@ def test_a_driver_that_hangs_ends_the_request_and_is_named(profiled: Profiler) -
             others[0].result()
 
 
-def test_what_is_measured_after_a_driver_went_on_is_as_if_it_never_hung(profiled: Profiler) -> None:
+def test_what_is_measured_after_a_driver_went_on_is_as_if_it_never_hung(profiled):
     clean = profiled(CLEAN, "twin")
     stopped = service(CLEAN, stops=3)
     stopped = fault(stopped, kind="stop", stage="compile", operation="CONV_2D", nth=1, times=1)
@@ -200,9 +188,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize("becomes", LISTS.values(), ids=LISTS)
-def test_a_driver_that_comes_back_as_another(
-    profiled: Profiler, tmp_path: Path, becomes: str
-) -> None:
+def test_a_driver_that_comes_back_as_another(profiled, tmp_path, becomes):
     """One error says so; the next profile has right rows of what there is now, and that after it,
     of what there was before, again."""
     clean = profiled(CLEAN, "twin")
@@ -235,7 +221,7 @@ def named_failures(profile: Profile) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", ["skip", "partly"])
-def test_outputs_that_are_not_written_are_no_fast_rows(profiled: Profiler, kind: str) -> None:
+def test_outputs_that_are_not_written_are_no_fast_rows(profiled, kind):
     silent = fault(CLEAN, kind=kind, stage="execute", operation="MAX_POOL_2D")
     silent_rows = profiled(silent)
     never = fault(CLEAN, kind="refuse", stage="compile", operation="MAX_POOL_2D")
@@ -245,7 +231,7 @@ def test_outputs_that_are_not_written_are_no_fast_rows(profiled: Profiler, kind:
     assert silent_rows.segments == clean.segments
 
 
-def test_a_driver_that_writes_nan_where_the_cpu_does_not(profiled: Profiler) -> None:
+def test_a_driver_that_writes_nan_where_the_cpu_does_not(profiled):
     """The logarithm of a negative number is NaN everywhere, and no fault."""
     wrong = copy.deepcopy(CLEAN)
     (npu,) = (each for each in wrong["accelerators"] if each["name"] == "sim-npu")
@@ -256,9 +242,7 @@ def test_a_driver_that_writes_nan_where_the_cpu_does_not(profiled: Profiler) -> 
 
 
 @pytest.mark.parametrize("zero_point", [0xA5, 0x5A])
-def test_outputs_that_equal_the_pattern_are_written(
-    built_host: HostBuild, phone: Callable[[Description], str], zero_point: int
-) -> None:
+def test_outputs_that_equal_the_pattern_are_written(built_host, phone, zero_point):
     """Zeros of a quantised tensor may be the byte by which unwritten outputs are known."""
     type_ = TensorType((1, 64), "uint8", quant=Quantisation(0.05, zero_point))
     operand = operand_of(type_)

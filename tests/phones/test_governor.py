@@ -19,7 +19,6 @@ from torch import nn
 
 from nnapi_prof.costs.measurement import UNREADABLE, Kind, Measurement
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device, phone_file
 from nnapi_prof.device.protocol.actions import Timing
 from nnapi_prof.execution.profile import ProfileOptions, ProfileOutcome
@@ -61,7 +60,7 @@ class Pyramid(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def program() -> Program:
+def program():
     torch.manual_seed(0)
     return prepare(Pyramid().eval(), (torch.zeros(1, 3, 160, 160),), "pyramid")
 
@@ -112,9 +111,7 @@ def segments(outcome: ProfileOutcome) -> list[tuple[tuple[int, ...], str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("readable", [True, False], ids=["readable", "unreadable"])
-def test_units_cost_what_they_cost_at_the_highest_clock(
-    built_host: HostBuild, program: Program, tmp_path: Path, readable: bool
-) -> None:
+def test_units_cost_what_they_cost_at_the_highest_clock(built_host, program, tmp_path, readable):
     clock = {"frequency": constant(2840, "MHz")} if readable else {}
     governor = {name: constant(*each) for name, each in GOVERNOR.items()}
     steady, wanted = measure(program, describe(tmp_path, "steady", **clock), tmp_path)
@@ -160,9 +157,7 @@ CLOCKS = {
         why="less to tell it by",
     ),
 )
-def test_a_clock_that_halves(
-    built_host: HostBuild, program: Program, tmp_path: Path, kind: str
-) -> None:
+def test_a_clock_that_halves(built_host, program, tmp_path, kind):
     """Rounds in which it did are measured again, and left out, whatever the clock says."""
     every, lasts, told = CLOCKS[kind]
     clock = {"frequency": constant(2840, "MHz")}

@@ -17,7 +17,6 @@ from torch import nn
 
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device
 from nnapi_prof.execution.profile import (
     ProfileOptions,
@@ -29,7 +28,7 @@ from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU
 from tests.parts import again_but
-from tests.phones.conftest import CLEAN, Profiler
+from tests.phones.conftest import CLEAN
 
 CPUS = sorted(os.sched_getaffinity(0))
 Made = Callable[[Path], None]
@@ -133,9 +132,7 @@ def profile_host(folder: Path, progress: ProgressCallback | None = None) -> Prof
         ),
     ],
 )
-def test_a_profile_is_that_of_the_host(
-    built_host: HostBuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made, mask: int
-) -> None:
+def test_a_profile_is_that_of_the_host(built_host, tmp_path, monkeypatch, made, mask):
     made(tmp_path / "sys")
     monkeypatch.setenv("NNAPI_PROF_SYSFS", str(tmp_path / "sys"))
     outcome, rows = profile_host(tmp_path)
@@ -207,9 +204,7 @@ HARD = (one_clock, hot_from_the_start, nonsense, closed)
         why="test_sysfs.c reads such files",
     ),
 )
-def test_a_simulated_phones_plan_is_its_twins(
-    profiled: Profiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made
-) -> None:
+def test_a_simulated_phones_plan_is_its_twins(profiled, tmp_path, monkeypatch, made):
     """Under the same made /sys, with times that repeat: plan and costs of units, and no wait."""
     clean = profiled(CLEAN, "twin")
     made(tmp_path / "sys")
@@ -230,8 +225,8 @@ def test_a_simulated_phones_plan_is_its_twins(
 @pytest.mark.slow
 @pytest.mark.skipif(len(CPUS) < 2, reason="a core to go offline")
 def test_a_simulated_phones_plan_is_its_twins_without_the_prime_core(
-    profiled: Profiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    profiled, tmp_path, monkeypatch
+):
     clean = profiled(CLEAN, "twin")
     one_clock(tmp_path / "sys")
     monkeypatch.setenv("NNAPI_EMULATOR_SYSFS", str(tmp_path / "sys"))
@@ -245,9 +240,7 @@ def test_a_simulated_phones_plan_is_its_twins_without_the_prime_core(
 
 @pytest.mark.slow("profiles at the rates of this host's clock, with a core and without")
 @pytest.mark.skipif(len(CPUS) < 2, reason="a core to go offline")
-def test_a_prime_core_that_goes_offline_meanwhile(
-    built_host: HostBuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prime_core_that_goes_offline_meanwhile(built_host, tmp_path, monkeypatch):
     """As the kernel does it: who kept to that core alone may use all others from then on."""
     root = tmp_path / "sys"
     one_clock(root)

@@ -6,7 +6,7 @@ import pytest
 from nnapi_prof.device.protocol.request import Patience
 from nnapi_prof.execution.profile import measurer
 from nnapi_prof.execution.profile.state import Waits
-from tests.phones.conftest import CLEAN, Profiler, service
+from tests.phones.conftest import CLEAN, service
 
 pytestmark = pytest.mark.slow
 
@@ -14,9 +14,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     ("kinds", "memory"), [(["file"], "file"), (["memfd"], "memfd"), ([], "pointers")]
 )
-def test_the_next_kind_of_memory_is_tried(
-    profiled: Profiler, kinds: list[str], memory: str
-) -> None:
+def test_the_next_kind_of_memory_is_tried(profiled, kinds, memory):
     clean = profiled(CLEAN, "twin")
     refused = profiled(service(CLEAN, memory=kinds))
     assert (refused.failures, refused.segments) == ({}, clean.segments)
@@ -30,9 +28,7 @@ def test_the_next_kind_of_memory_is_tried(
     assert refused.seconds <= 1.5 * clean.seconds
 
 
-def test_what_a_request_learns_of_drivers_the_next_one_is_told(
-    profiled: Profiler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_request_learns_of_drivers_the_next_one_is_told(profiled, monkeypatch):
     """Otherwise NNAPI's choice alone in a request falls back to the CPU, and tells nobody."""
     requests = _noted(monkeypatch)
     monkeypatch.setattr(measurer, "MAX_ACTIONS", 1)
@@ -47,9 +43,7 @@ def test_what_a_request_learns_of_drivers_the_next_one_is_told(
     )
 
 
-def test_the_next_profiles_know_memory_and_room_unless_the_driver_is_another(
-    profiled: Profiler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_profiles_know_memory_and_room_unless_the_driver_is_another(profiled, monkeypatch):
     refused = service(CLEAN, memory=["memfd"], compilations=1)
     first = profiled(refused)
     for _ in range(2):  # the second knows it by the first one's rows, the third by the second's

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.parts import again_but
-from tests.phones.conftest import CLEAN, Description, Profiler, constant, fault, service
+from tests.phones.conftest import CLEAN, Description, constant, fault, service
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +102,7 @@ PHONES = {
         why="the trouble is part of another phone's",
     ),
 )
-def test_profile_and_plan_are_the_twins(profiled: Profiler, name: str) -> None:
+def test_profile_and_plan_are_the_twins(profiled, name):
     phone = PHONES[name]
     twin = phone.twin
     if phone.operation:
