@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,11 +28,8 @@ def on_storage(folder: Path, options: str) -> dict[str, list[str]]:
         pytest.skip("needs a mount namespace: run the tests as root")
     script = f'mount -t tmpfs -o {options} tmpfs "$0" && exec "$@"'
     command = [*isolation, "sh", "-c", script, str(folder), sys.executable, "-c", _CODE]
-    env = {
-        **os.environ,
-        "NNAPI_PROF_CACHE_DIR": str(folder / "cache"),
-        "NNAPI_PROF_COSTS": str(folder / "costs" / "costs.sqlite"),
-    }
+    own = {"CACHE_DIR": folder / "cache", "COSTS": folder / "costs" / "costs.sqlite"}
+    env = os.environ | {f"NNAPI_PROF_{name}": str(path) for name, path in own.items()}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     return {check: rest for check, *rest in json.loads(done.stdout)}
 
@@ -99,9 +95,6 @@ def test_agents(built_host, tmp_path, monkeypatch):
 
 def test_agents_without_a_compiler(tmp_path, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
-    modules: Any = sys.modules
-    monkeypatch.setitem(modules, "ziglang", None)
+    monkeypatch.setitem(sys.modules, "ziglang", None)
     words, _ = problem(host.agents(Host()))
-    assert words.startswith(
-        "an agent for android on arm64-v8a is built with the Python package zig"
-    )
+    assert words.startswith("an agent for android on arm64-v8a is built with the Python package zi")

@@ -3,12 +3,11 @@
 import os
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
 from nnapi_prof.doctor import Host, host
-from tests.doctor.common import problem, warning, well
+from tests.doctor.common import problem, script, warning, well
 
 
 @pytest.fixture
@@ -21,23 +20,15 @@ def tools(tmp_path, monkeypatch):
     return folder
 
 
-def script(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-
-
 def test_what_is_here_works(monkeypatch):
     monkeypatch.delenv("NNAPI_PROF_CC", raising=False)
     assert well(host.zig(Host())) == "compiles for Android"
     assert well(host.build_tools(Host())).startswith("cmake ")
 
 
-def test_no_compiler_but_zig(tools):
+def test_no_compiler_but_zig_or_none_at_all(tools, monkeypatch):
     words = well(host.c_compiler(Host()))
     assert words == "there is no cc on the PATH: zig builds for this host, too"
-
-
-def test_no_compiler_at_all(tools, monkeypatch):
     monkeypatch.setitem(sys.modules, "ziglang", None)
     words, fix = problem(host.c_compiler(Host()))
     assert words == "there is no cc on the PATH, and zig does not work either"
@@ -63,6 +54,5 @@ def test_a_program_that_does_not_run(tools):
 
 def test_a_compiler_that_is_named(tools, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_CC", "no-such-cc")
-    words, fix = problem(host.c_compiler(Host()))
-    assert words == "there is no no-such-cc on the PATH"
-    assert fix == "unset NNAPI_PROF_CC, or name a working one"
+    words, fix = "there is no no-such-cc on the PATH", "unset NNAPI_PROF_CC, or name a working one"
+    assert problem(host.c_compiler(Host())) == (words, fix)

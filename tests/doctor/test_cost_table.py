@@ -56,10 +56,8 @@ def test_somebody_elses(table):
 def test_newer_and_older(table):
     change(table, f"update nnapi_prof_schema set version = {SCHEMA_VERSION + 1}")
     words, fix = problem(cost_table(Host()))
-    assert words == (
-        f"{table} was written by a newer nnapi-prof: schema {SCHEMA_VERSION + 1}, this one reads "
-        f"{SCHEMA_VERSION}"
-    )
+    newer = f"schema {SCHEMA_VERSION + 1}, this one reads {SCHEMA_VERSION}"
+    assert words == f"{table} was written by a newer nnapi-prof: {newer}"
     assert fix == "python -m pip install --upgrade nnapi-prof"
     change(table, "update nnapi_prof_schema set version = 2")
     words, _ = problem(cost_table(Host()))
@@ -100,6 +98,5 @@ def test_a_server(postgres, monkeypatch):
 )
 def test_out_of_reach(where, words, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_COSTS", where)
-    finding = run([COSTS], Host())
-    problem_ = " ".join(problem(finding))
-    assert words in problem_ and "secret" not in problem_
+    told = " ".join(problem(run([COSTS], Host())))
+    assert words in told and "secret" not in told

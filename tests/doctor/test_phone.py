@@ -11,9 +11,9 @@ from nnapi_prof.doctor import problem as problem_
 from nnapi_prof.doctor import warning as warning_
 from nnapi_prof.doctor.adb import ADB
 from nnapi_prof.doctor.examine import PHONE, examine
-from tests.doctor.common import only, problem, warning, well
+from tests.doctor.common import only, problem, script, warning, well
 
-DUMPSYS = """#!/bin/sh
+DUMPSYS = """
 case $1 in
   thermalservice) echo 'IsStatusOverride: false'; echo 'Thermal Status: {thermal}' ;;
   battery) echo '  AC powered: false'; echo '  USB powered: {usb}'; echo '  level: {level}';
@@ -79,8 +79,7 @@ def test_storage(start_adbd, storage, check, words):
 
 def test_an_agent_that_does_not_fit(start_adbd, built_host):
     serial = start_adbd(storage="64k")
-    findings = examine(serial)
-    words, fix = problem(findings, "agent")
+    words, fix = problem(examine(serial), "agent")
     assert "is full" in words and "free some space there" in fix
 
 
@@ -126,32 +125,23 @@ def test_nothing_but_the_cpu(start_adbd):
     assert "nnapi-reference (cpu, API 30, 1.0)" in words
 
 
+WELL = dict(thermal="not throttled", battery="80 %, charging, 27.5 degrees Celsius", screen="on")
+
+
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
-        (
-            {},
-            {
-                "thermal": "not throttled",
-                "battery": "80 %, charging, 27.5 degrees Celsius",
-                "screen": "on",
-            },
-        ),
-        ({"thermal": "3"}, {"thermal": "throttled: severe (3 of 6)"}),
-        (
-            {"level": "9", "usb": "false"},
-            {"battery": "9 %, not charging, 27.5 degrees Celsius: ph"},
-        ),
-        ({"tenths": "431"}, {"battery": "80 %, charging, 43.1 degrees Celsius: hot"}),
-        ({"wake": "Dozing"}, {"screen": "off (dozing): some phones clock down then"}),
+        (dict(), WELL),
+        (dict(thermal="3"), dict(thermal="throttled: severe (3 of 6)")),
+        (dict(level="9", usb="false"), dict(battery="9 %, not charging, 27.5 degrees Celsius: ph")),
+        (dict(tenths="431"), dict(battery="80 %, charging, 43.1 degrees Celsius: hot")),
+        (dict(wake="Dozing"), dict(screen="off (dozing): some phones clock down then")),
     ],
 )
 def test_state(start_daemon, state, expected):
     daemon = start_daemon()
     usual = {"thermal": "0", "usb": "true", "level": "80", "tenths": "275", "wake": "Awake"}
-    dumpsys = daemon.folder / "bin" / "dumpsys"
-    dumpsys.write_text(DUMPSYS.format(**usual | state))
-    dumpsys.chmod(0o755)
+    script(daemon.folder / "bin" / "dumpsys", DUMPSYS.format(**usual | state))
     findings = examine(daemon.serial)
     for check, words in expected.items():
         finding = only(findings, check)

@@ -10,7 +10,6 @@ import copy
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,9 +105,7 @@ def service(description: Description, accelerator: str = "sim-npu", **members: A
     return changed
 
 
-def fault(
-    description: Description, accelerator: str = "sim-npu", **members: Mapping[str, Any] | Any
-) -> Description:
+def fault(description: Description, accelerator: str = "sim-npu", **members: Any) -> Description:
     """A description with one more fault of an accelerator."""
     changed = copy.deepcopy(description)
     (entry,) = (a for a in changed["accelerators"] if a["name"] == accelerator)
@@ -116,7 +113,22 @@ def fault(
     return changed
 
 
-Profiler = Callable[..., Profile]
+def die(description: Description, operation: str, stage: str = "execute", **members: Any) -> Any:
+    """A description whose NPU's service dies at calls for an operation."""
+    return fault(description, kind="die", stage=stage, operation=operation, **members)
+
+
+def refuse(description: Description, operation: str, **members: Any) -> Description:
+    """A description whose NPU refuses an operation."""
+    members = {"kind": "refuse", "stage": "compile", "operation": operation, **members}
+    return fault(description, **members)
+
+
+def check_like(troubled: Profile, clean: Profile) -> None:
+    """The plan, the costs of units, nothing that failed, and hardly more time."""
+    assert (troubled.failures, troubled.segments) == ({}, clean.segments)
+    assert troubled.unlike(clean) == []
+    assert troubled.seconds <= 1.5 * clean.seconds
 
 
 def deaths_of_the_npu(folder: Path) -> int:
@@ -162,41 +174,24 @@ def profiled(ten_units, tmp_path, phone, twins):
     """Profiles the model on a phone, into a table of the phone's own, and plans by it. That of a
     ``twin`` is taken from an earlier test's."""
 
-    def run(
-        description: Description,
-        name: str = "phone",
-        model: np_.Model | None = None,
-        **options: Any,
-    ) -> Profile:
+    def run(description, name="phone", model=ten_units, **options) -> Profile:
         if name != "twin":
-            return measure(description, name, model or ten_units, **options)
+            return measure(description, name, model, **options)
         key = json.dumps([description, options])
         twins[key] = twins.get(key) or measure(description, name, ten_units, **options)
         return twins[key]
 
-    def measure(
-        description: Description,
-        name: str,
-        model: np_.Model,
-        progress: Callable[[np_.Progress], None] | None = None,
-        gates: np_.Gates | None = None,
-        **options: Any,
-    ) -> Profile:
+    def measure(description, name, model, progress=None, gates=None, **options) -> Profile:
         table = tmp_path / f"{name}.sqlite"
         device, deaths = phone(description, name), deaths_of_the_npu(tmp_path)
+        chosen = np_.MeasureOptions(refine=False, **options)
         costs = np_.profile(
-            model,
-            device,
-            costs=table,
-            options=np_.MeasureOptions(refine=False, **options),
-            gates=gates,
-            progress=progress,
+            model, device, costs=table, options=chosen, gates=gates, progress=progress
         )
         plan = np_.partition(model, costs, verify=False)
         with CostStore(table) as store:
             rows = store.select(Selection(newest=True))
         outcome = costs.outcome
-        assert outcome is not None
         died_s = (deaths_of_the_npu(tmp_path) - deaths) * returns_s(description)
         return Profile(costs, plan, rows, outcome.simulated_s + outcome.lost_s + died_s)
 

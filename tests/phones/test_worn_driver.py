@@ -9,7 +9,7 @@ import nnapi_prof as np_
 from nnapi_prof.costs.measurement import UNWATCHED, Status
 from nnapi_prof.device.find import PHONES_DIR
 from tests.parts import again_but
-from tests.phones.conftest import CLEAN, Profile, fault, service
+from tests.phones.conftest import CLEAN, Profile, refuse, service
 
 pytestmark = pytest.mark.slow  # the agent waits 6 s for a driver that does not come back
 
@@ -28,7 +28,7 @@ def test_a_driver_that_comes_back_when_it_rests_leaves_no_trace(profiled, worn, 
     tired = profiled(service(CLEAN, worn=worn, wears=wears, rests=0.1))
     assert statuses(tired) == statuses(clean)
     assert (tired.segments, tired.unlike(clean)) == (clean.segments, [])
-    assert tired.costs.outcome is not None and tired.costs.outcome.doubts == {}
+    assert tired.costs.outcome.doubts == {}
 
 
 @pytest.mark.parametrize("worn", ["fails", "refuses"])
@@ -43,7 +43,6 @@ def test_one_that_does_not_come_back_is_named_and_its_rows_stay_open(
     for _ in range(2):
         tired = profiled(description)
         assert statuses(tired).items() < statuses(clean).items()
-        assert tired.costs.outcome is not None
         (doubt,) = tired.costs.outcome.doubts
         assert doubt.endswith(": sim-npu")
     (state,) = tmp_path.glob("nnapi-emulator-*")
@@ -61,11 +60,10 @@ def test_one_that_never_ran_anything_is_named_and_its_rows_stay_open(profiled, t
     """It was worn out before; in another table nothing says what it can run."""
     clean = profiled(CLEAN, "twin")
     description = service(CLEAN, worn=worn, wears=9)
-    assert profiled(description, "before").costs.outcome is not None
+    profiled(description, "before")
     tired = profiled(description)
     assert {target for _, target in statuses(tired) if "sim-npu" in target} == set()
     assert statuses(tired).items() < statuses(clean).items()
-    assert tired.costs.outcome is not None
     (doubt,) = tired.costs.outcome.doubts
     assert "no small model" in doubt and doubt.endswith(": sim-npu")
 
@@ -76,14 +74,11 @@ def test_one_that_supports_nothing_of_the_model_is_not_blamed(profiled):
     first = profiled(integers)
     refused = {row.status for row in first.rows if row.target.accelerator == "sim-dsp"}
     assert refused == {Status.REFUSED}
-    assert first.costs.outcome is not None and first.costs.outcome.doubts == {}
-    again = profiled(integers).costs.outcome
-    assert again is not None and again.n_measured == 0
+    assert first.costs.outcome.doubts == {}
+    assert profiled(integers).costs.outcome.n_measured == 0
 
 
 def test_an_accelerator_that_refuses_the_reference_is_not_watched(profiled):
-    refuses = fault(CLEAN, kind="refuse", stage="compile", operation="CONV_2D")
-    once = profiled(refuses, gates=np_.Gates(anchor_s=3600))
+    once = profiled(refuse(CLEAN, "CONV_2D"), gates=np_.Gates(anchor_s=3600))
     rows = [row for row in once.rows if row.usable and row.target.accelerator == "sim-npu"]
-    assert once.costs.outcome is not None and rows
-    assert once.costs.outcome.doubts == {f"{UNWATCHED} sim-npu": len(rows)}
+    assert rows and once.costs.outcome.doubts == {f"{UNWATCHED} sim-npu": len(rows)}
