@@ -7,19 +7,7 @@ import numpy as np
 import pytest
 
 from tests.agent import packer
-from tests.agent.packer import (
-    ALL_CPUS,
-    CORUN,
-    CPU,
-    NNAPI,
-    RANDOM,
-    SEGMENT,
-    Request,
-    Segment,
-    positive,
-    tensor,
-    unary,
-)
+from tests.agent.packer import CORUN, CPU, NNAPI, RANDOM, SEGMENT, Request, Segment, tensor, unary
 from tests.conftest import PHONES
 
 REFERENCE, NPU, GPU = "nnapi-reference", "sim-npu", "sim-gpu"
@@ -88,7 +76,7 @@ def test_in_real_time(agent, flags):
     check(result, 2)
     assert result["clock"] == "monotonic"
     for index in range(2):
-        assert np.array_equal(answer.output(result, index, WIDTH), positive(index, WIDTH))
+        assert np.array_equal(answer.output(result, index, WIDTH), packer.positive(index, WIDTH))
     assert sum(sum(segment["cpu_ns"]) for segment in result["segments"]) > 0
 
 
@@ -111,7 +99,7 @@ def test_each_lane_has_cpus_of_its_own(faulty, make, tmp_path):
     assert all(own == other for own, _ in apart[-4:])
     # A lane goes on past its own runs, and may begin one more when the other has ended.
     assert sum(first in others for _, others in apart) >= N_RUNS
-    assert masks("all", ALL_CPUS)[-4:] == [(usable, {usable})] * 4
+    assert masks("all", packer.ALL_CPUS)[-4:] == [(usable, {usable})] * 4
     assert masks("no rest", usable, threads=usable.bit_count())[-4:] == [(usable, {usable})] * 4
 
 

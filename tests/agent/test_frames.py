@@ -6,18 +6,7 @@ import json
 import pytest
 
 from tests.agent import packer
-from tests.agent.packer import (
-    CPU,
-    FRAMES,
-    NNAPI,
-    RANDOM,
-    SEGMENT,
-    Frames,
-    Request,
-    Segment,
-    tensor,
-    unary,
-)
+from tests.agent.packer import CPU, FRAMES, NNAPI, RANDOM, SEGMENT, Frames, Segment, tensor, unary
 from tests.conftest import PHONES
 
 REFERENCE, GPU = "nnapi-reference", "sim-gpu"
@@ -29,7 +18,7 @@ FAULT = "fail:execute:RELU:1:5/7@sim-gpu"
 def request_of(accelerator, *, share=0.5, in_flight=4, flags=0, **options):
     """Half of the frames by a relu on the CPU, half by one there and one on an accelerator: both
     give the relu."""
-    request = Request()
+    request = packer.Request()
     model = request.model(unary(packer.RELU, WIDTH))
     tensors = [tensor(RANDOM, WIDTH, value=3), tensor(SEGMENT, WIDTH, keep=True)]
     tensors.append(tensor(SEGMENT, WIDTH))
@@ -111,7 +100,7 @@ def test_branches_of_one_frame_overlap_where_it_is_said(agent, phone):
 
     def frames(overlaps, faults=""):
         agent.env["NNAPI_EMULATOR_FAULTS"] = faults
-        request, both = Request(), packer.Model()
+        request, both = packer.Request(), packer.Model()
         relu = request.model(unary(packer.RELU, WIDTH))
         ends = [both.tensor(WIDTH), both.tensor(WIDTH)]
         added = both.add(packer.ADD, [*ends, both.scalar(0)], WIDTH)

@@ -4,17 +4,7 @@ import numpy as np
 import pytest
 
 from tests.agent import packer
-from tests.agent.packer import (
-    ASYNC,
-    COPIES,
-    CPU,
-    NNAPI,
-    POINTERS,
-    SEGMENT,
-    Request,
-    Segment,
-    tensor,
-)
+from tests.agent.packer import ASYNC, COPIES, CPU, NNAPI, POINTERS, Request, Segment, tensor
 
 SHAPE = (1, 3, 5, 2)
 
@@ -31,7 +21,7 @@ def test_two_segments(request, agent, engine, flags, simulated):
     two = Request()
     model = two.model(packer.unary(packer.TANH, *SHAPE))
     two.action(
-        [tensor(packer.RANDOM, *SHAPE, value=5), *[tensor(SEGMENT, *SHAPE, keep=True)] * 2],
+        [tensor(packer.RANDOM, *SHAPE, value=5), *[tensor(packer.SEGMENT, *SHAPE, keep=True)] * 2],
         [Segment(engine, model, [0], [1]), Segment(CPU, model, [1], [2])],
         flags=flags,
     )
@@ -55,7 +45,7 @@ def test_copies_are_in_the_whole_and_in_no_segment(agent, engine):
     request = Request()
     model = request.model(packer.unary(packer.RELU, n))
     for flags in (0, COPIES):
-        tensors = [tensor(packer.ZERO, n), tensor(SEGMENT, n)]
+        tensors = [tensor(packer.ZERO, n), tensor(packer.SEGMENT, n)]
         request.action(tensors, [Segment(engine, model, [0], [1])], flags=flags)
     rests, told = [], []
     for result in agent.run(request).results:

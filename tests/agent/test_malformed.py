@@ -5,22 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.agent.packer import (
-    CPU,
-    NONE,
-    RANDOM,
-    RELU,
-    SEGMENT,
-    UNTIMED,
-    Request,
-    Segment,
-    Tensor,
-    container,
-    relus,
-    tensor,
-    unary,
-    words,
-)
+from tests.agent import packer
+from tests.agent.packer import CPU, NONE, RANDOM, RELU, SEGMENT, Request, container, relus, tensor
 
 
 def patched(tag: str, offset: int, value: int) -> bytes:
@@ -59,11 +45,11 @@ def broken_crc() -> bytes:
     return bytes(raw)
 
 
-def relu(tensors: list[Tensor], *ends: tuple[int, int]) -> bytes:
+def relu(tensors: list[packer.Tensor], *ends: tuple[int, int]) -> bytes:
     """A relu for each pair of a tensor that it reads and one that it writes."""
     request = Request()
-    m = request.model(unary(RELU, 4))
-    request.action(tensors, [Segment(CPU, m, [read], [written]) for read, written in ends])
+    m = request.model(packer.unary(RELU, 4))
+    request.action(tensors, [packer.Segment(CPU, m, [read], [written]) for read, written in ends])
     return request.pack()
 
 
@@ -83,7 +69,10 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "count": (lambda: patched("ACTN", 0, NONE), "ACTN: 4294967295 items do not fit"),
     "timeout": (lambda: relus(CPU, timeout_ms=0).pack(), "action 0 (id 0): timeout_ms 0"),
     "runs": (lambda: relus(CPU, runs=(5, 2)).pack(), "min_runs 5 and max_runs 2"),
-    "untimed": (lambda: relus(CPU, flags=UNTIMED).pack(), "max_runs 3 and rounds 1, want 1 and 1"),
+    "untimed": (
+        lambda: relus(CPU, flags=packer.UNTIMED).pack(),
+        "max_runs 3 and rounds 1, want 1 and 1",
+    ),
     "flags": (lambda: relus(CPU, flags=64).pack(), "flags 0x40, known are bits 0 to 4"),
     "id": (lambda: relus(CPU, CPU, id=0).pack(), "two actions have the id 0"),
     "shape": (
@@ -109,7 +98,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         "TENS: tensor 0 is cut off, or its type, shape or scale are none",
     ),
     "trailing": (
-        lambda: container(relus(CPU).sections() | {"STRS": words(0, 0)}),
+        lambda: container(relus(CPU).sections() | {"STRS": packer.words(0, 0)}),
         "STRS: 4 bytes stand after its last item",
     ),
 }

@@ -7,19 +7,7 @@ import numpy as np
 import pytest
 
 from tests.agent import packer
-from tests.agent.packer import (
-    CPU,
-    RANDOM,
-    SEGMENT,
-    UNTIMED,
-    Model,
-    Request,
-    Segment,
-    positive,
-    pseudo_random,
-    relus,
-    tensor,
-)
+from tests.agent.packer import CPU, RANDOM, SEGMENT, Model, Request, Segment, relus, tensor
 
 
 def conv_request() -> tuple[Request, np.ndarray]:
@@ -35,7 +23,7 @@ def conv_request() -> tuple[Request, np.ndarray]:
     x = tensor(RANDOM, 1, 6, 5, 2, value=7, keep=True)
     y = tensor(SEGMENT, 1, 6, 5, 4, keep=True)
     request.action([x, y], [Segment(CPU, m, [0], [1])], runs=(3, 5))
-    padded = np.pad(pseudo_random(7, 6, 5, 2), ((1, 1), (1, 1), (0, 0)))
+    padded = np.pad(packer.pseudo_random(7, 6, 5, 2), ((1, 1), (1, 1), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
     expected = np.einsum("hwcij,oijc->hwo", windows, weights) + bias
     return request, np.maximum(expected, 0)
@@ -52,7 +40,7 @@ def test_convolution(agent):
     assert (end["actions"], end["ok"], end["failed"]) == (1, 1, 0)
     assert (result["status"], result["clock"]) == ("ok", "monotonic")
     assert "message" not in result and result["signal"] is None and result["code"] is None
-    assert np.array_equal(answer.output(result, 0, 6, 5, 2), pseudo_random(7, 6, 5, 2))
+    assert np.array_equal(answer.output(result, 0, 6, 5, 2), packer.pseudo_random(7, 6, 5, 2))
     assert np.allclose(answer.output(result, 1, 6, 5, 4), expected, rtol=1e-5, atol=1e-5)
     assert sorted(os.listdir(agent.work)) == ["0-0.bin", "0-1.bin"]
 
@@ -68,7 +56,7 @@ def test_convolution(agent):
 
 def test_budget_gives_more_runs(agent):
     request = relus(CPU, runs=(2, 40), budget_ns=60_000_000_000)
-    request.unary(CPU, 4, runs=(1, 1), warmup=0, flags=UNTIMED)
+    request.unary(CPU, 4, runs=(1, 1), warmup=0, flags=packer.UNTIMED)
     full, once = agent.run(request).results
     assert len(full["total_ns"]) == 40
     assert once["total_ns"] == [once["first_ns"]]
@@ -91,7 +79,7 @@ def test_segments_pass_tensors_on(agent):
     answer = agent.run(request)
     zero, random = answer.results
     assert np.array_equal(answer.output(zero, 0, 4), b)
-    assert np.array_equal(answer.output(random, 0, 4), positive(3, 4) + b)
+    assert np.array_equal(answer.output(random, 0, 4), packer.positive(3, 4) + b)
     assert len(zero["segments"]) == 2
 
 
@@ -103,7 +91,7 @@ def test_unknown_batch_is_the_actions(agent):
     answer = agent.run(request)
     (result,) = answer.results
     assert result["status"] == "ok", result
-    assert np.array_equal(answer.output(result, 0, 5, 3), positive(2, 5, 3))
+    assert np.array_equal(answer.output(result, 0, 5, 3), packer.positive(2, 5, 3))
 
 
 def test_missing_and_corrupt_blobs(agent):

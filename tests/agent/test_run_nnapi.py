@@ -6,21 +6,7 @@ import numpy as np
 import pytest
 
 from tests.agent import packer
-from tests.agent.packer import (
-    BURST,
-    CPU,
-    NNAPI,
-    RANDOM,
-    RELU,
-    SEGMENT,
-    TANH,
-    Model,
-    Request,
-    Segment,
-    positive,
-    tensor,
-    unary,
-)
+from tests.agent.packer import CPU, NNAPI, RANDOM, SEGMENT, TANH, Model, Request, Segment, tensor
 
 DIMS = (1, 16, 16, 8)
 
@@ -35,13 +21,13 @@ def on_nnapi(*actions):
 
 def check_values(answer, results):
     for result in results:
-        assert np.allclose(answer.output(result, 0, *DIMS), positive(5, *DIMS), atol=1e-3)
+        assert np.allclose(answer.output(result, 0, *DIMS), packer.positive(5, *DIMS), atol=1e-3)
 
 
 def test_real_time(agent):
     named = {"accelerator": "nnapi-reference"}
     answer = agent.run(
-        on_nnapi(named | {"preference": 1}, {}, named | {"flags": BURST, "relaxed": True})
+        on_nnapi(named | {"preference": 1}, {}, named | {"flags": packer.BURST, "relaxed": True})
     )
     assert [r["status"] for r in answer.results] == ["ok"] * 3, answer.results
     check_values(answer, answer.results)
@@ -66,7 +52,7 @@ def test_durations_that_cannot_be(faulty, said):
 
 def test_simulated_time(npu_phone):
     on_npu = [{"accelerator": "sim-npu", "preference": preference} for preference in (0, 1, 2)]
-    request = on_nnapi(*on_npu, on_npu[1] | {"flags": BURST}, {"preference": 1})
+    request = on_nnapi(*on_npu, on_npu[1] | {"flags": packer.BURST}, {"preference": 1})
     answer = npu_phone.run(request)
     assert answer.lines[0]["phone"] == "npu-phone"
     assert [r["status"] for r in answer.results] == ["ok"] * 5, answer.results
@@ -93,7 +79,7 @@ def test_simulated_time(npu_phone):
 def test_unsupported_operation_is_refused_by_name(npu_phone):
     request, model = Request(), Model()
     x = model.tensor(*DIMS)
-    y = model.add(RELU, [model.add(TANH, [x], *DIMS)], *DIMS)
+    y = model.add(packer.RELU, [model.add(TANH, [x], *DIMS)], *DIMS)
     m = request.model(model.pack([x], [y]))
     for accelerator in ("sim-npu", None):
         request.action(
@@ -110,7 +96,10 @@ def test_unsupported_operation_is_refused_by_name(npu_phone):
 def test_pipeline_of_two_engines(npu_phone):
     """relu on the NPU, tanh on the CPU, twice the result on the NPU again."""
     request, model = Request(), Model()
-    relu, tanh = request.model(unary(RELU, *DIMS)), request.model(unary(TANH, *DIMS))
+    relu, tanh = (
+        request.model(packer.unary(packer.RELU, *DIMS)),
+        request.model(packer.unary(TANH, *DIMS)),
+    )
     x = model.tensor(*DIMS)
     two = model.constant(np.array([2], np.float32))
     doubled = model.add(packer.MUL, [x, two, model.scalar(0)], *DIMS)
@@ -128,7 +117,7 @@ def test_pipeline_of_two_engines(npu_phone):
     answer = npu_phone.run(request)
     (result,) = answer.results
     assert result["status"] == "ok", result
-    expected = 2 * np.tanh(positive(9, *DIMS))
+    expected = 2 * np.tanh(packer.positive(9, *DIMS))
     assert np.allclose(answer.output(result, 0, *DIMS), expected, atol=2e-3)
     assert [s["kernels"] is None for s in result["segments"]] == [True, False, True]
     samples = np.array([s["samples_ns"] for s in result["segments"]])
@@ -209,7 +198,7 @@ def test_android_9_cannot_name_accelerators(agent, tmp_path):
     nnapi = agent.info()["nnapi"]
     assert set(absent) < set(nnapi["missing"])
     assert nnapi["accelerators"] == []
-    request = on_nnapi({"accelerator": "nnapi-reference"}, {}, {"flags": BURST})
+    request = on_nnapi({"accelerator": "nnapi-reference"}, {}, {"flags": packer.BURST})
     named, auto, burst = agent.run(request).results
     assert (named["status"], named["stage"]) == ("refused", "compile")
     assert "cannot name an accelerator (that needs API 29)" in named["message"]

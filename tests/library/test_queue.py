@@ -14,16 +14,8 @@ from nnapi_prof.bundle.deployment import runtime_bundle, runtime_plans
 from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import HOST, Plan, Segment
-from tests.library.embedding import (
-    ASYNC,
-    BURST,
-    BUSY,
-    CPU_FALLBACK,
-    MIXTURE,
-    POINTERS,
-    UNKNOWN_NS,
-    RuntimeFailure,
-)
+from tests.library import embedding
+from tests.library.embedding import ASYNC, BURST, BUSY, MIXTURE, POINTERS, RuntimeFailure
 
 N_BYTES = 40
 """Of the sample's output."""
@@ -90,7 +82,7 @@ def test_frames_are_runs_bit_by_bit(mixed, frames, flags):
         own = number % 3 == 0
         assert (queue.output(0, N_BYTES) if own else outputs[number].tobytes()) == expected
         spans = queue.spans([3, 1, 1][frame.plan])
-        assert all(span.begin_ns <= span.end_ns < UNKNOWN_NS for span in spans)
+        assert all(span.begin_ns <= span.end_ns < embedding.UNKNOWN_NS for span in spans)
         assert [span.end_ns for span in spans[:-1]] <= [span.begin_ns for span in spans[1:]]
         assert frame.latency_ns >= spans[-1].end_ns - spans[0].begin_ns
     lanes = queue.lanes()
@@ -124,7 +116,7 @@ def test_a_lane_for_what_fell_back(opened, sample):
     runtime = opened(mixture(sample.bundle, (0.5, 0.5), (3, 2)))
     with pytest.raises(RuntimeFailure, match="some-other-npu"):
         runtime.queue()
-    queue = runtime.queue(flags=CPU_FALLBACK)
+    queue = runtime.queue(flags=embedding.CPU_FALLBACK)
     assert [lane.name for lane in queue.lanes()] == [b"cpu"]
     queue.submit([sample.image.numpy()])
     assert queue.wait().number == 0

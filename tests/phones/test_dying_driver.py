@@ -25,18 +25,8 @@ from nnapi_prof.graph.plan import Preference, Target
 from nnapi_prof.nnapi.codes import OperationCode
 from tests.cli.common import trace
 from tests.parts import again_but
-from tests.phones.conftest import (
-    CLEAN,
-    Description,
-    Profile,
-    TenUnits,
-    check_like,
-    deaths_of_the_npu,
-    die,
-    fault,
-    refuse,
-    service,
-)
+from tests.phones import conftest
+from tests.phones.conftest import CLEAN, Profile, TenUnits, die, fault, refuse, service
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +34,7 @@ pytestmark = pytest.mark.slow
 def test_a_driver_that_died_once_leaves_no_trace(profiled):
     clean = profiled(CLEAN, "twin")
     once = profiled(die(service(CLEAN, returns=1), "CONV_2D", from_run=3, times=1))
-    check_like(once, clean)
+    conftest.check_like(once, clean)
     assert max(row.attempts for row in once.rows) == 2
 
 
@@ -63,7 +53,7 @@ def test_a_driver_that_dies_beside_another_accelerators_models_runs_alone(profil
     alone = profiled(die(service(CLEAN, returns=0.1), "CONV_2D", company=1))
     assert (alone.failures, alone.segments) == ({}, clean.segments)
     assert alone.unlike(clean) == []
-    assert deaths_of_the_npu(tmp_path) < 20, "it is not tried in company again and again"
+    assert conftest.deaths_of_the_npu(tmp_path) < 20, "it is not tried in company again and again"
 
 
 def test_only_what_kills_the_driver_has_failed(profiled, tmp_path):
@@ -72,7 +62,7 @@ def test_only_what_kills_the_driver_has_failed(profiled, tmp_path):
     clean = profiled(CLEAN, "twin")
     always = profiled(die(service(CLEAN, returns=0.5), "MAX_POOL_2D"))
     # The unit, once more alone, and the whole model on auto.
-    assert deaths_of_the_npu(tmp_path) == 3
+    assert conftest.deaths_of_the_npu(tmp_path) == 3
     words = {(label.split()[0], target) for label, target in always.failures}
     assert words == {("max_pool2d", "sim-npu")}
     assert all("DEAD_OBJECT" in message for message in always.failures.values())
@@ -230,7 +220,7 @@ def test_outputs_that_equal_the_pattern_are_written(built_host, phone, zero_poin
     timing = Timing(warmup_min=2, warmup_max=2, rounds=1, min_runs=2, max_runs=2, budget_ns=0)
     target = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
 
-    def status_on(description: Description) -> Status:
+    def status_on(description):
         request = RequestBuilder()
         # Bytes of 0 are negative numbers, of which RELU makes the zero point.
         options = ActionOptions(Conditions(), 0, 0)
