@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.android.phone import AndroidPhone
+from tests.conftest import REPO
 
-REPO = Path(__file__).resolve().parent.parent.parent
 ABIS = ("arm64-v8a", "armeabi-v7a", "x86_64")
 
 # They race with the clock, and QEMU is slow.
@@ -52,26 +52,13 @@ def run_the_agents_tests(
     """
     phone.build_folder(folder)
     chosen = " and ".join(f"not ({name})" for name in (*NOT_UNDER_QEMU, *left_out))
+    command = [sys.executable, "-m", "pytest", "-q", "--durations=5", "-rP"]
+    command += ["-p", "no:cacheprovider", "-k", chosen]
+    build = {"NNAPI_PROF_TEST_BUILD": str(folder), "NNAPI_PROF_TEST_CC": str(folder / "cc")}
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "--durations=5",
-            "-rP",
-            "-p",
-            "no:cacheprovider",
-            "-k",
-            chosen,
-            *(f"tests/agent/{name}" for name in files),
-        ],
+        [*command, *(f"tests/agent/{name}" for name in files)],
         cwd=REPO,
-        env={
-            **os.environ,
-            "NNAPI_PROF_TEST_BUILD": str(folder),
-            "NNAPI_PROF_TEST_CC": str(folder / "cc"),
-        },
+        env=os.environ | build,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -1,5 +1,6 @@
 """The phones of these tests are what they say: bionic's ways, Android's own tools, nothing else."""
 
+import contextlib
 import subprocess
 from pathlib import Path
 
@@ -23,21 +24,10 @@ def build_canary(abi: str, phone: AndroidPhone, folder: Path) -> Path:
         objects.append(str(folder / f"{source.stem}.o"))
         subprocess.run([*compiler, "-c", str(source), "-o", objects[-1]], check=True)
     canary = folder / "canary"
-    libraries = phone.root / machine.libraries
-    subprocess.run(
-        [
-            zig(),
-            "ld.lld",
-            "-pie",
-            f"--dynamic-linker=/{machine.linker}",
-            *objects,
-            "--unresolved-symbols=ignore-all",
-            str(libraries / "libc.so"),
-            "-o",
-            str(canary),
-        ],
-        check=True,
-    )
+    libc = phone.root / machine.libraries / "libc.so"
+    linker = [zig(), "ld.lld", "-pie", f"--dynamic-linker=/{machine.linker}"]
+    linker += ["--unresolved-symbols=ignore-all", "-o", canary]
+    subprocess.run([*linker, *objects, libc], check=True)
     return canary
 
 
@@ -67,8 +57,7 @@ def test_libc_is_bionics(abi, android_phone, tmp_path):
 @pytest.mark.parametrize("abi", ABIS)
 def test_looks_like_a_phone(abi, start_phone):
     host, _, port = start_phone(abi).partition(":")
-    transport = connect_tcp(host, int(port))
-    try:
+    with contextlib.closing(connect_tcp(host, int(port))) as transport:
         assert device_platform(transport) == (abi, "android")
 
         def say(*command: str) -> str:
@@ -84,5 +73,3 @@ def test_looks_like_a_phone(abi, start_phone):
         assert say("sh", "-c", "ls -d /usr /tmp /home /opt 2>/dev/null; true") == ""
         assert transport.shell(["touch", "/system/etc/hosts"]).exit_code != 0
         say("touch", "/data/local/tmp/file")
-    finally:
-        transport.close()

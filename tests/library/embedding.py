@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from nnapi_prof.bundle import Bundle, needed_regions
 from nnapi_prof.bundle.deployment import runtime_bundle
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.graph.plan import Plan, Segment, Target
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import CPU, Plan, Segment, Target
 from nnapi_prof.graph.program import Program
 
 BURST, ASYNC, POINTERS, CPU_FALLBACK, DURATIONS, AS_MEASURED, TRIAL = 1, 2, 4, 8, 16, 32, 64
@@ -66,6 +68,17 @@ def make_bundle(program: Program, plans: tuple[Plan, ...]) -> Bundle:
         levels=levels,
         regions={key: convert_region(program, *key) for key in needed_regions(plans, levels)},
     )
+
+
+def in_two_segments(first: Target) -> tuple[Bundle, nn.Module, torch.Tensor]:
+    """An image that lies channels last on a target, scores of the CPU; with the model and image."""
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU6(), nn.Flatten(), nn.Linear(8 * 36, 5))
+    image = torch.randn(1, 3, 8, 8)
+    program = prepare(model.eval(), (image,), "small")
+    units = range(len(program.units.units))
+    plan = plan_of("mixed", (units[:1], first), (units[1:], CPU))
+    return make_bundle(program, (plan,)), model, image
 
 
 INT, I32, U32, U64 = ctypes.c_int, ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64

@@ -16,11 +16,10 @@ from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.device import java
 from nnapi_prof.device.build import build_agent
 from nnapi_prof.errors import BuildError, UsageError
-from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.plan import CPU, HOST, Target
+from nnapi_prof.graph.plan import HOST, Target
 from tests.device import android_elf
 from tests.library.conftest import REFERENCE
-from tests.library.embedding import make_bundle, plan_of
+from tests.library.embedding import in_two_segments
 from tests.parts import missing
 
 HERE = Path(__file__).parent
@@ -35,17 +34,12 @@ def needs_a_jdk():
 
 
 def small_bundle(folder: Path, first: Target = REFERENCE) -> tuple[Path, nn.Module, torch.Tensor]:
-    """A bundle of two segments: an image that lies channels last on NNAPI, scores of the CPU."""
-    torch.manual_seed(7)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU6(), nn.Flatten(), nn.Linear(8 * 36, 5))
-    image = torch.randn(1, 3, 8, 8)
-    program = prepare(model.eval(), (image,), "small")
-    units = range(len(program.units.units))
-    plan = plan_of("mixed", (units[:1], first), (units[1:], CPU))
+    """The folder of such a bundle."""
+    bundle, model, image = in_two_segments(first)
     file = folder / "model.pt"
     file.write_bytes(b"is not read here")
     path = folder / "my net.nnprof"
-    write_bundle(path, make_bundle(program, (plan,)), file)
+    write_bundle(path, bundle, file)
     return path, model, image
 
 
