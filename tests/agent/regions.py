@@ -23,15 +23,15 @@ from nnapi_prof.graph.plan import Engine
 from nnapi_prof.graph.program import to_memory
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
 
-BYTES = (0, 255, torch.uint8)
-
 
 class Channels(nn.Module):
     """A convolution of bytes with a scale for each of ``n`` channels: [1, 3, h, w] -> [1, n, h - 2,
     w - 2]. Filters of 40 are large enough for a buffer of their own."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, signed: bool = False) -> None:
         super().__init__()
+        self.bytes = (-128, 127, torch.int8) if signed else (0, 255, torch.uint8)
+        self.zero = 0 if signed else 128
         numbers = torch.Generator().manual_seed(0)
         weight = torch.randint(-127, 128, (n, 3, 3, 3), generator=numbers).to(torch.int8)
         self.register_buffer("weight", weight)
@@ -39,10 +39,10 @@ class Channels(nn.Module):
         self.register_buffer("zeros", torch.zeros(n, dtype=torch.int64))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = DEQUANTIZE(QUANTIZE(x, 0.03, 128, *BYTES), 0.03, 128, *BYTES)
+        x = DEQUANTIZE(QUANTIZE(x, 0.03, self.zero, *self.bytes), 0.03, self.zero, *self.bytes)
         w = DEQUANTIZE_CHANNELS(self.weight, self.scales, self.zeros, 0, -128, 127, torch.int8)
-        y = QUANTIZE(nn.functional.conv2d(x, w), 0.05, 120, *BYTES)
-        return DEQUANTIZE(y, 0.05, 120, *BYTES)
+        y = QUANTIZE(nn.functional.conv2d(x, w), 0.05, self.zero - 8, *self.bytes)
+        return DEQUANTIZE(y, 0.05, self.zero - 8, *self.bytes)
 
 
 def put_request(

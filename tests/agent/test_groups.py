@@ -1,6 +1,7 @@
 """Actions that run interleaved: turns, rounds, warm-up, throttling, and their readings."""
 
 import json
+import os
 import threading
 import time
 from itertools import groupby
@@ -79,7 +80,10 @@ def test_a_member_that_fails_costs_its_line_and_no_more(faulty):
     told = [(r["action"], r["status"], r["attempts"], len(r["total_ns"])) for r in answer.results]
     assert told == [(0, "ok", 1, 6), (2, "ok", 1, 6), (1, "crashed", 2, 3)]
     crashed = answer.results[2]
-    assert crashed["stage"] == "execute"
+    assert (crashed["stage"], crashed["outputs"]) == ("execute", [])
+    assert sorted(os.listdir(faulty.work)) == ["0-1.bin", "2-1.bin"]
+    (segment,) = crashed["segments"]
+    assert len(segment["samples_ns"]) == 3 and segment["compile_ns"] > 0 < crashed["first_ns"]
     assert [r["runs"] for r in crashed["rounds"]] == [2, 1]
     (end,) = answer.of_type("end")
     assert (end["actions"], end["ok"], end["failed"]) == (3, 2, 1)

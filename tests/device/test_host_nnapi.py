@@ -12,7 +12,7 @@ from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.program import all_values
-from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
+from tests.agent.regions import Channels
 
 
 @pytest.fixture(scope="module")
@@ -61,28 +61,9 @@ def test_constants_live_as_long_as_the_compiled_region(nnapi):
     assert 0 < (first - expected).abs().max() < 1e-2
 
 
-class Integers(nn.Module):
-    """Signed 8-bit integers, and a weight of one scale for each channel."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        weight = torch.randint(-127, 128, (8, 4, 3, 3), dtype=torch.int8)
-        self.register_buffer("weight", weight)
-        self.register_buffer("scales", torch.rand(8) * 0.01 + 0.001)
-        self.register_buffer("zeros", torch.zeros(8, dtype=torch.int64))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        numbers = (-128, 127, torch.int8)
-        y = DEQUANTIZE(QUANTIZE(x, 0.02, 3, *numbers), 0.02, 3, *numbers)
-        weight = DEQUANTIZE_CHANNELS(self.weight, self.scales, self.zeros, 0, -127, 127, torch.int8)
-        z = QUANTIZE(torch.nn.functional.conv2d(y, weight), 0.05, -7, *numbers)
-        return DEQUANTIZE(z, 0.05, -7, *numbers)
-
-
 def test_integers_with_a_scale_for_each_channel(nnapi):
-    x = torch.randn(1, 4, 6, 6)
-    exported = torch.export.export(Integers(), (x,))
+    x = torch.randn(1, 3, 6, 6)
+    exported = torch.export.export(Channels(8, signed=True), (x,))
     program = prepare(exported, (x,), "integers")
     region = convert_region(program, range(len(program.units.units)), 30)
     assert any(operand.channels for operand in region.model.operands)

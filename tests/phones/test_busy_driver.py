@@ -44,7 +44,7 @@ def test_waiting_for_a_driver_ends(profiled, monkeypatch):
     assert outcome.n_measured > 0 and {name for _, name in then.failures} == {"sim-npu"}
 
 
-@pytest.mark.parametrize("load_runs", again_but([1, 2], 2, why="a twin has 1"))
+@pytest.mark.parametrize("load_runs", again_but([1, 2], 2, why="as with 2"))
 def test_models_that_push_each_other_out_are_timed_loaded(profiled, load_runs):
     pushing = service(CLEAN, loaded=1, load=5000, load_runs=load_runs)
     check_like(profiled(pushing), profiled(CLEAN, "twin"))

@@ -31,13 +31,6 @@ from tests.phones.conftest import CLEAN, Profile, TenUnits, die, fault, refuse, 
 pytestmark = pytest.mark.slow
 
 
-def test_a_driver_that_died_once_leaves_no_trace(profiled):
-    clean = profiled(CLEAN, "twin")
-    once = profiled(die(service(CLEAN, returns=1), "CONV_2D", from_run=3, times=1))
-    conftest.check_like(once, clean)
-    assert max(row.attempts for row in once.rows) == 2
-
-
 @pytest.mark.parametrize("operation", again_but(["CONV_2D", "ADD"], "CONV_2D", why="another unit"))
 def test_a_driver_that_answers_otherwise_the_second_time(profiled, operation):
     """It says once that it does not support an operation."""
