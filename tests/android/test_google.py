@@ -81,7 +81,7 @@ SINCE_API_29 = (
     *("real_time", "unknown_accelerator", "channel_scales", "two_segments and 1-1"),
     # computations at once, which faulty.c stands before
     *("never_returns and execute", "leaks and execute", "prints_get_into", "take_turns"),
-    *("single_run", "costs_its_line", "crash_midway", "library_that_prints"),
+    *("single_run", "costs_its_line", "library_that_prints"),
     "many_runs_take_no_more_memory",  # each is a thread, and ten thousand are slow
 )
 

@@ -35,8 +35,11 @@ def test_no_key_is_made(open_folder, monkeypatch):
 
 
 def test_a_key_of_another_user(key):
-    found = problem(without_rights(adb_key, Host()))  # mode 600, as it was made
-    assert found == (f"{key} cannot be read: Permission denied", f"sudo chown $USER '{key}'")
+    words_and_fix = problem(without_rights(adb_key, Host()))  # mode 600, as it was made
+    assert words_and_fix == (
+        f"{key} cannot be read: Permission denied",
+        f"sudo chown $USER '{key}'",
+    )
     key.chmod(0o644)
     Path(f"{key}.pub").chmod(0)
     words, _ = problem(without_rights(adb_key, Host()))

@@ -58,7 +58,7 @@ def close(result: bytes, expected: torch.Tensor) -> bool:
     return bool(np.allclose(values, expected.numpy().ravel(), rtol=1e-5, atol=1e-6))
 
 
-def said(*command, cwd=None) -> str:
+def output_of(*command, cwd=None) -> str:
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -235,7 +235,7 @@ def test_opening_reads_no_weights(built, content, tmp_path):
         "assert library.nnp_bundle_check(bundle, ctypes.byref(error)) == 0, error.message\n"
         "library.nnp_bundle_close(bundle)\n"
     )
-    told = said(sys.executable, "-c", program, built.shared, asset, cwd=REPO)
+    told = output_of(sys.executable, "-c", program, built.shared, asset, cwd=REPO)
     resident, cpu = map(float, told.split())
     assert resident <= n_bytes / 8  # the kernel may map 2 MB for one page of a file
     assert cpu < 0.02
@@ -375,7 +375,7 @@ def test_the_example(built, sample, content, emulator_library, tmp_path, which):
     (tmp_path / "image.raw").write_bytes(sample.image.numpy().tobytes())
     command = [getattr(built, which), "small.nnprt", "image.raw"]
     library = ["--nnapi-library", emulator_library]
-    told = said(*command, "scores.raw", "--runs", "3", *library, cwd=tmp_path)
+    told = output_of(*command, "scores.raw", "--runs", "3", *library, cwd=tmp_path)
     assert close((tmp_path / "scores.raw").read_bytes(), sample.expected)
     assert told.startswith("plan mixed\n")
     for words in (
@@ -386,7 +386,7 @@ def test_the_example(built, sample, content, emulator_library, tmp_path, which):
     ):
         assert words in told
     assert "frames" not in told
-    frames = said(*command, "--runs", "1", "--frames", "40", *library, cwd=tmp_path)
+    frames = output_of(*command, "--runs", "1", "--frames", "40", *library, cwd=tmp_path)
     assert re.search(r"^40 frames, 12 in flight: \d+\.\d a second, each takes ", frames, re.M)
     for lane in ("nnapi-reference", "cpu", "nnapi"):
         assert re.search(rf"^lane {lane}: 40 segments, busy for \d+ %$", frames, re.M)
@@ -399,7 +399,7 @@ def test_the_example(built, sample, content, emulator_library, tmp_path, which):
 
 
 def test_only_the_api_is_exported(built):
-    listed = said("nm", "-D", "--defined-only", built.shared).splitlines()
+    listed = output_of("nm", "-D", "--defined-only", built.shared).splitlines()
     names = {line.split()[2].partition("@")[0] for line in listed if " T " in line}
     header = (built.prefix / "include" / "nnapi_prof_runtime.h").read_text()
     assert names and all(name.startswith("nnp_") and f"{name}(" in header for name in names)

@@ -13,14 +13,14 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def requests(monkeypatch):
     """What each request is told, as they are made."""
-    made, patience = [], Waits.patience
+    patiences, patience = [], Waits.patience
 
     def note(waits, simulated):
-        made.append(patience(waits, simulated))
-        return made[-1]
+        patiences.append(patience(waits, simulated))
+        return patiences[-1]
 
     monkeypatch.setattr(Waits, "patience", note)
-    return made
+    return patiences
 
 
 @pytest.mark.parametrize(
