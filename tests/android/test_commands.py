@@ -4,42 +4,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from nnapi_prof.cli import main
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.execution.report import RunReport
 from tests.cli.common import trace
+from tests.phones.conftest import TenUnits
 
 SHAPE = (1, 3, 24, 24)
 INPUT = "1x3x24x24"
 
 
-class SmallNet(nn.Module):
-    """What a mobile CNN is made of, once each. [1, 3, 24, 24] -> [1, 10]"""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU6()
-        )
-        self.depthwise = nn.Conv2d(16, 16, 3, padding=1, groups=16)
-        self.project = nn.Conv2d(16, 16, 1)
-        self.pool = nn.MaxPool2d(2)
-        self.head = nn.Linear(16, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.stem(x)
-        x = x + self.project(torch.relu(self.depthwise(x)))
-        x = self.pool(x).mean((2, 3))
-        return torch.softmax(self.head(x), 1)
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     torch.manual_seed(3)
-    return trace(SmallNet(), tmp_path_factory.mktemp("model") / "small.pt", SHAPE)
+    return trace(TenUnits(), tmp_path_factory.mktemp("model") / "ten.pt", SHAPE)
 
 
 @pytest.fixture(autouse=True)
