@@ -167,12 +167,16 @@ def test_two_devices_at_once(reach):
         reach("tcp", properties={"ro.product.model": "Second"}),
     )
     command = ["sh", "-c", "for i in 1 2 3; do echo $i; done; getprop ro.product.model"]
-    lines = list(zip(one.stream(command), other.stream(command), strict=True))
+    streams = one.stream(command), other.stream(command)
+    lines = list(zip(*streams, strict=True))
     assert lines == [("1", "1"), ("2", "2"), ("3", "3"), ("Test Phone", "Second")]
     if first.private and second.private:
         one.push(b"one", "/data/local/tmp/same")
         other.push(b"two", "/data/local/tmp/same")
         assert [each.pull("/data/local/tmp/same") for each in (one, other)] == [b"one", b"two"]
+    for each, stream in zip((one, other), streams, strict=True):
+        each.close()
+        stream.close()  # without its connection
 
 
 def test_local_errors_name_the_file(tmp_path):
