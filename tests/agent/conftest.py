@@ -5,78 +5,60 @@ both come from the repository's build cache. $NNAPI_PROF_TEST_CC names the compi
 that such an agent can load, where that is not this host's.
 """
 
-import importlib.util
+import functools
 import os
 import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nnapi_prof.toolchain import find_compiler
+from tests.agent.packer import Agent
+from tests.conftest import CACHE, PHONES
 
 HERE = Path(__file__).resolve().parent
-REPO = HERE.parent.parent
-PHONES = REPO / "device_agent" / "emulator" / "phones"
-
-# The tests are no package: the packer is put where they can import it.
-_spec = importlib.util.spec_from_file_location("agent_packer", HERE / "packer.py")
-assert _spec is not None and _spec.loader is not None
-agent_packer = importlib.util.module_from_spec(_spec)
-sys.modules["agent_packer"] = agent_packer
-_spec.loader.exec_module(agent_packer)
 
 
 @pytest.fixture(scope="session")
-def agent_build(request: pytest.FixtureRequest) -> Path:
+def agent_build(request):
     """A folder with ``agent`` and ``libneuralnetworks.so``."""
     if named := os.environ.get("NNAPI_PROF_TEST_BUILD"):
         return Path(named)
-    return Path(request.getfixturevalue("built_host").directory)
+    return request.getfixturevalue("built_host").directory
 
 
 @pytest.fixture
-def agent(agent_build: Path, tmp_path: Path) -> agent_packer.Agent:
+def agent(agent_build, tmp_path):
     """The agent with the emulator in real time."""
-    return agent_packer.Agent(agent_build / "agent", agent_build / "libneuralnetworks.so", tmp_path)
+    return Agent(agent_build / "agent", agent_build / "libneuralnetworks.so", tmp_path)
 
 
 @pytest.fixture
-def npu_phone(agent: agent_packer.Agent) -> agent_packer.Agent:
+def npu_phone(agent):
     """The agent on the simulated phone npu-phone."""
     agent.simulate(PHONES / "npu-phone.json")
     return agent
 
 
-@pytest.fixture(scope="session")
-def compile_library(
-    agent_build: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Path]:
-    """Compiles tests/agent/NAME.c into a library over the emulator, once for the session."""
-    named = os.environ.get("NNAPI_PROF_TEST_CC")
-    folder = tmp_path_factory.mktemp("libraries")
-    built: dict[str, Path] = {}
+@pytest.fixture
+def faulty(agent, compile_library):
+    """The agent with a vendor's library that does what :meth:`Agent.fault` says."""
+    agent.library = compile_library("faulty")
+    return agent
 
+
+@pytest.fixture(scope="session")
+def compile_library(agent_build, tmp_path_factory):
+    """Compiles tests/agent/NAME.c into a library over the emulator, once for the session."""
+    compiler = os.environ.get("NNAPI_PROF_TEST_CC") or find_compiler(CACHE).path
+    folder = tmp_path_factory.mktemp("libraries")
+
+    @functools.cache
     def compile_it(name: str) -> Path:
-        if name not in built:
-            path = folder / f"lib{name}.so"
-            subprocess.run(
-                [
-                    named or str(find_compiler(REPO / "build" / "cache").path),
-                    "-shared",
-                    "-fPIC",
-                    "-o",
-                    str(path),
-                    str(HERE / f"{name}.c"),
-                    f"-Wl,-rpath,{agent_build}",
-                    f"-L{agent_build}",
-                    "-Wl,--no-as-needed",
-                    "-lneuralnetworks",
-                ],
-                check=True,
-            )
-            built[name] = path
-        return built[name]
+        path = folder / f"lib{name}.so"
+        options = ["-shared", "-fPIC", "-o", path, HERE / f"{name}.c"]
+        options += [f"-Wl,-rpath,{agent_build}", f"-L{agent_build}", "-Wl,--no-as-needed"]
+        subprocess.run([compiler, *options, "-lneuralnetworks"], check=True)
+        return path
 
     return compile_it

@@ -1,7 +1,5 @@
 """Requests for the agent, packed by hand as PROTOCOL.md says: independent of nnapi_prof.device."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -15,29 +13,32 @@ from typing import Any
 
 import numpy as np
 
-NONE = 0xFFFFFFFF
-FLOAT32, INT32 = 0, 1  # NNAPI operand codes
-TENSOR_FLOAT32, TENSOR_INT32 = 3, 4
+NONE = UNBOUNDED = 0xFFFFFFFF
+TENSOR_FLOAT32, INT32 = 3, 1  # NNAPI operand codes
 ADD, CONV_2D, MUL, RELU, TANH = 0, 3, 18, 19, 28  # NNAPI operation codes
 SEGMENT, BLOB, RANDOM, ZERO = 0, 1, 2, 3
 CPU, NNAPI = 0, 1
 UNTIMED, CORUN, FRAMES, COPIES = 1, 2, 4, 8
 BURST, ASYNC, POINTERS = 0x100, 0x200, 0x400  # of the bundle, not of the action's flags
 ALL_CPUS = (1 << 64) - 1
-UNBOUNDED = 0xFFFFFFFF
 
 
 def words(*values: int) -> bytes:
     return struct.pack(f"<{len(values)}I", *values)
 
 
+def padded(raw: bytes, unit: int = 4) -> bytes:
+    return raw + bytes(-len(raw) % unit)
+
+
 def container(sections: dict[str, bytes], kind: int = 1) -> bytes:
     offset = 16 + 24 * len(sections)
     table, body = b"", b""
     for tag, data in sections.items():
+        body = padded(body, 8)
         at = offset + len(body)
         table += struct.pack("<4sIQQ", tag.encode(), zlib.crc32(data), at, len(data))
-        body += data + bytes(-len(data) % 8)
+        body += data
     head = struct.pack("<4sHHI", b"NNPF", 1, kind, len(sections))
     return head + words(zlib.crc32(head + table)) + table + body
 
@@ -45,6 +46,16 @@ def container(sections: dict[str, bytes], kind: int = 1) -> bytes:
 def ports(tensors: Sequence[int]) -> bytes:
     """Tensors, each with an order of 0."""
     return words(len(tensors), *(word for tensor in tensors for word in (tensor, 0)))
+
+
+def ends(tensors: Sequence[int]) -> bytes:
+    """Inputs or outputs of a bundle, all of one name."""
+    return words(len(tensors), *(word for tensor in tensors for word in (0, tensor, 0)))
+
+
+def texts(strings: Sequence[str]) -> bytes:
+    raws = [text.encode() for text in strings]
+    return words(len(raws)) + b"".join(words(len(raw)) + padded(raw) for raw in raws)
 
 
 @dataclass
@@ -82,23 +93,15 @@ class Model:
         return output
 
     def pack(self, inputs: list[int], outputs: list[int]) -> bytes:
-        parts = [
-            words(
-                1,
-                len(self.operands),
-                len(self.values),
-                len(self.operations),
-                len(inputs),
-                len(outputs),
-            )
-        ]
-        parts += [struct.pack("<iIfi", kind, len(d), 0.0, 0) for kind, d in self.operands]
-        parts += [words(index, source, len(raw)) for index, source, raw in self.values]
-        parts += [words(code, len(i), len(o)) for code, i, o in self.operations]
-        parts += [words(*dims) for _, dims in self.operands]
-        parts += [raw + bytes(-len(raw) % 4) for _, _, raw in self.values]
-        parts += [words(*i, *o) for _, i, o in self.operations]
-        return b"".join(parts) + words(*inputs, *outputs)
+        parts = (self.operands, self.values, self.operations, inputs, outputs)
+        rows = [words(1, *map(len, parts))]
+        rows += [struct.pack("<iIfi", kind, len(d), 0.0, 0) for kind, d in self.operands]
+        rows += [words(index, source, len(raw)) for index, source, raw in self.values]
+        rows += [words(code, len(i), len(o)) for code, i, o in self.operations]
+        rows += [words(*dims) for _, dims in self.operands]
+        rows += [padded(raw) for _, _, raw in self.values]
+        rows += [words(*i, *o) for _, i, o in self.operations]
+        return b"".join(rows) + words(*inputs, *outputs)
 
 
 def unary(code: int, *dims: int) -> bytes:
@@ -110,7 +113,7 @@ def unary(code: int, *dims: int) -> bytes:
 
 @dataclass
 class Tensor:
-    """A tensor of an action."""
+    """A float tensor of an action."""
 
     source: int
     dims: tuple[int, ...]
@@ -119,7 +122,6 @@ class Tensor:
 
 
 def tensor(source: int, *dims: int, value: int = 0, keep: bool = False) -> Tensor:
-    """A float tensor of an action."""
     return Tensor(source, dims, value, keep)
 
 
@@ -135,28 +137,20 @@ class Segment:
     preference: int = NONE
     relaxed: bool = False
 
+    def pack(self, strings: list[str]) -> bytes:
+        accelerator = strings.index(self.accelerator) if self.accelerator else NONE
+        row = words(self.engine, accelerator, self.preference, int(self.relaxed), self.model)
+        return row + ports(self.inputs) + ports(self.outputs)
+
 
 @dataclass
 class Frames:
-    """Plans that run many frames at once."""
+    """Plans that run many frames at once, by their segments and shares: an action with FRAMES."""
 
     in_flight: int
     variants: int
     plans: tuple[tuple[int, float], ...]
-    overlaps: int
-
-
-def ends(tensors: Sequence[int]) -> bytes:
-    """Inputs or outputs of a bundle, all of one name."""
-    return words(len(tensors), *(word for tensor in tensors for word in (0, tensor, 0)))
-
-
-def texts(strings: Sequence[str]) -> bytes:
-    section = words(len(strings))
-    for text in strings:
-        raw = text.encode()
-        section += words(len(raw)) + raw + bytes(-len(raw) % 4)
-    return section
+    overlaps: bool = False
 
 
 @dataclass
@@ -172,9 +166,29 @@ class Request:
         self.blobs.append(data.astype("<f4").tobytes() if isinstance(data, np.ndarray) else data)
         return len(self.blobs) - 1
 
-    def model(self, serialized: bytes, buffers: list[int] | None = None) -> int:
-        self.models.append((serialized, buffers or []))
-        return len(self.models) - 1
+    def model(self, serialized: bytes, buffers: Sequence[int] = ()) -> int:
+        model = (serialized, list(buffers))
+        if model not in self.models:
+            self.models.append(model)
+        return self.models.index(model)
+
+    def unary(
+        self,
+        engine: int,
+        *dims: int,
+        code: int = RELU,
+        value: int = 0,
+        keep: bool = True,
+        accelerator: str | None = None,
+        preference: int = NONE,
+        relaxed: bool = False,
+        **options: Any,
+    ) -> int:
+        """An action that runs one operation with pseudo-random numbers of the seed ``value``."""
+        tensors = [tensor(RANDOM, *dims, value=value), tensor(SEGMENT, *dims, keep=keep)]
+        model = self.model(unary(code, *dims))
+        segment = Segment(engine, model, [0], [1], accelerator, preference, relaxed)
+        return self.action(tensors, [segment], **options)
 
     def action(
         self,
@@ -190,6 +204,8 @@ class Request:
         group: int = 0,
         warmup: int | tuple[int, int] = 1,
         warmup_ns: int = 0,
+        warm_ns: int = 0,
+        spin_ns: int = 0,
         rounds: int = 1,
         runs: tuple[int, int] = (3, 3),
         budget_ns: int = 0,
@@ -202,29 +218,23 @@ class Request:
             struct.pack(
                 "<IIIIIIIQQQIIIQIII",
                 *(number, timeout_ms, flags & 0xFF, memory_kb, group),
-                *(*warm, warmup_ns, 0, 0, rounds, *runs, budget_ns, cooldown_ms),
+                *(*warm, warmup_ns, warm_ns, spin_ns, rounds, *runs, budget_ns, cooldown_ms),
                 *((frames.in_flight, frames.variants) if frames else (0, 0)),
             )
         )
         weights: dict[int, int] = {}
         end = 0
-        for _, buffers in self.models:
-            for blob in buffers:
-                if blob not in weights:
-                    weights[blob] = end
-                    end += (len(self.blobs[blob]) + 63) // 64 * 64
-        bundle = self._bundle(tensors, segments, weights, frames)
+        for blob in [blob for _, buffers in self.models for blob in buffers]:
+            if blob not in weights:
+                weights[blob] = end
+                end += (len(self.blobs[blob]) + 63) // 64 * 64
         cores = {ALL_CPUS: 0, 0: 1}.get(mask, 2)
+        kept_to = (cores, mask if cores == 2 else 0)
         mode = 1 if flags & BURST else 2 if flags & ASYNC else 0
-        self.bundles.append(
-            bundle
-            | {
-                "HEAD": words(1, mode, threads),
-                "COND": struct.pack(
-                    "<IIQQQI", 1, cores, mask if cores == 2 else 0, 0, 0, bool(flags & POINTERS)
-                ),
-            }
-        )
+        head = words(1, mode, threads)
+        conditions = struct.pack("<IIQQQI", 1, *kept_to, 0, 0, bool(flags & POINTERS))
+        bundle = self._bundle(tensors, segments, weights, frames)
+        self.bundles.append({"HEAD": head, "COND": conditions, **bundle})
         inputs = [t for t in tensors if t.source != SEGMENT]
         outputs = [i for i, t in enumerate(tensors) if t.keep]
         self.rests.append(
@@ -244,23 +254,13 @@ class Request:
     ) -> dict[str, bytes]:
         data, modl = b"", words(len(self.models))
         for serialized, buffers in self.models:
+            data = padded(data, 4)
             modl += struct.pack("<QQ", len(data), len(serialized)) + words(len(buffers))
             for blob in buffers:
                 modl += struct.pack("<QQ", weights[blob], len(self.blobs[blob]))
             data += serialized
         strings = ["", *dict.fromkeys(s.accelerator for s in segments if s.accelerator)]
-        rows = [
-            words(
-                s.engine,
-                strings.index(s.accelerator) if s.accelerator else NONE,
-                s.preference,
-                int(s.relaxed),
-                s.model,
-            )
-            + ports(s.inputs)
-            + ports(s.outputs)
-            for s in segments
-        ]
+        rows = [segment.pack(strings) for segment in segments]
         plans = frames.plans if frames else ((len(rows), 1.0),)
         plan, first = words(len(plans)), 0
         for n_segments, _ in plans:
@@ -283,43 +283,27 @@ class Request:
                 sections["OVLP"] = words(len(plans), *range(len(plans)))
         return sections
 
-    def frames(
-        self, in_flight: int, variants: int, *plans: tuple[int, float], overlaps: int = 0
-    ) -> Frames:
-        """What an action with :data:`FRAMES` runs."""
-        return Frames(in_flight, variants, plans, overlaps)
-
-    def segment(
-        self,
-        engine: int,
-        model: int,
-        inputs: Sequence[int],
-        outputs: Sequence[int],
-        accelerator: str | None = None,
-        preference: int = NONE,
-        relaxed: bool = False,
-    ) -> Segment:
-        return Segment(engine, model, inputs, outputs, accelerator, preference, relaxed)
-
     def sections(self) -> dict[str, bytes]:
         blob = words(len(self.blobs))
         for raw in self.blobs:
             blob += struct.pack("<Q", len(raw)) + hashlib.sha256(raw).digest()
         data, actn = b"", words(len(self.actions))
         for head, bundle, rest in zip(self.actions, self.bundles, self.rests, strict=True):
-            raw = container(bundle, kind=3)
+            data, raw = padded(data, 8), container(bundle, kind=3)
             actn += head + struct.pack("<QQ", len(data), len(raw)) + rest
-            data += raw + bytes(-len(raw) % 8)
+            data += raw
         return {"HEAD": words(5, 0, NONE, 0), "BLOB": blob, "DATA": data, "ACTN": actn}
-
-    def add(self, other: Request) -> None:
-        """Append the actions of a request with the same blobs."""
-        self.actions += other.actions
-        self.bundles += other.bundles
-        self.rests += other.rests
 
     def pack(self) -> bytes:
         return container(self.sections())
+
+
+def relus(*engines: int, **options: Any) -> Request:
+    """A request with a relu of four numbers on each engine."""
+    request = Request()
+    for engine in engines:
+        request.unary(engine, 4, **options)
+    return request
 
 
 def pseudo_random(seed: int, *dims: int) -> np.ndarray:
@@ -334,12 +318,21 @@ def pseudo_random(seed: int, *dims: int) -> np.ndarray:
     return np.array(values, np.float32).reshape(dims)
 
 
+def positive(seed: int, *dims: int) -> np.ndarray:
+    """The relu of pseudo-random floats."""
+    return np.maximum(pseudo_random(seed, *dims), 0)
+
+
 @dataclass
 class Answer:
     exit_code: int
     lines: list[dict[str, Any]]
     stderr: str
     work: Path
+
+    @property
+    def types(self) -> list[str]:
+        return [line["type"] for line in self.lines]
 
     def of_type(self, kind: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["type"] == kind]
@@ -378,8 +371,17 @@ class Agent:
         self.store.mkdir()
         self.work.mkdir()
 
-    def simulate(self, phone: Path) -> None:
-        self.env["NNAPI_EMULATOR_PHONE"] = str(phone)
+    def simulate(self, phone: Path | dict[str, Any]) -> Path:
+        """Makes it the phone of a file, or of a description, and returns the file."""
+        path = phone if isinstance(phone, Path) else self.request_path.with_name("phone.json")
+        if not isinstance(phone, Path):
+            path.write_text(json.dumps(phone))
+        self.env["NNAPI_EMULATOR_PHONE"] = str(path)
+        return path
+
+    def fault(self, kind: str, at: str) -> None:
+        """What the library of the fixture ``faulty`` does wrong, and when: see faulty.c."""
+        self.env |= {"NP_FAULT": kind, "NP_FAULT_AT": at}
 
     def push(self, request: Request) -> None:
         for raw in request.blobs:
@@ -387,24 +389,21 @@ class Agent:
 
     def command(self, request: bytes) -> list[str]:
         self.request_path.write_bytes(request)
-        return [
-            str(self.binary),
-            "run",
-            str(self.request_path),
-            "--store",
-            str(self.store),
-            "--work",
-            str(self.work),
-            "--nnapi-library",
-            str(self.library),
-        ]
+        words = [self.binary, "run", self.request_path, "--store", self.store, "--work", self.work]
+        return [str(word) for word in (*words, "--nnapi-library", self.library)]
 
-    def call(self, *arguments: str) -> Answer:
-        done = subprocess.run(
-            [str(self.binary), *arguments], env=self.env, capture_output=True, timeout=60
-        )
+    def call(self, *arguments: object) -> Answer:
+        command = [str(self.binary), *map(str, arguments)]
+        done = subprocess.run(command, env=self.env, capture_output=True, timeout=60)
         lines = [json.loads(line) for line in done.stdout.decode().splitlines() if line[:1] == "{"]
         return Answer(done.returncode, lines, done.stderr.decode(), self.work)
+
+    def info(self) -> dict[str, Any]:
+        """What ``agent info`` tells, which never fails."""
+        answer = self.call("info", "--nnapi-library", self.library)
+        (line,) = answer.lines
+        assert answer.exit_code == 0
+        return line
 
     def run_bytes(self, request: bytes) -> Answer:
         return self.call(*self.command(request)[1:])

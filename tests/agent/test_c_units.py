@@ -19,7 +19,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_part(name: str, tmp_path: Path) -> None:
+def test_part(name, tmp_path):
     sources = [SOURCE_DIR / "tests" / f"{name}.c", *(SOURCE_DIR / file for file in PARTS[name])]
     includes = [f"-I{SOURCE_DIR / folder}" for folder in INCLUDES]
     program = tmp_path / name

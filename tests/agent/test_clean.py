@@ -6,20 +6,8 @@ import stat
 import time
 from pathlib import Path
 
-import pytest
-from agent_packer import (
-    CPU,
-    RANDOM,
-    RELU,
-    SEGMENT,
-    Agent,
-    Answer,
-    Model,
-    Request,
-    pseudo_random,
-    tensor,
-    unary,
-)
+from tests.agent import packer
+from tests.agent.packer import CPU, RANDOM, SEGMENT, Agent, Answer, Model, Request, Segment, tensor
 
 DAY = 86400
 
@@ -38,7 +26,7 @@ def make_old(path: Path, days: float) -> None:
 
 
 def clean(agent: Agent, *limits: str) -> Answer:
-    return agent.call("clean", "--store", str(agent.store), "--work", str(agent.work), *limits)
+    return agent.call("clean", "--store", agent.store, "--work", agent.work, *limits)
 
 
 def counts(answer: Answer) -> tuple[int, int, int]:
@@ -47,7 +35,7 @@ def counts(answer: Answer) -> tuple[int, int, int]:
     return line["files"], line["bytes"], line["kept_bytes"]
 
 
-def test_blobs_go_by_age(agent: Agent) -> None:
+def test_blobs_go_by_age(agent):
     old = put_blob(agent, b"old", 8)
     young = put_blob(agent, b"young", 6)
     put_blob(agent, b"from before the clock was set back", -8)
@@ -57,7 +45,7 @@ def test_blobs_go_by_age(agent: Agent) -> None:
     assert not young.exists()
 
 
-def test_the_least_recently_used_blobs_go_first(agent: Agent) -> None:
+def test_the_least_recently_used_blobs_go_first(agent):
     blobs = [put_blob(agent, bytes([age]) * size, age) for age, size in ((4, 10), (1, 40), (2, 60))]
     assert counts(clean(agent, "--max-bytes", "100")) == (1, 10, 100)
     assert [path.exists() for path in blobs] == [False, True, True]
@@ -67,7 +55,7 @@ def test_the_least_recently_used_blobs_go_first(agent: Agent) -> None:
     assert [path.exists() for path in blobs] == [False, True, False]
 
 
-def test_only_what_is_ours_is_touched(agent: Agent, tmp_path: Path) -> None:
+def test_only_what_is_ours_is_touched(agent, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_text("x")
@@ -84,7 +72,7 @@ def test_only_what_is_ours_is_touched(agent: Agent, tmp_path: Path) -> None:
     assert all(path.exists() for path in strangers) and (outside / "precious").exists()
 
 
-def test_stale_work_goes(agent: Agent, tmp_path: Path) -> None:
+def test_stale_work_goes(agent, tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("x")
     for name, days in (("0123456789ab", 3.0), ("0123456789ac", 3.0), ("0123456789ad", 0.0)):
@@ -99,52 +87,30 @@ def test_stale_work_goes(agent: Agent, tmp_path: Path) -> None:
     (agent.work / "0-1.bin").write_bytes(b"1")
     make_old(agent.work / "0-1.bin", 3)
 
-    files, _, _ = counts(clean(agent, "--older-than-days", "5"))
-    assert files == 0
-    files, _, _ = counts(clean(agent))
-    assert files == 4
+    assert counts(clean(agent, "--older-than-days", "5"))[0] == 0
+    assert counts(clean(agent))[0] == 4
     assert sorted(os.listdir(agent.work)) == ["0123456789ac", "0123456789ad"]
     assert precious.exists()
 
 
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (["clean", "--store", "."], "clean needs --store and --work"),
-        (["clean", "--store", ".", "--work", ".", "--older-than-days", "-1"], "no number of days"),
-        (["clean", "--store", ".", "--work", ".", "--max-bytes", "1x"], "no number of bytes"),
-        (["clean", "--store", ".", "--work", ".", "--max-bytes", "9" * 20], "no number of bytes"),
-        (["info", "--max-bytes", "1"], "belong to clean"),
-        (["clean", "x", "--store", ".", "--work", "."], "a request belongs to run"),
-    ],
-)
-def test_usage(agent: Agent, arguments: list[str], words: str) -> None:
-    answer = agent.call(*arguments)
-    assert answer.exit_code == 2
-    assert words in answer.stderr
-
-
-def test_a_folder_that_is_not_there(agent: Agent) -> None:
-    answer = agent.call("clean", "--store", str(agent.store / "x"), "--work", str(agent.work))
+def test_a_folder_that_is_not_there(agent):
+    answer = agent.call("clean", "--store", agent.store / "x", "--work", agent.work)
     assert answer.exit_code == 1
     assert "No such file" in answer.error
 
 
-def with_blob(keep: tuple[int, ...] = (4,)) -> Request:
+def with_blob() -> Request:
     """y = x * blob."""
-    request = Request()
-    blob = request.blob(pseudo_random(1, 4))
-    model = Model()
+    request, model = Request(), Model()
     x = model.tensor(4)
-    y = model.add(18, [x, model.buffered(0, 4), model.scalar(0)], 4)
-    m = request.model(model.pack([x], [y]), [blob])
-    request.action(
-        [tensor(RANDOM, 4), tensor(SEGMENT, *keep, keep=True)], [request.segment(CPU, m, [0], [1])]
-    )
+    y = model.add(packer.MUL, [x, model.buffered(0, 4), model.scalar(0)], 4)
+    m = request.model(model.pack([x], [y]), [request.blob(packer.pseudo_random(1, 4))])
+    tensors = [tensor(RANDOM, 4), tensor(SEGMENT, 4, keep=True)]
+    request.action(tensors, [Segment(CPU, m, [0], [1])])
     return request
 
 
-def test_a_run_renews_its_blobs_and_drops_unused_ones(agent: Agent) -> None:
+def test_a_run_renews_its_blobs_and_drops_unused_ones(agent):
     request = with_blob()
     agent.push(request)
     (used,) = agent.store.iterdir()
@@ -156,21 +122,15 @@ def test_a_run_renews_its_blobs_and_drops_unused_ones(agent: Agent) -> None:
     assert not unused.exists() and recent.exists()
 
 
-def test_a_disk_without_room_is_told_before_anything_is_run(agent: Agent) -> None:
+def test_a_disk_without_room_is_told_before_anything_is_run(agent):
     request = Request()
-    huge = (1 << 20, 1 << 20, 1 << 20)
-    m = request.model(unary(RELU, *huge))
-    request.action(
-        [tensor(RANDOM, *huge), tensor(SEGMENT, *huge, keep=True)],
-        [request.segment(CPU, m, [0], [1])],
-    )
+    request.unary(CPU, 1 << 20, 1 << 20, 1 << 20)
     answer = agent.run(request)
-    assert answer.exit_code == 1
-    assert not answer.results
+    assert (answer.exit_code, answer.results) == (1, [])
     assert "No space left on device: the outputs need 4611686018427392000 bytes" in answer.error
 
 
-def test_files_are_for_their_owner_only(agent: Agent) -> None:
+def test_files_are_for_their_owner_only(agent):
     old = os.umask(0)
     try:
         answer = agent.run(with_blob())

@@ -2,120 +2,95 @@
 
 import json
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from agent_packer import (
-    ALL_CPUS,
-    BURST,
-    CORUN,
-    CPU,
-    FRAMES,
-    NNAPI,
-    RANDOM,
-    RELU,
-    SEGMENT,
-    UNTIMED,
-    Agent,
-    Request,
-    pseudo_random,
-    tensor,
-    unary,
-)
 
-PHONE = Path(__file__).parents[2] / "device_agent/emulator/phones/npu-phone.json"
+from tests.agent import packer
+from tests.agent.packer import CORUN, CPU, NNAPI, RANDOM, SEGMENT, Request, Segment, tensor, unary
+from tests.conftest import PHONES
+
 REFERENCE, NPU, GPU = "nnapi-reference", "sim-npu", "sim-gpu"
 SHARE = 0.3
 WIDTH = 4096
 N_RUNS = 6
 
 
-def request_of(*accelerators: str | None, flags: int = 0, **options: Any) -> Request:
-    """A segment on the CPU and one on each accelerator, or only those where the first is None."""
-    request, tensors, segments = Request(), [], []
-    model = request.model(unary(RELU, WIDTH))
-    named = list(accelerators[1:] if accelerators[:1] == (None,) else (CPU, *accelerators))
-    for index, name in enumerate(named):
+def add(request, *engines, flags=0, **options):
+    """A segment on each engine: the CPU, or an accelerator's name, or None for NNAPI's choice."""
+    tensors, segments = [], []
+    model = request.model(unary(packer.RELU, WIDTH))
+    for index, name in enumerate(engines):
         tensors += [tensor(RANDOM, WIDTH, value=index), tensor(SEGMENT, WIDTH, keep=True)]
         engine, accelerator = (CPU, None) if name == CPU else (NNAPI, name)
-        ends = [2 * index], [2 * index + 1]
-        segments.append(request.segment(engine, model, *ends, accelerator))
+        segments.append(Segment(engine, model, [2 * index], [2 * index + 1], accelerator))
     timing = {"runs": (N_RUNS, N_RUNS), "rounds": 2, **options}
     request.action(tensors, segments, flags=CORUN | flags, **timing)
+
+
+def request_of(*engines, **options):
+    request = Request()
+    add(request, *engines, **options)
     return request
 
 
-def frames_of(accelerator: str, **options: Any) -> Request:
+def frames_of(*engines, **options):
     """Frames by turns: one on the CPU, one on an accelerator."""
     request = Request()
-    model = request.model(unary(RELU, WIDTH))
+    model = request.model(unary(packer.RELU, WIDTH))
     tensors = [tensor(RANDOM, WIDTH), tensor(SEGMENT, WIDTH, keep=True)]
-    segments = [
-        request.segment(CPU, model, [0], [1]),
-        request.segment(NNAPI, model, [0], [1], accelerator),
-    ]
-    frames = request.frames(4, 1, (1, 0.5), (1, 0.5))
-    request.action(tensors, segments, flags=FRAMES, frames=frames, runs=(20, 20), **options)
+    segments = [Segment(CPU, model, [0], [1]), Segment(NNAPI, model, [0], [1], engines[1])]
+    frames = packer.Frames(4, 1, ((1, 0.5), (1, 0.5)))
+    request.action(tensors, segments, flags=packer.FRAMES, frames=frames, runs=(20, 20), **options)
     return request
 
 
 @pytest.fixture
-def phone(agent: Agent, tmp_path: Path) -> Agent:
+def phone(agent):
     """The agent on npu-phone without noise, whose NPU's driver takes much of the CPU."""
-    description = json.loads(PHONE.read_text())
+    description = json.loads((PHONES / "npu-phone.json").read_text())
     description["noise"]["spread"]["value"] = 0
     description["accelerators"][0]["driver_share"]["value"] = SHARE
     del description["thermal"]
-    (tmp_path / "phone.json").write_text(json.dumps(description))
-    agent.simulate(tmp_path / "phone.json")
+    agent.simulate(description)
     return agent
 
 
-def check(result: dict[str, Any], n_segments: int, runs: int) -> None:
+def check(result, n_segments):
     assert result["status"] == "ok", result
-    assert [each["runs"] for each in result["rounds"]] == [runs // 2] * 2
-    assert len(result["total_ns"]) == runs
+    assert [each["runs"] for each in result["rounds"]] == [N_RUNS // 2] * 2
+    assert len(result["total_ns"]) == N_RUNS
     assert len(result["segments"]) == n_segments
     for segment in result["segments"]:
         for key in ("samples_ns", "alone_ns", "cpu_ns"):
-            assert len(segment[key]) == runs, key
+            assert len(segment[key]) == N_RUNS, key
         assert min(segment["samples_ns"]) > 0 < min(segment["alone_ns"])
     columns = [segment["samples_ns"] for segment in result["segments"]]
     assert result["total_ns"] == [max(runs) for runs in zip(*columns, strict=True)]
 
 
-@pytest.mark.parametrize("flags", [0, BURST])
-def test_in_real_time(agent: Agent, flags: int) -> None:
-    answer = agent.run(request_of(REFERENCE, flags=flags))
+@pytest.mark.parametrize("flags", [0, packer.BURST])
+def test_in_real_time(agent, flags):
+    answer = agent.run(request_of(CPU, REFERENCE, flags=flags))
     (result,) = answer.results
-    check(result, 2, N_RUNS)
+    check(result, 2)
     assert result["clock"] == "monotonic"
     for index in range(2):
-        expected = np.maximum(pseudo_random(index, WIDTH), 0)
-        assert (answer.output(result, index, WIDTH) == expected).all()
+        assert np.array_equal(answer.output(result, index, WIDTH), packer.positive(index, WIDTH))
     assert sum(sum(segment["cpu_ns"]) for segment in result["segments"]) > 0
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be shared out")
 @pytest.mark.parametrize("make", [request_of, frames_of], ids=["corun", "frames"])
-def test_each_lane_has_cpus_of_its_own(
-    agent: Agent,
-    compile_library: Callable[[str], Path],
-    make: Callable[..., Request],
-    tmp_path: Path,
-) -> None:
+def test_each_lane_has_cpus_of_its_own(faulty, make, tmp_path):
     """Where the CPU's threads may use all big cores, each lane gets some of them."""
-    agent.library = compile_library("faulty")  # which logs what CPUs the threads keep to
     usable = sum(1 << cpu for cpu in os.sched_getaffinity(0))
-    first, other = (usable & -usable, usable & (usable - 1))
+    first, other = usable & -usable, usable & (usable - 1)
 
     def masks(log: str, mask: int, threads: int = 1) -> list[tuple[int, set[int]]]:
         """Of each computation: what its thread keeps to, and what the other threads do."""
-        agent.env["NP_LOG"] = str(tmp_path / log)
-        (result,) = agent.run(make(REFERENCE, mask=mask, threads=threads)).results
+        faulty.env["NP_LOG"] = str(tmp_path / log)
+        (result,) = faulty.run(make(CPU, REFERENCE, mask=mask, threads=threads)).results
         assert result["status"] == "ok", result
         lines = [line.split()[1:] for line in (tmp_path / log).read_text().splitlines()]
         return [(int(own, 16), {int(mask, 16) for mask in others}) for own, *others in lines]
@@ -124,16 +99,13 @@ def test_each_lane_has_cpus_of_its_own(
     assert all(own == other for own, _ in apart[-4:])
     # A lane goes on past its own runs, and may begin one more when the other has ended.
     assert sum(first in others for _, others in apart) >= N_RUNS
-    for own, others in masks("all", ALL_CPUS)[-4:]:
-        assert own == usable and others == {usable}
-    n_cpus = usable.bit_count()
-    for own, others in masks("no rest", usable, threads=n_cpus)[-4:]:
-        assert own == usable and others == {usable}
+    assert masks("all", packer.ALL_CPUS)[-4:] == [(usable, {usable})] * 4
+    assert masks("no rest", usable, threads=usable.bit_count())[-4:] == [(usable, {usable})] * 4
 
 
-def test_one_slows_the_other_down(phone: Agent) -> None:
-    (result,) = phone.run(request_of(NPU)).results
-    check(result, 2, N_RUNS)
+def test_one_slows_the_other_down(phone):
+    (result,) = phone.run(request_of(CPU, NPU)).results
+    check(result, 2)
     cpu, npu = result["segments"]
     assert result["clock"] == "simulated"
     assert len(set(cpu["alone_ns"])) <= 2 and len(set(npu["alone_ns"])) <= 2  # rounding
@@ -147,72 +119,61 @@ def test_one_slows_the_other_down(phone: Agent) -> None:
     assert not npu["hardware_ns"] and not cpu["hardware_ns"]  # nobody asked the driver
 
 
-def test_the_same_again(phone: Agent) -> None:
-    first, second = (phone.run(request_of(NPU, GPU)).results[0] for _ in range(2))
-    check(first, 3, N_RUNS)
+def test_the_same_again(phone):
+    first, second = (phone.run(request_of(CPU, NPU, GPU)).results[0] for _ in range(2))
+    check(first, 3)
     for key in ("segments", "total_ns", "rounds"):
         assert first[key] == second[key]
 
 
-def test_accelerators_alone(phone: Agent) -> None:
-    (result,) = phone.run(request_of(None, NPU, GPU)).results
-    check(result, 2, N_RUNS)
-
-
-def test_beside_others_in_a_group(phone: Agent) -> None:
-    request = request_of(NPU, group=1)
-    request.add(request_of(NPU, group=1, id=5))
-    for result in phone.run(request).results:
-        check(result, 2, N_RUNS)
+def test_accelerators_alone_and_beside_others_in_a_group(phone):
+    request = request_of(NPU, GPU, group=1)
+    add(request, CPU, NPU, group=1, id=5)
+    alone, beside = phone.run(request).results
+    check(alone, 2)
+    check(beside, 2)
 
 
 @pytest.mark.parametrize("run", [1, 2, 4, 9, 14])
-def test_a_failure_ends_it(phone: Agent, run: int) -> None:
+def test_a_failure_ends_it(phone, run):
     phone.env["NNAPI_EMULATOR_FAULTS"] = f"fail:execute:RELU:1:{run}@{NPU}"
-    (result,) = phone.run(request_of(NPU)).results
+    (result,) = phone.run(request_of(CPU, NPU)).results
     assert (result["status"], result["stage"], result["code"]) == ("failed", "execute", 5)
     assert result["message"].startswith("run of segment 1 (nnapi, sim-npu): ")
     kept = result["segments"][0]["samples_ns"]
     assert len(kept) == (0 if run <= 9 else 3)  # whole rounds
 
 
-def test_a_crash_is_one_result(phone: Agent) -> None:
-    phone.env["NNAPI_EMULATOR_FAULTS"] = f"crash:execute:RELU:1:6@{NPU}"
-    (result,) = phone.run(request_of(NPU)).results
-    assert (result["status"], result["signal"]) == ("crashed", "SIGSEGV")
-
-
-def test_a_hang_is_a_timeout(phone: Agent) -> None:
-    phone.env["NNAPI_EMULATOR_FAULTS"] = f"hang:execute:RELU:1:6@{NPU}"
-    (result,) = phone.run(request_of(NPU, timeout_ms=300)).results
-    assert result["status"] == "timeout"
+@pytest.mark.parametrize(
+    "fault, ending", [("crash", ("crashed", "SIGSEGV")), ("hang", ("timeout", None))]
+)
+def test_a_crash_or_hang_is_one_result(phone, fault, ending):
+    phone.env["NNAPI_EMULATOR_FAULTS"] = f"{fault}:execute:RELU:1:6@{NPU}"
+    (result,) = phone.run(request_of(CPU, NPU, timeout_ms=300)).results
+    assert (result["status"], result["signal"]) == ending
 
 
 def two_in_a_row() -> Request:
     request = Request()
-    model = request.model(unary(RELU, 4))
-    request.action(
-        [tensor(RANDOM, 4), tensor(SEGMENT, 4), tensor(SEGMENT, 4)],
-        [
-            request.segment(CPU, model, [0], [1]),
-            request.segment(NNAPI, model, [1], [2], REFERENCE),
-        ],
-        flags=CORUN,
-    )
+    model = request.model(unary(packer.RELU, 4))
+    segments = [Segment(CPU, model, [0], [1]), Segment(NNAPI, model, [1], [2], REFERENCE)]
+    request.action([tensor(RANDOM, 4), *[tensor(SEGMENT, 4)] * 2], segments, flags=CORUN)
     return request
 
 
 REFUSED = {
-    "1 segments, want 2 to 8 side by side": lambda: request_of(),
-    "segment 2: it runs side by side with segment 1": lambda: request_of(NPU, NPU),
-    "NNAPI's own choice is not a processor": lambda: request_of(None, NPU, None),
+    "1 segments, want 2 to 8 side by side": lambda: request_of(CPU),
+    "segment 2: it runs side by side with segment 1": lambda: request_of(CPU, NPU, NPU),
+    "NNAPI's own choice is not a processor": lambda: request_of(NPU, None),
     "segment 1: it reads tensor 1 of a segment": two_in_a_row,
-    "min_runs 2 and max_runs 3, want the same": lambda: request_of(NPU, runs=(2, 3)),
-    "one of bits 0 to 2 at most": lambda: request_of(NPU, runs=(1, 1), rounds=1, flags=UNTIMED),
+    "min_runs 2 and max_runs 3, want the same": lambda: request_of(CPU, NPU, runs=(2, 3)),
+    "one of bits 0 to 2 at most": lambda: request_of(
+        CPU, NPU, runs=(1, 1), rounds=1, flags=packer.UNTIMED
+    ),
 }
 
 
 @pytest.mark.parametrize("rule", REFUSED)
-def test_rules(phone: Agent, rule: str) -> None:
+def test_rules(phone, rule):
     answer = phone.run(REFUSED[rule]())
     assert answer.exit_code == 1 and rule in answer.error

@@ -6,35 +6,22 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from agent_packer import (
-    ADD,
-    BLOB,
-    CPU,
-    NNAPI,
-    RANDOM,
-    RELU,
-    SEGMENT,
-    Agent,
-    Model,
-    Request,
-    tensor,
-    unary,
-)
 
-N_LARGE = 1 << 16  # floats: many pages
+from tests.agent import packer
+from tests.agent.packer import CPU, NNAPI, RANDOM, SEGMENT, Model, Request, Segment, relus, tensor
 
 
-def relu_of(request: Request, model: int, engine: int, **options: object) -> None:
-    request.action(
-        [tensor(RANDOM, 4), tensor(SEGMENT, 4, keep=True)],
-        [request.segment(engine, model, [0], [1])],
-        **options,  # type: ignore[arg-type]
-    )
+def of_a_blob(values: np.ndarray) -> Request:
+    """A relu of a blob."""
+    request = Request()
+    source = tensor(packer.BLOB, 4, value=request.blob(values))
+    model = request.model(packer.unary(packer.RELU, 4))
+    request.action([source, tensor(SEGMENT, 4, keep=True)], [Segment(CPU, model, [0], [1])])
+    return request
 
 
 def close_output() -> None:
@@ -47,61 +34,45 @@ def open_null_for_both() -> None:
 
 
 @pytest.mark.parametrize("before", [close_output, open_null_for_both])
-def test_closed_standard_output(agent: Agent, before: Callable[[], None]) -> None:
-    request = Request()
-    relu_of(request, request.model(unary(RELU, 4)), CPU)
-    for command in (agent.command(request.pack()), [str(agent.binary), "version"]):
+def test_closed_standard_output(agent, before):
+    for command in (agent.command(relus(CPU).pack()), [agent.binary, "version"]):
         done = subprocess.run(
-            command,
-            env=agent.env,
-            stdout=None,
-            stderr=subprocess.PIPE,
-            timeout=60,
-            preexec_fn=before,
-            text=True,
+            command, env=agent.env, stderr=subprocess.PIPE, timeout=60, preexec_fn=before, text=True
         )
-        assert done.returncode == 1
-        assert done.stderr == (
-            "agent: standard output is closed, so nobody would read the answers\n"
-        )
+        words = "agent: standard output is closed, so nobody would read the answers\n"
+        assert (done.returncode, done.stderr) == (1, words)
 
 
-def test_prints_get_into_no_output(agent: Agent, compile_library: Callable[[str], Path]) -> None:
+def test_prints_get_into_no_output(faulty):
     """Without standard input and error, files that the agent opens must not get their numbers."""
-    agent.library = compile_library("faulty")
-    agent.env |= {"NP_FAULT": "noise", "NP_FAULT_AT": "finish"}
-    request = Request()
-    relu_of(request, request.model(unary(RELU, 4)), NNAPI)
+    faulty.fault("noise", "finish")
 
     def close_files() -> None:
         os.close(0)
         os.close(2)
 
     done = subprocess.run(
-        agent.command(request.pack()),
-        env=agent.env,
+        faulty.command(relus(NNAPI).pack()),
+        env=faulty.env,
         stdout=subprocess.PIPE,
         timeout=60,
         preexec_fn=close_files,
     )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [line["type"] for line in lines] == ["hello", "start", "result", "end"]
-    (output,) = lines[2]["outputs"]
-    raw = (agent.work / output["file"]).read_bytes()
-    assert len(raw) == 16 and hashlib.sha256(raw).hexdigest() == output["sha256"]
+    answer = packer.Answer(0, list(map(json.loads, done.stdout.splitlines())), "", faulty.work)
+    assert answer.types == ["hello", "start", "result", "end"]
+    assert answer.output(answer.results[0], 0, 4).size == 4
 
 
-def test_version_into_a_full_disk(agent: Agent) -> None:
+def test_version_into_a_full_disk(agent):
     with Path("/dev/full").open("w") as full:
-        assert subprocess.run([str(agent.binary), "version"], stdout=full).returncode == 1
+        assert subprocess.run([agent.binary, "version"], stdout=full).returncode == 1
 
 
-def test_non_blocking_output_with_a_slow_reader(agent: Agent) -> None:
-    request = Request()
-    relu_of(request, request.model(unary(RELU, 4)), CPU, runs=(20000, 20000))
+def test_non_blocking_output_with_a_slow_reader(agent):
+    command = agent.command(relus(CPU, runs=(20000, 20000)).pack())
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETFL, os.O_WRONLY | os.O_NONBLOCK)
-    process = subprocess.Popen(agent.command(request.pack()), env=agent.env, stdout=writer)
+    process = subprocess.Popen(command, env=agent.env, stdout=writer)
     os.close(writer)
     time.sleep(0.3)  # the line is longer than the pipe, which is full by now
     with os.fdopen(reader, "rb") as stream:
@@ -110,14 +81,9 @@ def test_non_blocking_output_with_a_slow_reader(agent: Agent) -> None:
     assert len(lines[2]["total_ns"]) == 20000
 
 
-def test_pipes_are_no_files(agent: Agent) -> None:
+def test_pipes_are_no_files(agent):
     """Nobody ever writes to them, so to open them must not wait."""
-    request = Request()
-    blob = request.blob(np.ones(4))
-    request.action(
-        [tensor(BLOB, 4, value=blob), tensor(SEGMENT, 4)],
-        [request.segment(CPU, request.model(unary(RELU, 4)), [0], [1])],
-    )
+    request = of_a_blob(np.ones(4))
     name = hashlib.sha256(request.blobs[0]).hexdigest()
     os.mkfifo(agent.store / name)
     command = agent.command(request.pack())
@@ -133,31 +99,24 @@ def test_pipes_are_no_files(agent: Agent) -> None:
     assert "cannot read the request" in json.loads(done.stdout)["message"]
 
 
-def test_files_cut_off_midway(agent: Agent, compile_library: Callable[[str], Path]) -> None:
+def test_files_cut_off_midway(faulty):
     """A lost blob costs the actions that read it; a lost request costs nothing."""
-    agent.library = compile_library("faulty")
-    agent.env |= {"NP_FAULT": "hang", "NP_FAULT_AT": "finish"}
-    request = Request()
-    small = request.model(unary(RELU, 4))
-    model = Model()
-    x = model.tensor(N_LARGE)
-    weights = model.buffered(0, N_LARGE)
-    y = model.add(ADD, [x, weights, model.scalar(0)], N_LARGE)
-    large = request.model(model.pack([x], [y]), [request.blob(np.ones(N_LARGE))])
-    relu_of(request, small, NNAPI, timeout_ms=1500)  # hangs while the files are cut off
-    request.action(
-        [tensor(RANDOM, N_LARGE), tensor(SEGMENT, N_LARGE)],
-        [request.segment(CPU, large, [0], [1])],
-    )
-    relu_of(request, small, CPU)
-    agent.push(request)
-    command = agent.command(request.pack())
-    with subprocess.Popen(command, env=agent.env, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    faulty.fault("hang", "finish")
+    n = 1 << 16  # floats: many pages
+    request, model = Request(), Model()
+    x = model.tensor(n)
+    y = model.add(packer.ADD, [x, model.buffered(0, n), model.scalar(0)], n)
+    large = request.model(model.pack([x], [y]), [request.blob(np.ones(n))])
+    request.unary(NNAPI, 4, timeout_ms=1500)  # hangs while the files are cut off
+    request.action([tensor(RANDOM, n), tensor(SEGMENT, n)], [Segment(CPU, large, [0], [1])])
+    request.unary(CPU, 4)
+    faulty.push(request)
+    command = faulty.command(request.pack())
+    with subprocess.Popen(command, env=faulty.env, stdout=subprocess.PIPE, text=True) as process:
         seen = [json.loads(process.stdout.readline())["type"] for _ in range(2)]
         assert seen == ["hello", "start"]
-        os.truncate(agent.store / hashlib.sha256(request.blobs[0]).hexdigest(), 0)
-        os.truncate(agent.request_path, 0)
+        os.truncate(faulty.store / hashlib.sha256(request.blobs[0]).hexdigest(), 0)
+        os.truncate(faulty.request_path, 0)
         lines = [json.loads(line) for line in process.stdout]
     assert process.returncode == 0
     hung, lost, fine = (line for line in lines if line["type"] == "result")
@@ -166,11 +125,9 @@ def test_files_cut_off_midway(agent: Agent, compile_library: Callable[[str], Pat
     assert fine["status"] == "ok"
 
 
-def test_output_that_cannot_be_written(agent: Agent) -> None:
-    request = Request()
-    relu_of(request, request.model(unary(RELU, 4)), CPU, runs=(5, 5))
+def test_output_that_cannot_be_written(agent):
     (agent.work / "0-1.bin").mkdir()
-    answer = agent.run(request)
+    answer = agent.run(relus(CPU, runs=(5, 5)))
     (result,) = answer.results
     assert answer.exit_code == 0
     assert (result["status"], result["stage"]) == ("failed", "execute")
@@ -179,20 +136,18 @@ def test_output_that_cannot_be_written(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("engine", [CPU, NNAPI])
-def test_many_runs_take_no_more_memory(agent: Agent, engine: int) -> None:
+def test_many_runs_take_no_more_memory(agent, engine):
     """Ten thousand executions: nothing is kept from one to the next."""
     peaks = []
     for runs in (100, 10000):
-        request = Request()
-        relu_of(request, request.model(unary(RELU, 4)), engine, runs=(runs, runs))
-        (result,) = agent.run(request).results
+        (result,) = agent.run(relus(engine, runs=(runs, runs))).results
         assert result["status"] == "ok" and len(result["total_ns"]) == runs
         peaks.append(result["rss_peak_kb"])
     assert peaks[1] - peaks[0] < 5000  # kB: less than half a kB a run, the samples included
 
 
 @pytest.mark.parametrize("before", ["file", "pipe", "link", "second name"])
-def test_outputs_replace_what_has_their_name(agent: Agent, before: str) -> None:
+def test_outputs_replace_what_has_their_name(agent, before):
     """Nothing is written through it, nothing waits for it, and the new file is the owner's only."""
     others = agent.work.parent / "others"
     others.write_bytes(b"theirs")
@@ -206,9 +161,7 @@ def test_outputs_replace_what_has_their_name(agent: Agent, before: str) -> None:
         output.symlink_to(others)
     else:
         output.hardlink_to(others)
-    request = Request()
-    relu_of(request, request.model(unary(RELU, 4)), CPU)
-    (result,) = agent.run(request).results
+    (result,) = agent.run(relus(CPU)).results
     assert result["status"] == "ok"
     assert output.is_file() and not output.is_symlink()
     assert output.stat().st_mode & 0o777 == 0o600
@@ -216,16 +169,9 @@ def test_outputs_replace_what_has_their_name(agent: Agent, before: str) -> None:
     assert others.read_bytes() == b"theirs"
 
 
-def test_a_blob_is_hashed_once(agent: Agent) -> None:
+def test_a_blob_is_hashed_once(agent):
     """A mark in its time says that it was; what is written into it later takes the mark away."""
-    request = Request()
-    weights = np.arange(4, dtype=np.float32)
-    blob = request.blob(weights)
-    model = request.model(unary(RELU, 4))
-    request.action(
-        [tensor(BLOB, 4, value=blob), tensor(SEGMENT, 4, keep=True)],
-        [request.segment(CPU, model, [0], [1])],
-    )
+    request = of_a_blob(np.arange(4))
     assert agent.run(request).exit_code == 0
     (file,) = agent.store.iterdir()
     mark = file.stat().st_mtime_ns

@@ -3,33 +3,21 @@
 import json
 import math
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.region import Region, operand_code
 from nnapi_prof.costs import SegmentFlag
-from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
-from nnapi_prof.device.protocol.actions import (
-    ActionSpec,
-    SegmentSpec,
-    TensorSource,
-    TensorSpec,
-    Timing,
-)
-from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.plan import Engine, Precision
-from nnapi_prof.graph.program import Program, from_memory, to_memory
-from nnapi_prof.nnapi.codes import OperationCode
+from nnapi_prof.graph.plan import Precision
+from nnapi_prof.graph.program import from_memory
 from nnapi_prof.precision.metrics import BuiltInMetric, stacked
 from nnapi_prof.precision.sensitivity import AccuracyEvaluator, Data
 from nnapi_prof.precision.simulation import MOVES, PrecisionSimulation, kept_in_float32
+from tests.agent.regions import computed
 
 F = nn.functional
 
@@ -37,7 +25,7 @@ F = nn.functional
 class Call(nn.Module):
     """A function of one tensor as a module."""
 
-    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, function) -> None:
         super().__init__()
         self.function = function
 
@@ -115,73 +103,58 @@ REFUSED = {"product"}
 """By XNNPACK, though it has others of their operations in float16: errors count as float16's."""
 
 
-def operations_of(program: Program, unit: int) -> set[OperationCode]:
-    operations = convert_region(program, [unit], 30).model.operations
-    return {operation.code for operation in operations}
+@pytest.fixture
+def arithmetic(agent_build):
+    """How the processor computes in float16."""
+    info = subprocess.run([agent_build / "agent", "info"], capture_output=True, check=True)
+    return json.loads(info.stdout)["cpu_float16"]
 
 
-def half_arithmetic(agent: Path) -> str:
-    info = subprocess.run([agent, "info"], capture_output=True, check=True)
-    return str(json.loads(info.stdout)["cpu_float16"])
+@pytest.fixture
+def native(arithmetic):
+    """Whether it rounds at each step."""
+    if arithmetic == "none":
+        pytest.skip("this processor has no float16 for the CPU engine")
+    return arithmetic == "native"
 
 
-def computed(
-    agent: Path, region: Region, x: torch.Tensor, flags: SegmentFlag, folder: Path
-) -> torch.Tensor:
+def exported(module, x):
+    """The program of a module, its units, and the region that has them all."""
+    program = prepare(torch.export.export(module, (x,)), (x,), "operation")
+    units = [unit.index for unit in program.units.units]
+    return program, units, convert_region(program, units, 30)
+
+
+def output(build, region, x, flags, folder):
     """What the CPU engine makes of a region's input."""
-    folder.mkdir()
-    request = RequestBuilder()
-    (read,), (written,) = region.input_types, region.output_types
-    blob = request.add_blob(to_memory(x, read))
-    tensors = (
-        TensorSpec(operand_code(read), read.memory_shape, TensorSource.BLOB, blob),
-        TensorSpec(operand_code(written), written.memory_shape, keep=True),
-    )
-    segment = SegmentSpec(Engine.CPU, request.add_region(region), (0,), (1,), flags=flags)
-    request.add_action(ActionSpec(1, tensors, (segment,), Timing.once()))
-    for name, data in request.blobs.items():
-        (folder / name).write_bytes(data)
-    (folder / "request").write_bytes(request.build())
-    command = [agent, "run", "request", "--store", ".", "--work", "."]
-    done = subprocess.run(command, cwd=folder, capture_output=True, check=True)
-    (result,) = [r for r in map(json.loads, done.stdout.splitlines()) if r["type"] == "result"]
-    assert result["status"] == "ok", result
-    raw = (folder / result["outputs"][0]["file"]).read_bytes()
-    return from_memory(raw, written)
+    return from_memory(computed(build, region, x, folder, flags=flags), region.output_types[0])
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_is_within_twice_its_float16_rounding(
-    name: str, agent_build: Path, tmp_path: Path
-) -> None:
+def test_an_operation_is_within_twice_its_float16_rounding(name, agent_build, native, tmp_path):
     """The rounding is what eager float16 itself is off eager float32 by, and at least half a step
     of the largest result. Where a sum is rounded at each step, it grows with the root of its terms.
     """
-    agent = agent_build / "agent"
-    arithmetic = half_arithmetic(agent)
-    if arithmetic == "none":
-        pytest.skip("this processor has no float16 for the CPU engine")
     module, shape = OPERATIONS[name]
     module = module.eval()
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    program = prepare(torch.export.export(module, (x,)), (x,), "operation")
-    units = [unit.index for unit in program.units.units]
-    region = convert_region(program, units, 30)
-    half = computed(agent, region, x, SegmentFlag.HALF, tmp_path / "half")
-    single = computed(agent, region, x, SegmentFlag.NONE, tmp_path / "single")
+    program, units, region = exported(module, x)
+    half = output(agent_build, region, x, SegmentFlag.HALF, tmp_path / "half")
+    single = output(agent_build, region, x, SegmentFlag.NONE, tmp_path / "single")
     with torch.no_grad():
         exact = module(x)
         eager = module.half()(x.half()).float()
         module.float()
     rounding = max(float((eager - exact).abs().max()), 2.0**-11 * float(exact.abs().max()))
-    terms = SUMS.get(name, 1) if arithmetic == "native" else 1
+    terms = SUMS.get(name, 1) if native else 1
     off = float((half - eager).abs().max())
     print(f"{name}: {off / rounding:.2f} roundings off")
     assert off <= 2 * rounding * max(1, math.sqrt(terms) / 2)
     torch.testing.assert_close(single, exact, rtol=1e-4, atol=1e-5)
     in_half = float((half - single).abs().max()) > 0.1 * rounding
-    computing = [unit for unit in units if not operations_of(program, unit) <= MOVES]
-    in_float32 = kept_in_float32(program, units, arithmetic == "native")
+    alone = {unit: convert_region(program, [unit], 30).model.operations for unit in units}
+    computing = [unit for unit in units if not {each.code for each in alone[unit]} <= MOVES]
+    in_float32 = kept_in_float32(program, units, native)
     assert in_half == (not in_float32.issuperset(computing) and name not in REFUSED)
 
 
@@ -211,7 +184,7 @@ def inverted(channels: int, size: int) -> list[nn.Module]:
     ]
 
 
-NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+NETWORKS = {
     "convolutions": (
         lambda: nn.Sequential(
             *(nn.Conv2d(3, 24, 3, 2), nn.ReLU(), nn.Conv2d(24, 32, 3), nn.ReLU()),
@@ -237,43 +210,33 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_networks_error_lies_in_the_interval_that_its_plan_has(
-    name: str, agent_build: Path, tmp_path: Path
-) -> None:
+    name, agent_build, emulator_library, native, tmp_path
+):
     """All of it in float16, on other data than the interval is from."""
-    agent = agent_build / "agent"
-    arithmetic = half_arithmetic(agent)
-    if arithmetic == "none":
-        pytest.skip("this processor has no float16 for the CPU engine")
-    torch.manual_seed(0)
     factory, shape = NETWORKS[name]
-    module = factory().eval()
-    samples = [(torch.randn(shape) * (0.2 + i % 5 / 2),) for i in range(16)]  # outputs vary
-    program = prepare(torch.export.export(module, samples[0]), samples[0], name)
-    simulation = PrecisionSimulation(program, HostNnapi(build_host().library))
-    units = [unit.index for unit in program.units.units]
-    in_float32 = kept_in_float32(program, units, arithmetic == "native")
+    samples = [torch.randn(shape) * (0.2 + i % 5 / 2) for i in range(16)]  # outputs vary
+    program, units, region = exported(factory().eval(), samples[0])
+    simulation = PrecisionSimulation(program, HostNnapi(emulator_library))
+    in_float32 = kept_in_float32(program, units, native)
     halves = [
         u for u in units if u not in in_float32 and not simulation.refusal(u, Precision.FLOAT16)
     ]
     chosen = dict.fromkeys(halves, Precision.FLOAT16)
-    judge = AccuracyEvaluator(simulation, Data(samples[:10]))
-    printed = judge.error(chosen, chosen if arithmetic == "native" else ()).calibrated
-    region = convert_region(program, units, 30)
+    judge = AccuracyEvaluator(simulation, Data([(x,) for x in samples[:10]]))
+    printed = judge.error(chosen, chosen if native else ()).calibrated
     others = [
-        computed(agent, region, x, SegmentFlag.HALF, tmp_path / str(i))
-        for i, (x,) in enumerate(samples[10:])
+        output(agent_build, region, x, SegmentFlag.HALF, tmp_path / str(i))
+        for i, x in enumerate(samples[10:])
     ]
-    reference = judge.reference.over(stacked([simulation.reference(s) for s in samples[10:]]))
+    reference = judge.reference.over(stacked([simulation.reference((x,)) for x in samples[10:]]))
     error = BuiltInMetric().estimate(stacked([(y,) for y in others]), reference).error
     assert printed.low <= error <= printed.high, (error, printed)
 
 
-def test_relaxed_is_float32_where_float16_is_not_faster(agent_build: Path, tmp_path: Path) -> None:
-    agent = agent_build / "agent"
+def test_relaxed_is_float32_where_float16_is_not_faster(agent_build, arithmetic, tmp_path):
     module, shape = OPERATIONS["conv"]
     x = torch.randn(shape)
-    program = prepare(torch.export.export(module, (x,)), (x,), "operation")
-    region = convert_region(program, [unit.index for unit in program.units.units], 30)
-    single = computed(agent, region, x, SegmentFlag.NONE, tmp_path / "single")
-    relaxed = computed(agent, region, x, SegmentFlag.RELAXED, tmp_path / "relaxed")
-    assert torch.equal(single, relaxed) == (half_arithmetic(agent) != "native")
+    _, _, region = exported(module, x)
+    single = output(agent_build, region, x, SegmentFlag.NONE, tmp_path / "single")
+    relaxed = output(agent_build, region, x, SegmentFlag.RELAXED, tmp_path / "relaxed")
+    assert torch.equal(single, relaxed) == (arithmetic != "native")

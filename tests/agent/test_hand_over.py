@@ -2,50 +2,33 @@
 
 import numpy as np
 import pytest
-from agent_packer import (
-    ASYNC,
-    BURST,
-    COPIES,
-    CPU,
-    NNAPI,
-    POINTERS,
-    RANDOM,
-    RELU,
-    SEGMENT,
-    TANH,
-    ZERO,
-    Agent,
-    Request,
-    pseudo_random,
-    tensor,
-    unary,
-)
+
+from tests.agent import packer
+from tests.agent.packer import ASYNC, COPIES, CPU, NNAPI, POINTERS, Request, Segment, tensor
 
 SHAPE = (1, 3, 5, 2)
 
 
 @pytest.mark.parametrize(
-    "flags", [0, BURST, ASYNC, POINTERS, ASYNC | POINTERS, COPIES, COPIES | POINTERS]
+    "flags", [0, packer.BURST, ASYNC, POINTERS, ASYNC | POINTERS, COPIES, COPIES | POINTERS]
 )
 @pytest.mark.parametrize("engine", [CPU, NNAPI])
 @pytest.mark.parametrize("simulated", [False, True])
-def test_two_segments(
-    request: pytest.FixtureRequest, agent: Agent, engine: int, flags: int, simulated: bool
-) -> None:
+def test_two_segments(request, agent, engine, flags, simulated):
     """x -> tanh on an engine -> tanh on the CPU."""
     if simulated:
         request.getfixturevalue("npu_phone")  # the same agent
     two = Request()
-    model = two.model(unary(TANH, *SHAPE))
+    model = two.model(packer.unary(packer.TANH, *SHAPE))
     two.action(
-        [tensor(RANDOM, *SHAPE, value=5), *[tensor(SEGMENT, *SHAPE, keep=True)] * 2],
-        [two.segment(engine, model, [0], [1]), two.segment(CPU, model, [1], [2])],
+        [tensor(packer.RANDOM, *SHAPE, value=5), *[tensor(packer.SEGMENT, *SHAPE, keep=True)] * 2],
+        [Segment(engine, model, [0], [1]), Segment(CPU, model, [1], [2])],
         flags=flags,
     )
     answer = agent.run(two)
     (result,) = answer.results
     assert result["status"] == "ok", result
-    y = np.tanh(pseudo_random(5, *SHAPE))
+    y = np.tanh(packer.pseudo_random(5, *SHAPE))
     np.testing.assert_allclose(answer.output(result, 0, *SHAPE), y, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(answer.output(result, 1, *SHAPE), np.tanh(y), rtol=1e-5, atol=1e-6)
     memory = [segment["memory"] for segment in result["segments"]]
@@ -56,17 +39,14 @@ def test_two_segments(
 
 
 @pytest.mark.parametrize("engine", [CPU, NNAPI])
-def test_copies_are_in_the_whole_and_in_no_segment(agent: Agent, engine: int) -> None:
+def test_copies_are_in_the_whole_and_in_no_segment(agent, engine):
     """32 MB that a driver maps take more than a millisecond to copy; the CPU engine copies none."""
     n = 8 << 20
     request = Request()
-    model = request.model(unary(RELU, n))
+    model = request.model(packer.unary(packer.RELU, n))
     for flags in (0, COPIES):
-        request.action(
-            [tensor(ZERO, n), tensor(SEGMENT, n)],
-            [request.segment(engine, model, [0], [1])],
-            flags=flags,
-        )
+        tensors = [tensor(packer.ZERO, n), tensor(packer.SEGMENT, n)]
+        request.action(tensors, [Segment(engine, model, [0], [1])], flags=flags)
     rests, told = [], []
     for result in agent.run(request).results:
         assert result["status"] == "ok", result

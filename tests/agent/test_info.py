@@ -1,21 +1,15 @@
 """``agent info``, ``agent version`` and the command line."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
-from agent_packer import Agent
 
 
-def test_version(agent: Agent) -> None:
+def test_version(agent):
     answer = agent.call("version")
     assert (answer.exit_code, answer.lines, answer.stderr) == (0, [], "")
 
 
-def test_emulator_in_real_time(agent: Agent) -> None:
-    answer = agent.call("info", "--nnapi-library", str(agent.library))
-    (info,) = answer.lines
-    assert answer.exit_code == 0
+def test_emulator_in_real_time(agent):
+    info = agent.info()
     assert (info["type"], info["protocol"]) == ("info", 5)
     assert (info["simulated"], info["phone"], info["identity"]) == (False, None, "")
     assert info["abi"] in ("x86_64", "arm64-v8a", "armeabi-v7a")
@@ -31,8 +25,8 @@ def test_emulator_in_real_time(agent: Agent) -> None:
     assert names["nnapi-reference"]["type"] == "CPU"
 
 
-def test_simulated_phone(npu_phone: Agent) -> None:
-    (info,) = npu_phone.call("info", "--nnapi-library", str(npu_phone.library)).lines
+def test_simulated_phone(npu_phone):
+    info = npu_phone.info()
     assert (info["simulated"], info["phone"]) == (True, "npu-phone")
     assert (info["os"], info["api_level"]) == ("android", 30)
     assert info["identity"] != ""
@@ -41,43 +35,34 @@ def test_simulated_phone(npu_phone: Agent) -> None:
     assert "sim-npu" in [a["name"] for a in info["nnapi"]["accelerators"]]
 
 
-def test_no_library(agent: Agent) -> None:
-    answer = agent.call("info", "--nnapi-library", "/nowhere/libneuralnetworks.so")
-    (info,) = answer.lines
-    assert answer.exit_code == 0
-    assert info["nnapi"]["library"] is None
-    assert "/nowhere/libneuralnetworks.so" in info["nnapi"]["error"]
-    assert info["nnapi"]["accelerators"] == []
+def test_no_library(agent):
+    agent.library = "/nowhere/libneuralnetworks.so"
+    nnapi = agent.info()["nnapi"]
+    assert (nnapi["library"], nnapi["accelerators"]) == (None, [])
+    assert "/nowhere/libneuralnetworks.so" in nnapi["error"]
 
 
 @pytest.mark.parametrize(
     "fault, words", [("segv", "crashed when asked for its accelerators: SIGSEGV"), ("exit", "9")]
 )
-def test_library_that_breaks_when_opened(
-    agent: Agent, compile_library: Callable[[str], Path], fault: str, words: str
-) -> None:
-    agent.env |= {"NP_FAULT": fault, "NP_FAULT_AT": "load"}
-    answer = agent.call("info", "--nnapi-library", str(compile_library("faulty")))
-    (info,) = answer.lines
-    assert answer.exit_code == 0
-    assert words in info["nnapi"]["error"]
+def test_library_that_breaks_when_opened(faulty, fault, words):
+    faulty.fault(fault, "load")
+    assert words in faulty.info()["nnapi"]["error"]
 
 
 @pytest.mark.parametrize("times", ["once", "always"])
-def test_a_driver_that_dies_while_the_devices_are_listed(
-    agent: Agent, compile_library: Callable[[str], Path], tmp_path: Path, times: str
-) -> None:
+def test_a_driver_that_dies_while_the_devices_are_listed(faulty, tmp_path, times):
     """Such a phone has no accelerator for the moment, and all of them when it is asked again."""
-    agent.env |= {"NP_FAULT": "segv", "NP_FAULT_AT": "list"}
+    faulty.fault("segv", "list")
     if times == "once":
-        agent.env["NP_FAULT_ONCE"] = str(tmp_path / "once")
-    (info,) = agent.call("info", "--nnapi-library", str(compile_library("faulty"))).lines
-    error = info["nnapi"]["error"]
-    assert bool(info["nnapi"]["accelerators"]) == (error is None) == (times == "once")
+        faulty.env["NP_FAULT_ONCE"] = str(tmp_path / "once")
+    nnapi = faulty.info()["nnapi"]
+    error = nnapi["error"]
+    assert bool(nnapi["accelerators"]) == (error is None) == (times == "once")
     assert error is None or "crashed when asked for its accelerators: SIGSEGV" in error
 
 
-def test_properties_come_from_getprop(agent: Agent, tmp_path: Path) -> None:
+def test_properties_come_from_getprop(agent, tmp_path):
     script = tmp_path / "getprop"
     script.write_text(
         "#!/bin/sh\ncase $1 in\nro.product.model) echo 'Tab \"1\"';;\n"
@@ -85,16 +70,14 @@ def test_properties_come_from_getprop(agent: Agent, tmp_path: Path) -> None:
     )
     script.chmod(0o755)
     agent.env["PATH"] = f"{tmp_path}:{agent.env['PATH']}"
-    (info,) = agent.call("info", "--nnapi-library", str(agent.library)).lines
+    info = agent.info()
     assert info["properties"] == {"ro.product.model": 'Tab "1"'}
     assert (info["api_level"], info["os"]) == (29, "android")
 
 
-def test_unreadable_phone(agent: Agent, tmp_path: Path) -> None:
-    phone = tmp_path / "phone.json"
-    phone.write_text("{}")
-    agent.simulate(phone)
-    (info,) = agent.call("info", "--nnapi-library", str(agent.library)).lines
+def test_unreadable_phone(agent):
+    agent.simulate({})
+    info = agent.info()
     assert info["simulated"] is False
     assert "phone.json" in info["nnapi"]["error"]
 
@@ -110,11 +93,15 @@ def test_unreadable_phone(agent: Agent, tmp_path: Path) -> None:
         (["run", "r", "q", "--store", "s", "--work", "w"], "one request at a time, not also q"),
         (["info", "r"], "a request belongs to run, not to info"),
         (["version", "--nnapi-library", "l"], "belongs to run and info, not to version"),
+        (["clean", "--store", "."], "clean needs --store and --work"),
+        (["clean", "--store", ".", "--work", ".", "--older-than-days", "-1"], "no number of days"),
+        (["clean", "--store", ".", "--work", ".", "--max-bytes", "1x"], "no number of bytes"),
+        (["clean", "--store", ".", "--work", ".", "--max-bytes", "9" * 20], "no number of bytes"),
+        (["info", "--max-bytes", "1"], "belong to clean"),
+        (["clean", "x", "--store", ".", "--work", "."], "a request belongs to run"),
     ],
 )
-def test_usage(agent: Agent, arguments: list[str], words: str) -> None:
+def test_usage(agent, arguments, words):
     answer = agent.call(*arguments)
-    assert answer.exit_code == 2
-    assert words in answer.stderr
-    assert "usage: agent info" in answer.stderr
-    assert answer.lines == []
+    assert (answer.exit_code, answer.lines) == (2, [])
+    assert words in answer.stderr and "usage: agent info" in answer.stderr

@@ -1,10 +1,10 @@
 """What tests of the Android agents share: phones to run them on."""
 
+import contextlib
+import functools
 import hashlib
 import os
 import platform
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,15 @@ import pytest
 
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.toolchain import cache_dir, find_compiler, locked, python_tool, run_tool
-from tests.android.google import (
-    GooglePhone,
-    build_google_phone,
-    runtimes_folder,
-    why_missing,
-)
+from tests.android.google import GooglePhone, build_google_phone, runtimes_folder, why_missing
 from tests.android.phone import AndroidPhone, build_phone
 from tests.android.phone_root import HERE, zig
+from tests.conftest import CACHE, PHONES, REPO, rig
 from tests.parts import missing
-
-REPO = Path(__file__).resolve().parent.parent.parent
-PHONES = REPO / "device_agent/emulator/phones"
 
 
 @pytest.fixture(scope="session")
-def android_prefix() -> Path:
+def android_prefix():
     """What phones are made of, set up once in build/android or $NNAPI_PROF_ANDROID_PREFIX.
 
     Skips where that is impossible; NNAPI_PROF_SKIP_ADBD=1 skips on purpose.
@@ -37,34 +30,26 @@ def android_prefix() -> Path:
     if platform.machine() != "x86_64":
         pytest.skip("the phone's native programs are those of x86-64")
     prefix = Path(os.environ.get("NNAPI_PROF_ANDROID_PREFIX") or REPO / "build/android")
-    rig = sys.modules["nnapi_prof_rig"]
     try:
-        result: Path = rig.set_up(prefix, HERE / "setup_android.sh")
+        return rig.set_up(prefix, HERE / "setup_android.sh")
     except rig.RigError as error:
         missing(f"a phone's files cannot be set up (needs apt-get and its mirror): {error}")
-    return result
 
 
 @pytest.fixture(scope="session")
-def android_phone(
-    android_prefix: Path, adbd_prefix: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], AndroidPhone]:
+def android_phone(android_prefix, adbd_prefix, tmp_path_factory):
     """``android_phone(ABI)``: its files, made once."""
-    phones: dict[str, AndroidPhone] = {}
 
+    @functools.cache
     def phone(abi: str) -> AndroidPhone:
-        if abi not in phones:
-            folder = tmp_path_factory.mktemp("phone") / abi
-            phones[abi] = build_phone(abi, folder, android_prefix, adbd_prefix)
-        return phones[abi]
+        folder = tmp_path_factory.mktemp("phone") / abi
+        return build_phone(abi, folder, android_prefix, adbd_prefix)
 
     return phone
 
 
 @pytest.fixture(scope="session")
-def google_phone(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[int], GooglePhone]:
+def google_phone(request, tmp_path_factory):
     """``google_phone(API)``: a phone with Google's own runtime of that level, made once.
 
     Skips where the runtimes are not at hand, NNAPI_PROF_REQUIRE_ALL=1 or not: nobody can fetch
@@ -74,41 +59,34 @@ def google_phone(
     if missing := why_missing(folder):
         pytest.skip(missing)
     prefixes = [request.getfixturevalue(name) for name in ("android_prefix", "adbd_prefix")]
-    phones: dict[int, GooglePhone] = {}
 
+    @functools.cache
     def phone(api: int) -> GooglePhone:
-        if api not in phones:
-            root = tmp_path_factory.mktemp("google") / str(api)
-            phones[api] = build_google_phone(api, root, folder, *prefixes)
-        return phones[api]
+        root = tmp_path_factory.mktemp("google") / str(api)
+        return build_google_phone(api, root, folder, *prefixes)
 
     return phone
 
 
 @pytest.fixture
-def start_root(adbd_prefix: Path) -> Iterator[Callable[..., str]]:
+def start_root(adbd_prefix):
     """Starts an Android device of a phone's files; ``start_root(FILES, ...)``, with options of
     ``start_daemon`` in tests/adbd/daemon.py, gives what ``--device`` takes."""
-    rig = sys.modules["nnapi_prof_rig"]
     if rig.mount_isolation() is None:
         missing("an Android phone needs mounts of its own: run as root")
-    shim = rig.build_shim(adbd_prefix, find_compiler(REPO / "build/cache").path)
-    daemons: list[Any] = []
+    shim = rig.build_shim(adbd_prefix, find_compiler(CACHE).path)
+    with contextlib.ExitStack() as running:
 
-    def start(files: AndroidPhone, **options: Any) -> str:
-        daemon = rig.start_daemon(adbd_prefix, shim, root=files.root, **options)
-        daemons.append(daemon)
-        return str(daemon.serial)
+        def start(files: AndroidPhone, **options: Any) -> str:
+            daemon = rig.start_daemon(adbd_prefix, shim, root=files.root, **options)
+            running.callback(daemon.stop)
+            return str(daemon.serial)
 
-    yield start
-    for daemon in daemons:
-        daemon.stop()
+        yield start
 
 
 @pytest.fixture
-def start_phone(
-    android_phone: Callable[[str], AndroidPhone], start_root: Callable[..., str]
-) -> Callable[..., str]:
+def start_phone(android_phone, start_root):
     """Starts an Android device; ``start_phone(ABI, NAME)`` gives what ``--device`` takes.
 
     NAME is that of a simulated phone, None for the emulator in real time; ``faults`` is the text of
@@ -127,9 +105,7 @@ def start_phone(
 
 
 @pytest.fixture
-def start_google(
-    google_phone: Callable[[int], GooglePhone], start_root: Callable[..., str]
-) -> Callable[[int], str]:
+def start_google(google_phone, start_root):
     """Starts an Android device with Google's own NNAPI; ``start_google(API)`` gives what
     ``--device`` takes."""
 
@@ -141,7 +117,7 @@ def start_google(
 
 
 @pytest.fixture(scope="session")
-def embedded(session_environment: None) -> Callable[[bool], list[Path]]:
+def embedded(session_environment):
     """``embedded(STATIC)``: what an app brings along, the program first. Built in the cache."""
     key = hashlib.sha256(f"{SOURCE_DIR}\0{zig()}".encode()).hexdigest()[:8]
     folder = cache_dir() / f"embed-arm64-v8a-{key}"
@@ -150,19 +126,14 @@ def embedded(session_environment: None) -> Callable[[bool], list[Path]]:
         cmake = python_tool("cmake", "CMAKE_BIN_DIR")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with locked(folder.with_suffix(".lock")):
-            run_tool(
-                [
-                    *(cmake, "-S", str(REPO / "examples/embed"), "-B", str(folder), "-G", "Ninja"),
-                    f"-DCMAKE_MAKE_PROGRAM={python_tool('ninja', 'BIN_DIR')}",
-                    f"-DCMAKE_TOOLCHAIN_FILE={SOURCE_DIR / 'android/zig.cmake'}",
-                    f"-DNP_ZIG={zig()}",
-                    "-DNP_ANDROID_ABI=arm64-v8a",
-                    f"-DEMBED_STATIC={'ON' if static else 'OFF'}",
-                    "-DNP_WERROR=OFF",
-                    "-DNP_XNNPACK=",
-                ],
-                "the example could not be configured",
-            )
+            options = [
+                f"-DCMAKE_MAKE_PROGRAM={python_tool('ninja', 'BIN_DIR')}",
+                f"-DCMAKE_TOOLCHAIN_FILE={SOURCE_DIR / 'android/zig.cmake'}",
+                *(f"-DNP_ZIG={zig()}", "-DNP_ANDROID_ABI=arm64-v8a", "-DNP_WERROR=OFF"),
+                *(f"-DEMBED_STATIC={'ON' if static else 'OFF'}", "-DNP_XNNPACK="),
+            ]
+            command = [cmake, "-S", str(REPO / "examples/embed"), "-B", str(folder), "-GNinja"]
+            run_tool([*command, *options], "the example could not be configured")
             run_tool([cmake, "--build", str(folder)], "the example could not be compiled")
         library = folder / "nnapi_prof/library/libnnapi_prof_runtime.so"
         return [folder / "classify", *(() if static else (library,))]

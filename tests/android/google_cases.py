@@ -88,10 +88,8 @@ def _run(
         for name, region in batch.regions.items():
             _add(builder, batch, name, cases[name], region)
         batches.append(batch)
-        action = ActionSpec(
-            number, tuple(batch.tensors), tuple(batch.segments), TWICE, ActionFlag.UNTIMED
-        )
-        builder.add_action(action)
+        parts_of = tuple(batch.tensors), tuple(batch.segments)
+        builder.add_action(ActionSpec(number, *parts_of, TWICE, ActionFlag.UNTIMED))
     for digest, data in builder.blobs.items():
         (folder / digest).write_bytes(data)
     request = folder / "request"
@@ -121,11 +119,9 @@ def _add(builder: RequestBuilder, batch: Batch, name: str, case: Case, region: R
         array = to_memory(values[sample_inputs], value_type).numpy().astype(value_type.device_dtype)
         blob = builder.add_blob(np.ascontiguousarray(array).tobytes())
         code = operand_code(value_type)
-        assert code is not None
         batch.tensors.append(TensorSpec(code, value_type.memory_shape, TensorSource.BLOB, blob))
     (value_type,) = region.output_types
     code = operand_code(value_type)
-    assert code is not None
     batch.results[name] = len(batch.tensors)
     inputs = tuple(range(first, len(batch.tensors)))
     batch.tensors.append(TensorSpec(code, value_type.memory_shape, keep=True))

@@ -29,13 +29,8 @@ class AndroidPhone:
         """Runs the agent outside the phone, with the phone's linker and libraries."""
         machine = MACHINES[self.abi]
         if machine.qemu is not None:
-            return [
-                str(self.root / "rig" / machine.qemu),
-                "-L",
-                str(self.root),
-                str(self.agent),
-                *list(arguments),
-            ]
+            qemu = str(self.root / "rig" / machine.qemu)
+            return [qemu, "-L", str(self.root), str(self.agent), *arguments]
         libraries = self.root / machine.libraries
         linker = [str(self.root / machine.linker), "--library-path", str(libraries)]
         return [*linker, str(self.agent), *arguments]

@@ -121,25 +121,9 @@ def _add_system(root: Path, machine: Machine, system: Path) -> None:
 def _link(machine: Machine, source: Path, library: Path, *needed: Path) -> None:
     """Compiles a source file into a library without what zig would link to it."""
     compiler = [zig(), "cc", "-target", machine.target]
-    object_file = library.with_suffix(".o")
-    options = ["-c", "-O2", "-fPIC", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables"]
-    subprocess.run([*compiler, *options, source, "-o", object_file], check=True, timeout=300)
-    subprocess.run(
-        [
-            *compiler,
-            "-shared",
-            "-nostdlib",
-            str(object_file),
-            "-Wl,--no-as-needed",
-            *map(str, needed),
-            f"-Wl,-soname,{library.name}",
-            "-o",
-            str(library),
-        ],
-        check=True,
-        timeout=300,
-    )
-    object_file.unlink()
+    options = ["-fno-unwind-tables", "-fno-asynchronous-unwind-tables"]
+    linked = ["-Wl,--no-as-needed", *needed, f"-Wl,-soname,{library.name}"]
+    _compile(compiler, source, library, options, linked)
 
 
 def _add_native(root: Path, machine: Machine, prefix: Path, adbd: Path) -> None:
@@ -162,12 +146,8 @@ def _add_native(root: Path, machine: Machine, prefix: Path, adbd: Path) -> None:
     shutil.copy(prefix / "root/usr/bin/mksh", binaries / "sh")
     toybox = binaries / "toybox"
     shutil.copy(prefix / "root/usr/bin/toybox", toybox)
-    listing = subprocess.run(
-        [libraries / "ld-linux-x86-64.so.2", "--library-path", libraries, toybox],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [libraries / "ld-linux-x86-64.so.2", "--library-path", libraries, toybox]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True)
     for name in listing.stdout.split():
         if not (binaries / name).exists():
             (binaries / name).symlink_to("toybox")
@@ -176,14 +156,18 @@ def _add_native(root: Path, machine: Machine, prefix: Path, adbd: Path) -> None:
 
 def _compile_native(source: Path, library: Path, *options: str) -> None:
     """A library for the phone's native programs, whose glibc is newer than most."""
-    object_file = library.with_suffix(".o")
     compiler = [zig(), "cc", "-target", "x86_64-linux-gnu.2.34", *options]
-    subprocess.run(
-        [*compiler, "-c", "-O2", "-fPIC", source, "-o", object_file], check=True, timeout=300
-    )
-    subprocess.run(
-        [*compiler, "-shared", "-nostdlib", object_file, "-o", library], check=True, timeout=300
-    )
+    _compile(compiler, source, library, [], [])
+
+
+def _compile(
+    compiler: list[str], source: Path, library: Path, options: list[str], linked: list[object]
+) -> None:
+    object_file = library.with_suffix(".o")
+    compiled = ["-c", "-O2", "-fPIC", *options, source, "-o", object_file]
+    subprocess.run([*compiler, *compiled], check=True, timeout=300)
+    command = [*compiler, "-shared", "-nostdlib", object_file, *linked, "-o", library]
+    subprocess.run(command, check=True, timeout=300)
     object_file.unlink()
 
 

@@ -4,14 +4,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from tests.android.phone import AndroidPhone
+from tests.conftest import REPO
 
-REPO = Path(__file__).resolve().parent.parent.parent
 ABIS = ("arm64-v8a", "armeabi-v7a", "x86_64")
 
 # They race with the clock, and QEMU is slow.
@@ -30,7 +30,7 @@ def say(phone: AndroidPhone, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("abi", ABIS)
-def test_starts(abi: str, android_phone: Callable[[str], AndroidPhone]) -> None:
+def test_starts(abi, android_phone):
     """By the phone's dynamic linker, with the phone's libc; its NNAPI is found by name."""
     phone = android_phone(abi)
     assert say(phone, "version").startswith("nnapi-prof agent ")
@@ -52,26 +52,13 @@ def run_the_agents_tests(
     """
     phone.build_folder(folder)
     chosen = " and ".join(f"not ({name})" for name in (*NOT_UNDER_QEMU, *left_out))
+    command = [sys.executable, "-m", "pytest", "-q", "--durations=5", "-rP"]
+    command += ["-p", "no:cacheprovider", "-k", chosen]
+    build = {"NNAPI_PROF_TEST_BUILD": str(folder), "NNAPI_PROF_TEST_CC": str(folder / "cc")}
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "--durations=5",
-            "-rP",
-            "-p",
-            "no:cacheprovider",
-            "-k",
-            chosen,
-            *(f"tests/agent/{name}" for name in files),
-        ],
+        [*command, *(f"tests/agent/{name}" for name in files)],
         cwd=REPO,
-        env={
-            **os.environ,
-            "NNAPI_PROF_TEST_BUILD": str(folder),
-            "NNAPI_PROF_TEST_CC": str(folder / "cc"),
-        },
+        env=os.environ | build,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -84,6 +71,6 @@ def run_the_agents_tests(
     assert done.returncode == 0
 
 
-def test_the_agents_own_tests(android_phone: Callable[[str], AndroidPhone], tmp_path: Path) -> None:
+def test_the_agents_own_tests(android_phone, tmp_path):
     """All of tests/agent with the agent for arm64-v8a."""
     run_the_agents_tests(android_phone("arm64-v8a"), tmp_path)

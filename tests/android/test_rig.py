@@ -1,7 +1,7 @@
 """The phones of these tests are what they say: bionic's ways, Android's own tools, nothing else."""
 
+import contextlib
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,28 +24,15 @@ def build_canary(abi: str, phone: AndroidPhone, folder: Path) -> Path:
         objects.append(str(folder / f"{source.stem}.o"))
         subprocess.run([*compiler, "-c", str(source), "-o", objects[-1]], check=True)
     canary = folder / "canary"
-    libraries = phone.root / machine.libraries
-    subprocess.run(
-        [
-            zig(),
-            "ld.lld",
-            "-pie",
-            f"--dynamic-linker=/{machine.linker}",
-            *objects,
-            "--unresolved-symbols=ignore-all",
-            str(libraries / "libc.so"),
-            "-o",
-            str(canary),
-        ],
-        check=True,
-    )
+    libc = phone.root / machine.libraries / "libc.so"
+    linker = [zig(), "ld.lld", "-pie", f"--dynamic-linker=/{machine.linker}"]
+    linker += ["--unresolved-symbols=ignore-all", "-o", canary]
+    subprocess.run([*linker, *objects, libc], check=True)
     return canary
 
 
 @pytest.mark.parametrize("abi", ABIS)
-def test_libc_is_bionics(
-    abi: str, android_phone: Callable[[str], AndroidPhone], tmp_path: Path
-) -> None:
+def test_libc_is_bionics(abi, android_phone, tmp_path):
     """Each line was seen with a phone's own libc; an int is 4 bytes in musl's attributes."""
     phone = android_phone(abi)
     canary = build_canary(abi, phone, tmp_path)
@@ -68,10 +55,9 @@ def test_libc_is_bionics(
 
 
 @pytest.mark.parametrize("abi", ABIS)
-def test_looks_like_a_phone(abi: str, start_phone: Callable[..., str]) -> None:
+def test_looks_like_a_phone(abi, start_phone):
     host, _, port = start_phone(abi).partition(":")
-    transport = connect_tcp(host, int(port))
-    try:
+    with contextlib.closing(connect_tcp(host, int(port))) as transport:
         assert device_platform(transport) == (abi, "android")
 
         def say(*command: str) -> str:
@@ -87,5 +73,3 @@ def test_looks_like_a_phone(abi: str, start_phone: Callable[..., str]) -> None:
         assert say("sh", "-c", "ls -d /usr /tmp /home /opt 2>/dev/null; true") == ""
         assert transport.shell(["touch", "/system/etc/hosts"]).exit_code != 0
         say("touch", "/data/local/tmp/file")
-    finally:
-        transport.close()

@@ -15,8 +15,7 @@ from nnapi_prof.device_agent import SOURCE_DIR
 
 BITS = {"arm64-v8a": "64", "x86_64": "64", "armeabi-v7a": "32"}
 _LINE = re.compile(
-    r"(?P<name>\w+) +(?P<library>libc|libm|libdl|-) +(?P<since>\d+|-) +(?P<abis>all|64|32) +"
-    r"(?P<how>same|data|shim|bionic|never)(?: +(?P<why>.+))?"
+    r"(\w+) +(libc|libm|libdl|-) +(\d+|-) +(all|64|32) +(same|data|shim|bionic|never)(?: +(.+))?"
 )
 
 
@@ -50,18 +49,9 @@ def symbols(path: Path = SOURCE_DIR / "android" / "symbols.txt") -> list[Symbol]
             continue
         match = _LINE.fullmatch(line)
         assert match is not None, line
-        fields = match.groupdict()
-        since = None if fields["since"] == "-" else int(fields["since"])
-        items.append(
-            Symbol(
-                fields["name"],
-                fields["library"],
-                since,
-                fields["abis"],
-                fields["how"],
-                fields["why"] or "",
-            )
-        )
+        name, library, since, abis, how, why = match.groups()
+        level = None if since == "-" else int(since)
+        items.append(Symbol(name, library, level, abis, how, why or ""))
     return items
 
 

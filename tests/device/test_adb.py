@@ -3,7 +3,6 @@
 import socket
 import stat
 import threading
-import time
 
 import pytest
 
@@ -18,6 +17,7 @@ from nnapi_prof.errors import (
     UsageError,
 )
 from tests.device.asking_phone import AskingPhone
+from tests.processes import wait_until
 
 
 @pytest.fixture
@@ -104,10 +104,8 @@ def test_a_server_tells_that_a_phone_is_offline(asking_phone, adb_server):
     phone = asking_phone(silent=True)
     connecting = adb_server.begin_connect(phone.serial)
     try:
-        deadline = time.monotonic() + 10
-        while (result := AdbServer().find(phone.serial)) is None:
-            assert time.monotonic() < deadline, "the server does not list the phone"
-            time.sleep(0.05)
+        wait_until(lambda: AdbServer().find(phone.serial) is not None, timeout_s=10)
+        result = AdbServer().find(phone.serial)
         assert result.state in ("offline", "connecting")
         with pytest.raises(DeviceOffline, match=f"{phone.serial} is {result.state}"):
             AdbServer().open(phone.serial)

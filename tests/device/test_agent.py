@@ -1,11 +1,8 @@
 """The agent client with the real agent: on this host, on adbd, behind an adb server."""
 
 import contextlib
-import importlib.util
-import stat
 import struct
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +13,6 @@ from nnapi_prof.device.find import open_device, open_local, open_simulated
 from nnapi_prof.device.install import InstalledAgent, device_platform, install_agent
 from nnapi_prof.device.protocol import ActionResult, End, Hello, Start
 from nnapi_prof.device.protocol.actions import (
-    ActionFlag,
     ActionSpec,
     SegmentSpec,
     TensorSource,
@@ -26,43 +22,35 @@ from nnapi_prof.device.protocol.actions import (
 from nnapi_prof.device.protocol.request import Request, RequestBuilder
 from nnapi_prof.device.transport import LocalTransport
 from nnapi_prof.device.transport.adb import connect_tcp
-from nnapi_prof.errors import (
-    AgentError,
-    BuildError,
-    DeviceOffline,
-    DeviceStorageError,
-)
+from nnapi_prof.errors import AgentError, BuildError, DeviceOffline, DeviceStorageError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.nnapi.container import read_container, write_container
+from tests.agent import packer
 from tests.processes import is_running, wait_until
 
-
-def _load_models():
-    path = Path(__file__).with_name("models.py")
-    spec = importlib.util.spec_from_file_location("nnapi_prof_test_models", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-models = _load_models()
-SEGMENT = TensorSource.SEGMENT
 TCP, SERVER = (pytest.param(way, marks=pytest.mark.adbd) for way in ("tcp", "server"))
 
 
-@pytest.fixture(params=["local", "sim", TCP, SERVER])
-def client(request, built_host):
-    """A client on each kind of device; all but local are the simulated npu-phone."""
-    if request.param == "local":
-        opened = open_local()
-    elif request.param == "sim":
-        opened = open_simulated("npu-phone")
-    else:
+@pytest.fixture
+def reach(request, built_host):
+    """A client on a kind of device; all but local are the simulated npu-phone."""
+
+    def opened(way):
+        if way == "local":
+            return open_local()
+        if way == "sim":
+            return open_simulated("npu-phone")
         daemon = request.getfixturevalue("start_daemon")("npu-phone")
-        if request.param == "server":
+        if way == "server":
             request.getfixturevalue("adb_server").connect(daemon.serial)
-        opened = AgentClient(open_device(daemon.serial).transport, remote_dir=daemon.remote_dir)
-    with opened:
+        return AgentClient(open_device(daemon.serial).transport, remote_dir=daemon.remote_dir)
+
+    return opened
+
+
+@pytest.fixture(params=["local", "sim", TCP, SERVER])
+def client(request, reach):
+    with reach(request.param) as opened:
         yield opened
 
 
@@ -75,47 +63,50 @@ def phone(start_daemon, built_host):
         yield opened, daemon
 
 
-def tensor(
-    n: int, source: TensorSource = SEGMENT, value: int = 0, keep: bool = False
-) -> TensorSpec:
-    return TensorSpec(models.FLOAT_TENSOR, (1, n), source, value, keep)
+def relu(n: int) -> bytes:
+    """y[1, n] = relu(x[1, n])."""
+    return packer.unary(packer.RELU, 1, n)
+
+
+def tensor(n: int, source=TensorSource.SEGMENT, value: int = 0, keep: bool = False) -> TensorSpec:
+    return TensorSpec(packer.TENSOR_FLOAT32, (1, n), source, value, keep)
 
 
 def product(n: int) -> tuple[RequestBuilder, np.ndarray]:
     """Action 5: y = relu(x * w), multiplied by NNAPI and rectified by the CPU engine."""
     rng = np.random.default_rng(3)
     w, x = rng.standard_normal((2, n), dtype=np.float32)
-    builder = RequestBuilder()
-    multiply = builder.add_model(models.multiply(n), [w.tobytes()])
-    relu = builder.add_model(models.relu(n), [])
+    model, builder = packer.Model(), RequestBuilder()
+    factor = model.tensor(1, n)
+    inputs = [factor, model.buffered(0, 1, n), model.scalar(0)]
+    multiplied = model.pack([factor], [model.add(packer.MUL, inputs, 1, n)])
+    multiply = builder.add_model(multiplied, [w.tobytes()])
+    rectify = builder.add_model(relu(n), [])
     operand = tensor(n, TensorSource.BLOB, builder.add_blob(x.tobytes()))
     nnapi = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
-    builder.add_action(
-        ActionSpec(
-            5,
-            (operand, tensor(n), tensor(n, keep=True)),
-            (SegmentSpec.on(nnapi, multiply, (0,), (1,)), SegmentSpec.on(CPU, relu, (1,), (2,))),
-            Timing(min_runs=4, max_runs=4),
-        )
+    segments = (
+        SegmentSpec.on(nnapi, multiply, (0,), (1,)),
+        SegmentSpec.on(CPU, rectify, (1,), (2,)),
     )
+    tensors = (operand, tensor(n), tensor(n, keep=True))
+    builder.add_action(ActionSpec(5, tensors, segments, Timing(min_runs=4, max_runs=4)))
     return builder, np.maximum(x * w, 0)
 
 
-def endless(first: int = 1) -> RequestBuilder:
+def run_product(client: AgentClient, n: int = 8) -> None:
+    builder, _ = product(n)
+    assert list(client.run(builder.request()))[-1] == End(1, 1, 0)
+
+
+def endless() -> Request:
     """A short action, then one that runs for minutes."""
-    n = 4_000_000
     builder = RequestBuilder()
-    short, long = builder.add_model(models.relu(8), []), builder.add_model(models.relu(n), [])
-    for number, (model, size, runs) in enumerate([(short, 8, 1), (long, n, 100_000)]):
-        builder.add_action(
-            ActionSpec(
-                first + number,
-                (tensor(size, TensorSource.RANDOM, 1), tensor(size)),
-                (SegmentSpec(Engine.CPU, model, (0,), (1,)),),
-                Timing(min_runs=runs, max_runs=runs, timeout_ms=120_000),
-            )
-        )
-    return builder
+    for number, (size, runs) in enumerate([(8, 1), (4_000_000, 100_000)], 1):
+        tensors = (tensor(size, TensorSource.RANDOM, 1), tensor(size))
+        segment = SegmentSpec(Engine.CPU, builder.add_model(relu(size), []), (0,), (1,))
+        timing = Timing(min_runs=runs, max_runs=runs, timeout_ms=120_000)
+        builder.add_action(ActionSpec(number, tensors, (segment,), timing))
+    return builder.request()
 
 
 def test_a_request_from_end_to_end(client):
@@ -162,10 +153,9 @@ def test_info_is_the_devices(client):
 
 def test_closing_leaves_only_agent_and_blobs(start_daemon, built_host):
     daemon = start_daemon("")
-    builder, _ = product(8)
     transport = connect_tcp("127.0.0.1", daemon.port)
     with AgentClient(transport, remote_dir=daemon.remote_dir) as client:
-        assert isinstance(list(client.run(builder.request()))[-1], End)
+        run_product(client)
         installed = client.installed
         assert client.transport.shell(["ls", installed.work]).output.split()
     look = connect_tcp("127.0.0.1", daemon.port)
@@ -182,54 +172,48 @@ def test_what_lies_on_a_phone_is_nobody_elses(start_daemon, built_host):
     old = f"{daemon.remote_dir}/store/{'0' * 64}"
     script = 'umask 000; mkdir -p "$0/store" "$0/work"; echo weights > "$1"'
     assert transport.shell(["sh", "-c", script, daemon.remote_dir, old]).exit_code == 0
-    builder, _ = product(8)
     with AgentClient(transport, remote_dir=daemon.remote_dir) as client:
-        assert isinstance(list(client.run(builder.request()))[-1], End)
+        run_product(client)
         everything = transport.shell(["find", daemon.remote_dir]).output.split()
         assert len(everything) > 8 and old in everything
         assert transport.shell(["find", daemon.remote_dir, "-perm", "/077"]) == (0, "")
 
 
-def kill_agent(client: AgentClient, signal: str) -> None:
-    script = 'kill -"$0" "$(cat "$1"/*/pid)"'
-    done = client.transport.shell(["sh", "-c", script, signal, client.installed.work])
-    assert done.exit_code == 0, done
+def until_2_runs(client: AgentClient, then) -> None:
+    """Runs what is endless, and does something when its second action has begun: what was measured
+    by then has been told."""
+    got = []
+    try:
+        for event in client.run(endless()):
+            got.append(event)
+            if event == Start(2):
+                then()
+    finally:
+        assert [e.action for e in got if isinstance(e, ActionResult)] == [1]
 
 
 @pytest.mark.parametrize("way", ["sim", TCP, SERVER])
-def test_an_agent_killed_midway_leaves_what_it_measured(way, request, built_host):
-    if way == "sim":
-        client = open_simulated("npu-phone")
-    else:
-        daemon = request.getfixturevalue("start_daemon")("npu-phone")
-        if way == "server":
-            request.getfixturevalue("adb_server").connect(daemon.serial)
-        client = AgentClient(open_device(daemon.serial).transport, remote_dir=daemon.remote_dir)
-    got = []
-    with client, pytest.raises(AgentError) as caught:
-        for event in client.run(endless().request()):
-            got.append(event)
-            if event == Start(2):
-                kill_agent(client, "9")
-    assert [e.action for e in got if isinstance(e, ActionResult)] == [1]
+def test_an_agent_killed_midway_leaves_what_it_measured(way, reach):
+    def kill():
+        script = 'kill -9 "$(cat "$0"/*/pid)"'
+        done = client.transport.shell(["sh", "-c", script, client.installed.work])
+        assert done.exit_code == 0, done
+
+    with reach(way) as client, pytest.raises(AgentError) as caught:
+        until_2_runs(client, kill)
     assert f"{client.serial}: the agent was killed by signal 9 during action 2" in str(caught.value)
 
 
 def test_a_phone_lost_midway_leaves_what_it_measured(phone):
     client, daemon = phone
-    got = []
     with pytest.raises(DeviceOffline, match="during action 2") as caught:
-        for event in client.run(endless().request()):
-            got.append(event)
-            if event == Start(2):
-                daemon.kill()
+        until_2_runs(client, daemon.kill)
     assert caught.value.serial == daemon.serial
-    assert [e.action for e in got if isinstance(e, ActionResult)] == [1]
 
 
 def test_leaving_early_stops_the_agent(phone):
     client, _ = phone
-    run = client.run(endless().request())
+    run = client.run(endless())
     while next(run) != Start(2):
         pass
     work = client.installed.work
@@ -237,8 +221,7 @@ def test_leaving_early_stops_the_agent(phone):
     assert is_running(pid)  # the device is this machine
     run.close()
     wait_until(lambda: not is_running(pid))
-    builder, _ = product(8)
-    assert list(client.run(builder.request()))[-1] == End(1, 1, 0)
+    run_product(client)
 
 
 def test_full_storage_on_install_and_on_weights(start_daemon, built_host):
@@ -258,8 +241,7 @@ def test_full_storage_on_install_and_on_weights(start_daemon, built_host):
         with pytest.raises(DeviceStorageError, match="is full"):
             list(client.run(builder.request()))
         # What did not fit is gone again, so that smaller things fit.
-        builder, _ = product(1000)
-        assert list(client.run(builder.request()))[-1] == End(1, 1, 0)
+        run_product(client, 1000)
 
 
 def test_the_agent_is_pushed_once_and_mended(start_daemon, built_host):
@@ -296,34 +278,26 @@ def test_what_the_host_lacks_and_what_nobody_understands(client):
 
 
 def test_an_action_may_fail_and_the_next_run(client):
-    builder = RequestBuilder()
-    broken, relu = builder.add_model(b"no model at all!", []), builder.add_model(models.relu(4), [])
-    tensors = (tensor(4, TensorSource.ZERO), tensor(4))
-    for number, model in enumerate([broken, relu]):
+    builder, tensors = RequestBuilder(), (tensor(4, TensorSource.ZERO), tensor(4))
+    for number, code in enumerate((0x1FFFF, packer.RELU)):  # the first is no operation
+        model = builder.add_model(packer.unary(code, 1, 4), [])
         segment = SegmentSpec(Engine.CPU, model, (0,), (1,))
-        untimed = ActionFlag.UNTIMED
-        builder.add_action(ActionSpec(number, tensors, (segment,), Timing.once(), flags=untimed))
-    try:
-        events = list(client.run(builder.request()))
-    except AgentError as error:
-        assert "model" in str(error)
-        return
-    results = [e for e in events if isinstance(e, ActionResult)]
-    assert [r.ok for r in results] == [False, True]
+        builder.add_action(ActionSpec(number, tensors, (segment,), Timing.once()))
+    events = client.run(builder.request())
+    assert [event.ok for event in events if isinstance(event, ActionResult)] == [False, True]
 
 
-def fake_agent(folder: Path, script: str) -> AgentClient:
+def fake_agent(script: str) -> AgentClient:
     """A client whose agent is a shell script: for answers that ours never gives."""
     transport = LocalTransport("local", "test", {})
-    path = transport.folder / "agent"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    transport.push(f"#!/bin/sh\n{script}\n".encode(), f"{transport.folder}/agent", 0o755)
     for name in ("store", "work"):
         (transport.folder / name).mkdir()
-    here = transport.folder
-    return AgentClient(
-        transport, InstalledAgent(str(path), str(here / "store"), str(here / "work"))
-    )
+    places = [f"{transport.folder}/{name}" for name in ("agent", "store", "work")]
+    return AgentClient(transport, InstalledAgent(*places))
+
+
+ABSENT = "a" * 64
 
 
 @pytest.mark.parametrize(
@@ -334,30 +308,30 @@ def fake_agent(folder: Path, script: str) -> AgentClient:
         ("""echo '{"type":"error","message":"no such model"}'; exit 1""", "no such model"),
         ("""echo '{"type":"start","action":9}'; exit 0""", "ended before .* during action 9"),
         ("""echo '{"type":"missing","blobs":[]}'; exit 3""", r"exit code 3"),
+        (
+            f"""echo '{{"type":"missing","blobs":["{ABSENT}"]}}'; exit 3""",
+            "1 blobs were pushed and are missing still",
+        ),
     ],
 )
-def test_an_agent_that_misbehaves(tmp_path, script, words):
-    with fake_agent(tmp_path, script) as client, pytest.raises(AgentError, match=words):
-        list(client.run(endless().request()))
+def test_an_agent_that_misbehaves(script, words):
+    with fake_agent(script) as client, pytest.raises(AgentError, match=words):
+        list(client.run(replace(endless(), blobs={ABSENT: b"x"})))
 
 
-def test_an_agent_that_never_finds_its_blobs(tmp_path):
-    script = """echo '{"type":"missing","blobs":["%s"]}'; exit 3""" % ("a" * 64)
-    with (
-        fake_agent(tmp_path, script) as client,
-        pytest.raises(AgentError, match="1 blobs were pushed and are missing still"),
-    ):
-        list(client.run(replace(endless().request(), blobs={"a" * 64: b"x"})))
+OLD = (
+    '{"type":"info","protocol":9,"agent":"9","abi":"x","os":"linux","properties":{},'
+    '"cpus":1,"simulated":false,"nnapi":{}}'
+)
 
 
-def test_an_agent_that_tells_nothing_or_speaks_another_protocol(tmp_path):
-    with fake_agent(tmp_path, "echo oops; exit 1") as client:
-        with pytest.raises(AgentError, match=r"tells nothing .* \(exit code 1\): oops"):
-            client.info()
-    line = (
-        '{"type":"info","protocol":9,"agent":"9","abi":"x","os":"linux","properties":{},'
-        '"cpus":1,"simulated":false,"nnapi":{}}'
-    )
-    with fake_agent(tmp_path, f"echo '{line}'") as client:
-        with pytest.raises(AgentError, match="speaks protocol 9, 5 is required"):
-            client.info()
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo oops; exit 1", r"tells nothing .* \(exit code 1\): oops"),
+        (f"echo '{OLD}'", "speaks protocol 9, 5 is required"),
+    ],
+)
+def test_an_agent_that_tells_nothing_or_speaks_another_protocol(script, words):
+    with fake_agent(script) as client, pytest.raises(AgentError, match=words):
+        client.info()

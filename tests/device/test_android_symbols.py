@@ -1,5 +1,6 @@
 """The list of Android's symbols, and objects that need what is not on it."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -7,12 +8,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from nnapi_prof.device_agent import SOURCE_DIR
-from nnapi_prof.toolchain import (
-    ANDROID_ABIS,
-    cache_dir,
-    cross_compiler,
-    python_tool,
-)
+from nnapi_prof.toolchain import ANDROID_ABIS, cache_dir, cross_compiler, python_tool
 from tests.device import android_elf
 from tests.parts import again_but
 
@@ -51,44 +47,29 @@ int main(int argc, char **argv) {
 }
 """
 
-# What each of them needs, and why that is refused. None in place of a reason: it is not refused.
+# What each of them needs, where that is refused (on "all" ABIs or those of "32" bits), by what
+# header and in which body of a function.
 PLANTED = {
-    "sysconf": ("#include <unistd.h>\nlong planted(void) { return sysconf(_SC_PAGESIZE); }", "all"),
-    "aligned_alloc": (
-        "#include <stdlib.h>\nvoid *planted(void) { return aligned_alloc(64, 64); }",
-        "all",
-    ),
+    "sysconf": ("all", "unistd.h", "return sysconf(_SC_PAGESIZE);"),
+    "aligned_alloc": ("all", "stdlib.h", "return aligned_alloc(64, 64) != 0;"),
     "sigaction": (
-        "#include <signal.h>\nint planted(void) { struct sigaction a = {0};\n"
-        "return sigaction(SIGTERM, &a, 0); }",
-        "all",
+        "all", "signal.h", "struct sigaction a = {0}; return sigaction(SIGTERM, &a, 0);"
     ),
     "pthread_mutexattr_init": (
-        "#include <pthread.h>\nint planted(void) { pthread_mutexattr_t a;\n"
-        "return pthread_mutexattr_init(&a); }",
-        "all",
+        "all", "pthread.h", "pthread_mutexattr_t a; return pthread_mutexattr_init(&a);"
     ),
-    "getrandom": (
-        "#include <sys/random.h>\nlong planted(void) { char c; return getrandom(&c, 1, 0); }",
-        "all",
+    "getrandom": ("all", "sys/random.h", "char c; return getrandom(&c, 1, 0);"),
+    "getaddrinfo": ("all", "netdb.h", 'struct addrinfo *a; return getaddrinfo("", 0, 0, &a);'),
+    "crypt": (
+        "all", "stddef.h", 'char *crypt(const char *, const char *); return crypt("", "") != 0;'
     ),
-    "getaddrinfo": (
-        "#include <netdb.h>\nint planted(void) { struct addrinfo *a;\n"
-        'return getaddrinfo("", 0, 0, &a); }',
-        "all",
-    ),
-    "crypt": ("char *crypt(const char *, const char *);\n"
-              "char *planted(void) { return crypt(\"\", \"\"); }", "all"),
     "__emutls_get_address": (
-        "_Thread_local int planted_value = 1;\nint *planted(void) { return &planted_value; }",
-        "all",
+        "all", "stddef.h", "static _Thread_local volatile int value = 1; return value++;"
     ),
     "pthread_rwlock_init": (
-        "#include <pthread.h>\nint planted(void) { pthread_rwlock_t l;\n"
-        "return pthread_rwlock_init(&l, 0); }",
-        "32",
+        "32", "pthread.h", "pthread_rwlock_t l; return pthread_rwlock_init(&l, 0);"
     ),
-    "fseeko": ("#include <stdio.h>\nint planted(void) { return fseeko(stdin, 0, 0); }", "32"),
+    "fseeko": ("32", "stdio.h", "return fseeko(stdin, 0, 0);"),
 }  # fmt: skip
 
 
@@ -100,29 +81,31 @@ def planted(request, tmp_path_factory, session_environment):
     abi = request.param
     folder = tmp_path_factory.mktemp(f"planted-{abi}")
     (folder / "good.c").write_text(GOOD)
-    for name, (text, _) in PLANTED.items():
-        call = "\nint main(void) { return planted() != 0; }\n"
-        (folder / f"{name}.c").write_text(text + call)
-    android = str(SOURCE_DIR / "android")
-    project = PROJECT.replace("@ANDROID@", android).replace("@NAMES@", " ".join(["good", *PLANTED]))
+    for name, (_, header, body) in PLANTED.items():
+        (folder / f"{name}.c").write_text(f"#include <{header}>\nint main(void) {{ {body} }}\n")
+    code, words = configure(folder, SOURCE_DIR / "android", abi, "good", *PLANTED)
+    assert code == 0, words
+    return abi, folder
+
+
+def run(*command: object) -> tuple[int, str]:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def configure(folder: Path, android: Path, abi: str, *names: str) -> tuple[int, str]:
+    """A project of programs, by the shims and the list of a folder in place of android/."""
+    project = PROJECT.replace("@ANDROID@", str(android)).replace("@NAMES@", " ".join(names))
     (folder / "CMakeLists.txt").write_text(project)
-    run(
+    return run(
         *(python_tool("cmake", "CMAKE_BIN_DIR"), "-S", folder, "-B", folder / "b", "-G", "Ninja"),
         f"-DCMAKE_MAKE_PROGRAM={python_tool('ninja', 'BIN_DIR')}",
         *cross_compiler(abi, "android", cache_dir()).configure_options,
     )
-    return abi, folder
-
-
-def run(*command: object) -> None:
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def build(folder: Path, target: str) -> tuple[int, str]:
-    command = [python_tool("ninja", "BIN_DIR"), "-C", str(folder / "b"), target]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout
+    return run(python_tool("ninja", "BIN_DIR"), "-C", folder / "b", target)
 
 
 def compiled(folder: Path, name: str) -> ELFFile:
@@ -140,7 +123,7 @@ def test_a_sane_program_is_linked(planted):
 def test_what_must_not_be_needed_is_refused(planted, name):
     """By the linker, and by the check of objects that the agent's own pass."""
     abi, folder = planted
-    refused = PLANTED[name][1] in ("all", android_elf.BITS[abi])
+    refused = PLANTED[name][0] in ("all", android_elf.BITS[abi])
     code, words = build(folder, name)
     assert (code != 0) == refused, words
     result = android_elf.flaws({"planted.c": compiled(folder, name)}, abi)
@@ -154,9 +137,9 @@ def test_what_must_not_be_needed_is_refused(planted, name):
 def test_native_thread_local_variables_are_noticed(planted, tmp_path):
     """For Android clang makes calls of variables; -fno-emulated-tls has it make variables."""
     abi, folder = planted
-    ninja = [python_tool("ninja", "BIN_DIR"), "-C", folder / "b", "-t", "commands"]
-    done = subprocess.run([*ninja, "__emutls_get_address"], capture_output=True, text=True)
-    command = next(line for line in done.stdout.splitlines() if line.endswith("address.c")).split()
+    ninja = python_tool("ninja", "BIN_DIR")
+    _, words = run(ninja, "-C", folder / "b", "-t", "commands", "__emutls_get_address")
+    command = next(line for line in words.splitlines() if line.endswith("address.c")).split()
     command[command.index("-o") + 1] = str(tmp_path / "tls.o")
     subprocess.run([*command, "-fno-emulated-tls"], check=True, cwd=folder / "b")
     result = android_elf.flaws({"tls.o": android_elf.read(tmp_path / "tls.o")}, abi)
@@ -178,33 +161,16 @@ def test_the_list_is_of_api_27_and_says_each_thing_once():
 
 
 def test_a_line_of_another_form_stops_the_build(tmp_path):
-    for path in (SOURCE_DIR / "android").iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    with (tmp_path / "symbols.txt").open("a") as file:
-        file.write("getrandom libc 28 all same\n")
-    done = configure_list(tmp_path)
-    assert "android/symbols.txt: getrandom is of API level 28" in " ".join(done.split())
-    (tmp_path / "symbols.txt").write_text("getrandom libc soon all same\n")
-    assert "not a line of the list: getrandom libc soon" in " ".join(
-        configure_list(tmp_path).split()
-    )
-
-
-def configure_list(folder: Path) -> str:
-    project = folder / "project"
-    project.mkdir(exist_ok=True)
-    (project / "CMakeLists.txt").write_text(
-        PROJECT.replace("@ANDROID@", str(folder)).replace("@NAMES@", "")
-    )
-    done = subprocess.run(
-        [
-            *(python_tool("cmake", "CMAKE_BIN_DIR"), "-S", project, "-B", folder / "b"),
-            *("-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={python_tool('ninja', 'BIN_DIR')}"),
-            *cross_compiler("arm64-v8a", "android", cache_dir()).configure_options,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode != 0
-    return done.stdout + done.stderr
+    android = tmp_path / "android"
+    shutil.copytree(SOURCE_DIR / "android", android)
+    listed = (android / "symbols.txt").read_text()
+    for text, reason in (
+        (
+            f"{listed}getrandom libc 28 all same\n",
+            "android/symbols.txt: getrandom is of API level 28",
+        ),
+        ("getrandom libc soon all same\n", "not a line of the list: getrandom libc soon"),
+    ):
+        (android / "symbols.txt").write_text(text)
+        code, words = configure(tmp_path, android, "arm64-v8a")
+        assert code != 0 and reason in " ".join(words.split())

@@ -2,7 +2,6 @@
 
 import os
 import re
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from nnapi_prof.device.protocol import AgentInfo
 from nnapi_prof.device.protocol.lines import parse_line
 from nnapi_prof.errors import BuildError
 from nnapi_prof.nnapi.codes import OperationCode
+from tests.conftest import REPO
 from tests.parts import again_but
 
 TINY_CMAKE = """
@@ -45,8 +45,9 @@ def tiny(tmp_path, monkeypatch):
     return source
 
 
-def said(executable: Path) -> str:
-    return subprocess.run([executable], capture_output=True, text=True, check=True).stdout
+def output_of(*command: object, **options) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=True, **options)
+    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_built_once_and_again_when_a_source_changes(tiny, tmp_path, monkeypatch,
     # zig's own cache of libc is large and slow to make: it stays where it is.
     heard: list[str] = []
     first = build.build_host(tmp_path / "cache", heard.append)
-    assert said(first.agent) == "tiny\n"
+    assert output_of(first.agent) == "tiny\n"
     assert first.library.exists()
     assert len(heard) == 1
     assert ("zig-cc" in heard[0]) == (compiler == "zig")
@@ -68,18 +69,17 @@ def test_built_once_and_again_when_a_source_changes(tiny, tmp_path, monkeypatch,
     main.write_text(main.read_text().replace("tiny", "changed"))
     second = build.build_host(tmp_path / "cache", heard.append)
     assert second.directory != first.directory
-    assert said(second.agent) == "changed\n"
-    assert said(first.agent) == "tiny\n"
+    assert output_of(second.agent) == "changed\n"
+    assert output_of(first.agent) == "tiny\n"
     leftovers = [p.name for p in first.directory.parent.iterdir() if p.name.startswith("build-")]
     assert leftovers == []
 
 
 def test_without_a_working_cc_zig_builds(tiny, tmp_path, monkeypatch):
-    broken = tmp_path / "bin" / "cc"
-    broken.parent.mkdir()
+    broken = tmp_path / "cc"
     broken.write_text("#!/bin/sh\nexit 1\n")
-    broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{broken.parent}{os.pathsep}{os.environ['PATH']}")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert toolchain.find_compiler(tmp_path / "cache").path.name == "zig-cc"
 
 
@@ -103,12 +103,9 @@ def test_processes_at_once_build_once(tiny, tmp_path):
         f"build.SOURCE_DIR = Path({str(tiny)!r});"
         f"print(build.build_host(Path({str(tmp_path / 'cache')!r}), print).agent)"
     )
-    root = str(Path(build.__file__).resolve().parents[2])
-    env = {**os.environ, "PYTHONPATH": root}
-    runs = [
-        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=env)
-        for _ in range(3)
-    ]
+    command, env = [sys.executable, "-c", script], {**os.environ, "PYTHONPATH": str(REPO)}
+    pipes = dict(stdout=subprocess.PIPE, text=True, env=env)
+    runs = [subprocess.Popen(command, **pipes) for _ in range(3)]
     words = [run.communicate(timeout=120)[0].splitlines() for run in runs]
     assert len({lines[-1] for lines in words}) == 1
     assert sum(len(lines) for lines in words) == 4, words  # one of them built, and said so
@@ -121,10 +118,7 @@ def test_devices_that_no_agent_exists_for(built_host):
 
 
 @pytest.mark.again("zig builds for Android in another test")
-@pytest.mark.parametrize(
-    ("abi", "machine"),
-    [("arm64-v8a", 183), ("x86_64", 62)],
-)
+@pytest.mark.parametrize(("abi", "machine"), [("arm64-v8a", 183), ("x86_64", 62)])
 def test_agents_for_other_linux_machines(tiny, tmp_path, monkeypatch, abi, machine):
     monkeypatch.setenv("NNAPI_PROF_XNNPACK", "")
     heard: list[str] = []
@@ -140,10 +134,7 @@ def test_agents_for_other_linux_machines(tiny, tmp_path, monkeypatch, abi, machi
 
 def test_presets_for_an_ndk():
     cmake = toolchain.python_tool("cmake", "CMAKE_BIN_DIR")
-    source = build.SOURCE_DIR
-    listed = subprocess.run(
-        [cmake, "--list-presets"], cwd=source, capture_output=True, text=True, check=True
-    ).stdout
+    listed = output_of(cmake, "--list-presets", cwd=build.SOURCE_DIR)
     for abi in toolchain.ANDROID_ABIS:
         assert f'"android-{abi}"' in listed
 
@@ -172,8 +163,8 @@ def test_the_cache_is_where_the_environment_says(monkeypatch):
 
 
 def test_the_agent_needs_only_libc_of_the_device(built_host):
-    words = subprocess.run(["ldd", built_host.agent], capture_output=True, text=True, check=True)
-    needed = {line.split()[0] for line in words.stdout.splitlines() if "=>" in line}
+    words = output_of("ldd", built_host.agent)
+    needed = {line.split()[0] for line in words.splitlines() if "=>" in line}
     allowed = ("libc.so", "libm.so", "libdl.so", "libpthread.so")
     assert all(name.startswith(allowed) for name in needed), needed
 
@@ -183,9 +174,7 @@ def test_the_agent_itself_builds_without_a_system_compiler(monkeypatch, session_
     """zig lacks what gcc's own runtime library offers: this is where that shows."""
     monkeypatch.setenv("NNAPI_PROF_CC", "zig")
     built = build.build_host(Path(os.environ["NNAPI_PROF_CACHE_DIR"]))
-    command = [built.agent, "info", "--nnapi-library", built.library]
-    words = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    info = parse_line(words)
+    info = parse_line(output_of(built.agent, "info", "--nnapi-library", built.library))
     assert isinstance(info, AgentInfo)
     assert info.nnapi.accelerators
 

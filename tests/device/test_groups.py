@@ -7,7 +7,7 @@ from nnapi_prof.device.protocol.actions import MAX_GROUP, MAX_GROUP_BYTES, WEIGH
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, MAX_GROUP_BYTES)), max_size=80))
-def test_groups(actions: list[tuple[int, int]]) -> None:
+def test_groups(actions):
     groups = Groups()
     numbers = [groups.number(key, weight) for key, weight in actions]
     assert numbers == sorted(numbers) and all(number > 0 for number in numbers)
@@ -19,7 +19,7 @@ def test_groups(actions: list[tuple[int, int]]) -> None:
         assert weight <= MAX_GROUP_BYTES or len(members) == 1
 
 
-def test_alternatives_stay_together_where_they_can() -> None:
+def test_alternatives_stay_together_where_they_can():
     groups = Groups()
     assert [groups.number("a", 1000) for _ in range(MAX_GROUP)] == [1] * MAX_GROUP
     assert groups.number("a", 1000) == 2

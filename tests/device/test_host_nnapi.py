@@ -6,19 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-import nnapi_prof.graph.quantisation  # noqa: F401  (registers the operators)
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import to_float16
-from nnapi_prof.device.build import build_host
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.program import all_values
+from tests.agent.regions import Channels
 
 
 @pytest.fixture(scope="module")
-def nnapi() -> HostNnapi:
-    return HostNnapi(build_host().library)
+def nnapi(emulator_library):
+    return HostNnapi(emulator_library)
 
 
 class Net(nn.Module):
@@ -35,7 +34,7 @@ class Net(nn.Module):
         return y, self.last(y.flatten(1))
 
 
-def test_a_region_gives_what_eager_pytorch_gives(nnapi: HostNnapi) -> None:
+def test_a_region_gives_what_eager_pytorch_gives(nnapi):
     model = Net().eval()
     program = prepare(model, (torch.randn(1, 3, 6, 6),), "net")
     region = convert_region(program, range(len(program.units.units)), 30)
@@ -49,7 +48,7 @@ def test_a_region_gives_what_eager_pytorch_gives(nnapi: HostNnapi) -> None:
             torch.testing.assert_close(outputs[name], theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_constants_live_as_long_as_the_compiled_region(nnapi: HostNnapi) -> None:
+def test_constants_live_as_long_as_the_compiled_region(nnapi):
     program = prepare(Net().eval(), (torch.randn(1, 3, 6, 6),), "net")
     compiled = nnapi.compile(to_float16(convert_region(program, [0], 30)))
     x = torch.randn(1, 3, 6, 6)
@@ -62,32 +61,9 @@ def test_constants_live_as_long_as_the_compiled_region(nnapi: HostNnapi) -> None
     assert 0 < (first - expected).abs().max() < 1e-2
 
 
-class Integers(nn.Module):
-    """Signed 8-bit integers, and a weight of one scale for each channel."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        weight = torch.randint(-127, 128, (8, 4, 3, 3), dtype=torch.int8)
-        self.register_buffer("weight", weight)
-        self.register_buffer("scales", torch.rand(8) * 0.01 + 0.001)
-        self.register_buffer("zeros", torch.zeros(8, dtype=torch.int64))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        numbers = (-128, 127, torch.int8)
-        q = torch.ops.quantized_decomposed.quantize_per_tensor(x, 0.02, 3, *numbers)
-        y = torch.ops.quantized_decomposed.dequantize_per_tensor(q, 0.02, 3, *numbers)
-        weight = torch.ops.quantized_decomposed.dequantize_per_channel(
-            self.weight, self.scales, self.zeros, 0, -127, 127, torch.int8
-        )
-        z = torch.nn.functional.conv2d(y, weight)
-        q = torch.ops.quantized_decomposed.quantize_per_tensor(z, 0.05, -7, *numbers)
-        return torch.ops.quantized_decomposed.dequantize_per_tensor(q, 0.05, -7, *numbers)
-
-
-def test_integers_with_a_scale_for_each_channel(nnapi: HostNnapi) -> None:
-    x = torch.randn(1, 4, 6, 6)
-    exported = torch.export.export(Integers(), (x,))
+def test_integers_with_a_scale_for_each_channel(nnapi):
+    x = torch.randn(1, 3, 6, 6)
+    exported = torch.export.export(Channels(8, signed=True), (x,))
     program = prepare(exported, (x,), "integers")
     region = convert_region(program, range(len(program.units.units)), 30)
     assert any(operand.channels for operand in region.model.operands)
@@ -95,14 +71,14 @@ def test_integers_with_a_scale_for_each_channel(nnapi: HostNnapi) -> None:
     assert (mine - program.module(x)[0]).abs().max() <= 0.0501  # a tie may go the other way
 
 
-def test_what_nnapi_refuses_is_an_error_with_its_code(nnapi: HostNnapi) -> None:
+def test_what_nnapi_refuses_is_an_error_with_its_code(nnapi, emulator_library):
     with pytest.raises(DeviceError, match="Model_finish returned UNEXPECTED_NULL"):
         nnapi.call("Model_finish", None)
     with pytest.raises(DeviceError, match=r"no accelerator npu: there are .*nnapi-reference"):
-        HostNnapi(build_host().library, "npu")
+        HostNnapi(emulator_library, "npu")
 
 
-def test_a_library_that_is_none(tmp_path) -> None:
+def test_a_library_that_is_none(tmp_path):
     path = tmp_path / "libneuralnetworks.so"
     path.write_text("no library")
     with pytest.raises(DeviceError, match="cannot be loaded"):

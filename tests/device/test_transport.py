@@ -1,5 +1,6 @@
 """Every transport against its real peer: a child process, adbd over TCP, adbd behind a server."""
 
+import contextlib
 import os
 import select
 import struct
@@ -25,28 +26,39 @@ from nnapi_prof.errors import DeviceError, DeviceOffline, DeviceStorageError
 from tests.processes import is_running, wait_until
 
 TCP, SERVER = (pytest.param(way, marks=pytest.mark.adbd) for way in ("tcp", "server"))
-AWKWARD = ["a b", "$HOME", "`id`", "'", '"', "\\", "*", "#", ";exit 3", "é", ""]
+
+
+@pytest.fixture
+def reach(request):
+    """A device behind one of the ways to it: ``reach("tcp") -> (transport, daemon)``."""
+    with contextlib.ExitStack() as open_ones:
+
+        def start(way, **options):
+            daemon = request.getfixturevalue("start_daemon")(**options)
+            if way == "tcp":
+                transport = connect_tcp("127.0.0.1", daemon.port)
+            else:
+                request.getfixturevalue("adb_server").connect(daemon.serial)
+                transport = AdbServer().open(daemon.serial)
+            open_ones.callback(transport.close)
+            assert transport.serial == daemon.serial
+            return transport, daemon
+
+        yield start
 
 
 @pytest.fixture(params=["local", TCP, SERVER])
-def reached(request, tmp_path):
+def reached(request):
     """A transport of each kind, and a folder that exists on its device."""
     if request.param == "local":
         transport = LocalTransport("local", "test", {})
         yield transport, str(transport.folder)
+        transport.close()
     else:
-        daemon = request.getfixturevalue("start_daemon")()
+        transport, daemon = request.getfixturevalue("reach")(request.param)
         folder = f"{daemon.remote_dir}-test"
-        if request.param == "tcp":
-            transport = connect_tcp("127.0.0.1", daemon.port)
-        else:
-            server = request.getfixturevalue("adb_server")
-            server.connect(daemon.serial)
-            transport = AdbServer().open(daemon.serial)
-        assert transport.serial == daemon.serial
         assert transport.shell(["mkdir", "-p", folder]).exit_code == 0
         yield transport, folder
-    transport.close()
 
 
 def test_files_commands_and_lines(reached, tmp_path):
@@ -65,9 +77,8 @@ def test_files_commands_and_lines(reached, tmp_path):
     for code in (0, 1, 127, 255):
         assert transport.shell(["sh", "-c", f"exit {code}"]).exit_code == code
     assert transport.shell(["no-such-command"] if transport.serial != "local" else ["false"])[0]
-    assert transport.shell(["printf", "%s\\n", *AWKWARD]).output == "".join(
-        f"{word}\n" for word in AWKWARD
-    )
+    awkward = ["a b", "$HOME", "`id`", "'", '"', "\\", "*", "#", ";exit 3", "é", ""]
+    assert transport.shell(["printf", "%s\\n", *awkward]).output.split("\n") == [*awkward, ""]
     assert transport.shell(["sh", "-c", "kill -9 $$"]).exit_code == 137
     assert transport.shell(["sh", "-c", "echo out; printf end"]) == (0, "out\nend\n")
     # The two outputs come on two ways behind a server: their order is not kept.
@@ -122,9 +133,9 @@ def test_a_command_left_early_ends(reached):
     wait_until(lambda: not is_running(pid))
 
 
-def test_a_lost_device_is_offline(start_daemon):
-    daemon = start_daemon()
-    transport = connect_tcp("127.0.0.1", daemon.port)
+@pytest.mark.parametrize("way", [TCP, SERVER])
+def test_a_lost_device_is_offline(reach, way):
+    transport, daemon = reach(way)
     stream = transport.stream(["sh", "-c", "echo one; sleep 30"])
     assert next(stream) == "one"
     daemon.kill()
@@ -134,29 +145,12 @@ def test_a_lost_device_is_offline(start_daemon):
     with pytest.raises(DeviceOffline):
         transport.push(b"x", "/data/local/tmp/x")
     assert time.monotonic() - before < 5
-    transport.close()
 
 
-def test_a_lost_device_behind_a_server_is_offline(start_daemon, adb_server):
-    daemon = start_daemon()
-    adb_server.connect(daemon.serial)
-    transport = AdbServer().open(daemon.serial)
-    stream = transport.stream(["sh", "-c", "echo one; sleep 30"])
-    assert next(stream) == "one"
-    daemon.kill()
-    with pytest.raises(DeviceOffline, match=daemon.serial):
-        list(stream)
-
-
-@pytest.mark.parametrize("way", ["tcp", "server"])
+@pytest.mark.parametrize("way", [TCP, SERVER])
 @pytest.mark.parametrize(("storage", "state"), [("2m", "is full"), ("ro", "is read-only")])
-def test_full_and_read_only_storage(start_daemon, request, way, storage, state):
-    daemon = start_daemon(storage=storage)
-    if way == "tcp":
-        transport = connect_tcp("127.0.0.1", daemon.port)
-    else:
-        request.getfixturevalue("adb_server").connect(daemon.serial)
-        transport = AdbServer().open(daemon.serial)
+def test_full_and_read_only_storage(reach, way, storage, state):
+    transport, daemon = reach(way, storage=storage)
     with pytest.raises(DeviceStorageError) as caught:
         transport.push(bytes(7_000_000), "/data/local/tmp/large")
     assert state in str(caught.value)
@@ -164,24 +158,25 @@ def test_full_and_read_only_storage(start_daemon, request, way, storage, state):
     assert caught.value.serial == daemon.serial
     # The device itself is well.
     assert transport.shell(["echo", "still here"]).output == "still here\n"
-    transport.close()
 
 
-def test_two_devices_at_once(start_daemon):
-    first, second = start_daemon(), start_daemon(properties={"ro.product.model": "Second"})
-    ways = [connect_tcp("127.0.0.1", d.port) for d in (first, second)]
-    streams = [
-        way.stream(["sh", "-c", "for i in 1 2 3; do echo $i; done; getprop ro.product.model"])
-        for way in ways
-    ]
-    lines = [list(pair) for pair in zip(*streams, strict=True)]
-    assert lines == [["1", "1"], ["2", "2"], ["3", "3"], ["Test Phone", "Second"]]
+@pytest.mark.adbd
+def test_two_devices_at_once(reach):
+    (one, first), (other, second) = (
+        reach("tcp"),
+        reach("tcp", properties={"ro.product.model": "Second"}),
+    )
+    command = ["sh", "-c", "for i in 1 2 3; do echo $i; done; getprop ro.product.model"]
+    streams = one.stream(command), other.stream(command)
+    lines = list(zip(*streams, strict=True))
+    assert lines == [("1", "1"), ("2", "2"), ("3", "3"), ("Test Phone", "Second")]
     if first.private and second.private:
-        ways[0].push(b"one", "/data/local/tmp/same")
-        ways[1].push(b"two", "/data/local/tmp/same")
-        assert [way.pull("/data/local/tmp/same") for way in ways] == [b"one", b"two"]
-    for way in ways:
-        way.close()
+        one.push(b"one", "/data/local/tmp/same")
+        other.push(b"two", "/data/local/tmp/same")
+        assert [each.pull("/data/local/tmp/same") for each in (one, other)] == [b"one", b"two"]
+    for each, stream in zip((one, other), streams, strict=True):
+        each.close()
+        stream.close()  # without its connection
 
 
 def test_local_errors_name_the_file(tmp_path):

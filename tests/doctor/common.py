@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from nnapi_prof.doctor import CheckResult, Severity
@@ -37,6 +38,12 @@ def _of(level: Severity, found: Found, check: str | None) -> tuple[str, str]:
     finding = only(found, check)
     assert finding.level is level and finding.fix is not None, finding
     return finding.found, finding.fix
+
+
+def script(path: Path, text: str) -> None:
+    """A program of the shell."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from tests.device.asking_phone import AskingPhone
 
 
 @pytest.fixture
-def open_folder() -> Iterator[Path]:
+def open_folder():
     """A folder like tmp_path, but on a way that every user may go."""
     folder = Path(tempfile.mkdtemp(prefix="nnapi-prof-doctor-"))
     folder.chmod(0o755)
@@ -22,14 +21,14 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
+def host(tmp_path):
     """A host without USB; its adb server is the one that the test's environment names."""
     (tmp_path / "sys").mkdir()
     return Host(tmp_path / "sys", tmp_path / "dev")
 
 
 @pytest.fixture
-def asking_phone() -> Iterator[Callable[..., AskingPhone]]:
+def asking_phone():
     """Starts phones that want a known key."""
     with contextlib.ExitStack() as phones:
 

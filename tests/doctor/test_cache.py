@@ -5,12 +5,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nnapi_prof.device import xnnpack
-from nnapi_prof.device.build import HostBuild
 from nnapi_prof.doctor import Host, host
 from tests.conftest import rig
 from tests.doctor.common import problem, warning, well
@@ -30,16 +28,13 @@ def on_storage(folder: Path, options: str) -> dict[str, list[str]]:
         pytest.skip("needs a mount namespace: run the tests as root")
     script = f'mount -t tmpfs -o {options} tmpfs "$0" && exec "$@"'
     command = [*isolation, "sh", "-c", script, str(folder), sys.executable, "-c", _CODE]
-    env = {
-        **os.environ,
-        "NNAPI_PROF_CACHE_DIR": str(folder / "cache"),
-        "NNAPI_PROF_COSTS": str(folder / "costs" / "costs.sqlite"),
-    }
+    own = {"CACHE_DIR": folder / "cache", "COSTS": folder / "costs" / "costs.sqlite"}
+    env = os.environ | {f"NNAPI_PROF_{name}": str(path) for name, path in own.items()}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     return {check: rest for check, *rest in json.loads(done.stdout)}
 
 
-def test_full_storage(tmp_path: Path) -> None:
+def test_full_storage(tmp_path):
     findings = on_storage(tmp_path, "size=16k")
     level, words, fix = findings["cache"]
     assert level == "problem"
@@ -50,7 +45,7 @@ def test_full_storage(tmp_path: Path) -> None:
     assert "--costs FILE" in fix
 
 
-def test_read_only_storage(tmp_path: Path) -> None:
+def test_read_only_storage(tmp_path):
     findings = on_storage(tmp_path, "ro")
     for check in ("cache", "cost table"):
         level, words, _ = findings[check]
@@ -65,12 +60,12 @@ def test_read_only_storage(tmp_path: Path) -> None:
         ("2g", "ok", "is writable, 2.1 GB free"),
     ],
 )
-def test_room(tmp_path: Path, size: str, level: str, words: str) -> None:
+def test_room(tmp_path, size, level, words):
     finding = on_storage(tmp_path, f"size={size}")["cache"]
     assert finding[0] == level and finding[1] == f"{tmp_path}/cache {words}"
 
 
-def test_xnnpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xnnpack(tmp_path, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("NNAPI_PROF_XNNPACK", str(tmp_path))
     words, fix = problem(host.xnnpack_prefix(Host()))
@@ -90,7 +85,7 @@ def test_xnnpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fix == "python -m nnapi_prof.device.xnnpack"
 
 
-def test_agents(built_host: HostBuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agents(built_host, tmp_path, monkeypatch):
     assert well(host.agents(Host())).startswith("built of these sources for host")
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     words = well(host.agents(Host()))
@@ -98,11 +93,8 @@ def test_agents(built_host: HostBuild, tmp_path: Path, monkeypatch: pytest.Monke
     assert "`nnapi-prof agent build --abi host`" in words
 
 
-def test_agents_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agents_without_a_compiler(tmp_path, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
-    modules: Any = sys.modules
-    monkeypatch.setitem(modules, "ziglang", None)
+    monkeypatch.setitem(sys.modules, "ziglang", None)
     words, _ = problem(host.agents(Host()))
-    assert words.startswith(
-        "an agent for android on arm64-v8a is built with the Python package zig"
-    )
+    assert words.startswith("an agent for android on arm64-v8a is built with the Python package zi")

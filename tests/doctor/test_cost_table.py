@@ -2,7 +2,6 @@
 
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from tests.doctor.common import problem, warning, well, without_rights
 
 
 @pytest.fixture
-def table(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def table(open_folder, monkeypatch):
     """A cost table of ours, the one that the environment names."""
     path = open_folder / "costs.sqlite"
     CostStore(path).close()
@@ -29,45 +28,43 @@ def change(path: Path, statement: str) -> None:
     link.close()
 
 
-def test_ours(table: Path) -> None:
+def test_ours(table):
     assert well(cost_table(Host())) == f"{table}: writable"
 
 
-def test_none_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_none_yet(tmp_path, monkeypatch):
     path = tmp_path / "some" / "folder" / "costs.sqlite"
     monkeypatch.setenv("NNAPI_PROF_COSTS", str(path))
     assert well(cost_table(Host())).startswith(f"{path} is not there yet")
     assert not path.parent.exists()
 
 
-def test_no_database(table: Path) -> None:
+def test_no_database(table):
     table.write_text("hello " * 200)
     words, fix = problem(cost_table(Host()))
     assert words == f"{table}: file is not a database" and "--costs FILE" in fix
     assert table.read_text() == "hello " * 200
 
 
-def test_somebody_elses(table: Path) -> None:
+def test_somebody_elses(table):
     table.unlink()
     change(table, "create table songs (title)")
     words, _ = problem(cost_table(Host()))
     assert words == f"{table} belongs to something else: it has the table songs"
 
 
-def test_newer_and_older(table: Path) -> None:
+def test_newer_and_older(table):
     change(table, f"update nnapi_prof_schema set version = {SCHEMA_VERSION + 1}")
     words, fix = problem(cost_table(Host()))
-    assert words == (
-        f"{table} was written by a newer nnapi-prof: schema {SCHEMA_VERSION + 1}, this one reads "
-        f"{SCHEMA_VERSION}"
-    )
+    newer = f"schema {SCHEMA_VERSION + 1}, this one reads {SCHEMA_VERSION}"
+    assert words == f"{table} was written by a newer nnapi-prof: {newer}"
     assert fix == "python -m pip install --upgrade nnapi-prof"
     change(table, "update nnapi_prof_schema set version = 2")
     words, _ = problem(cost_table(Host()))
     assert words.endswith(f"schema 2, this nnapi-prof reads {SCHEMA_VERSION}")
 
 
-def test_of_another_user(table: Path) -> None:
+def test_of_another_user(table):
     change(table, "pragma journal_mode = delete")
     table.chmod(0o444)
     words, fix = problem(without_rights(cost_table, Host()))
@@ -75,7 +72,7 @@ def test_of_another_user(table: Path) -> None:
     assert fix == f"sudo chown $USER '{table}'"
 
 
-def test_in_use(table: Path) -> None:
+def test_in_use(table):
     link = sqlite3.connect(table, isolation_level=None)
     link.execute("BEGIN IMMEDIATE")
     words, _ = warning(cost_table(Host()))
@@ -83,7 +80,7 @@ def test_in_use(table: Path) -> None:
     assert words == f"{table}: database is locked: another process writes to it"
 
 
-def test_a_server(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server(postgres, monkeypatch):
     where = postgres.empty()
     monkeypatch.setenv("NNAPI_PROF_COSTS", where)
     assert well(cost_table(Host())).endswith("is empty: the first `nnapi-prof profile` fills it")
@@ -99,8 +96,7 @@ def test_a_server(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         ("://", "URL cannot be read"),
     ],
 )
-def test_out_of_reach(where: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_reach(where, words, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_COSTS", where)
-    finding = run([COSTS], Host())
-    problem_ = " ".join(problem(finding))
-    assert words in problem_ and "secret" not in problem_
+    told = " ".join(problem(run([COSTS], Host())))
+    assert words in told and "secret" not in told

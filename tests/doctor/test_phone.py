@@ -1,8 +1,6 @@
 """Phones: real adbd devices with the storage, system and state that a phone may have."""
 
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +11,9 @@ from nnapi_prof.doctor import problem as problem_
 from nnapi_prof.doctor import warning as warning_
 from nnapi_prof.doctor.adb import ADB
 from nnapi_prof.doctor.examine import PHONE, examine
-from tests.device.asking_phone import AskingPhone
-from tests.doctor.common import only, problem, warning, well
+from tests.doctor.common import only, problem, script, warning, well
 
-DUMPSYS = """#!/bin/sh
+DUMPSYS = """
 case $1 in
   thermalservice) echo 'IsStatusOverride: false'; echo 'Thermal Status: {thermal}' ;;
   battery) echo '  AC powered: false'; echo '  USB powered: {usb}'; echo '  level: {level}';
@@ -27,13 +24,13 @@ esac
 
 
 @pytest.fixture(autouse=True)
-def phone_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def phone_alone(monkeypatch):
     """The host's own checks have tests of their own."""
     monkeypatch.setattr("nnapi_prof.device.transport.adb.UsbTransport", None)
     monkeypatch.setattr("nnapi_prof.doctor.examine.HOST", [])
 
 
-def test_a_phone_that_is_well(start_adbd: Callable[..., str], built_host: Any) -> None:
+def test_a_phone_that_is_well(start_adbd, built_host):
     serial = start_adbd("npu-phone")
     findings = examine(serial)
     assert [each for each in findings if each.level is Severity.PROBLEM] == []
@@ -48,7 +45,7 @@ def test_a_phone_that_is_well(start_adbd: Callable[..., str], built_host: Any) -
     assert not {"thermal", "battery", "screen"} & {each.check for each in findings}
 
 
-def test_the_only_phone_is_looked_at(adb_server: Any, start_daemon: Any) -> None:
+def test_the_only_phone_is_looked_at(adb_server, start_daemon):
     daemon = start_daemon("npu-phone")
     adb_server.connect(daemon.serial)
     assert well(examine(), "device").startswith(daemon.serial)
@@ -59,7 +56,7 @@ def test_the_only_phone_is_looked_at(adb_server: Any, start_daemon: Any) -> None
     assert fix == "nnapi-prof doctor --device SERIAL"
 
 
-def test_no_phone() -> None:
+def test_no_phone():
     words, fix = warning(examine())
     assert words == "no phone is available: simulated ones replace it"
     assert "USB debugging on" in fix
@@ -74,16 +71,15 @@ def test_no_phone() -> None:
         ("64m,noexec", "execution", "nothing may run in /data/local/tmp/nnapi-prof: "),
     ],
 )
-def test_storage(start_adbd: Callable[..., str], storage: str, check: str, words: str) -> None:
+def test_storage(start_adbd, storage, check, words):
     finding = only(examine(start_adbd(storage=storage)), check)
     assert finding.level is not Severity.OK and words in finding.found, finding
     assert finding.fix is not None and ("agent clean" in finding.fix or "NNAPI_PROF" in finding.fix)
 
 
-def test_an_agent_that_does_not_fit(start_adbd: Callable[..., str], built_host: Any) -> None:
+def test_an_agent_that_does_not_fit(start_adbd, built_host):
     serial = start_adbd(storage="64k")
-    findings = examine(serial)
-    words, fix = problem(findings, "agent")
+    words, fix = problem(examine(serial), "agent")
     assert "is full" in words and "free some space there" in fix
 
 
@@ -95,23 +91,19 @@ def test_an_agent_that_does_not_fit(start_adbd: Callable[..., str], built_host: 
         ("35", Severity.WARNING, "11, API 35: NNAPI is deprecated since Android 15"),
     ],
 )
-def test_android_versions(
-    start_adbd: Callable[..., str], sdk: str, level: Severity, words: str
-) -> None:
+def test_android_versions(start_adbd, sdk, level, words):
     finding = only(examine(start_adbd(properties={"ro.build.version.sdk": sdk})), "Android")
     assert finding.level is level and finding.found.startswith(words)
 
 
-def test_an_abi_without_an_agent(start_adbd: Callable[..., str]) -> None:
+def test_an_abi_without_an_agent(start_adbd):
     findings = examine(start_adbd(properties={"ro.product.cpu.abi": "mips"}))
     words, fix = problem(findings, "ABI")
     assert words == "mips: there is no agent for it" and "arm64-v8a" in fix
     assert "agents exist for" in problem(findings, "agent")[1]
 
 
-def test_an_agent_that_is_not_built(
-    start_adbd: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_is_not_built(start_adbd, tmp_path, monkeypatch):
     serial = start_adbd("npu-phone")
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     findings = examine(serial)
@@ -122,43 +114,34 @@ def test_an_agent_that_is_not_built(
     assert not (tmp_path / "agents").exists()
 
 
-def test_no_nnapi(start_adbd: Callable[..., str], built_host: Any) -> None:
+def test_no_nnapi(start_adbd, built_host):
     words, fix = problem(examine(start_adbd()), "NNAPI")
     assert words.startswith("the device has no NNAPI: ") and "the phone's maker" in fix
 
 
-def test_nothing_but_the_cpu(start_adbd: Callable[..., str]) -> None:
+def test_nothing_but_the_cpu(start_adbd):
     words, _ = warning(examine(start_adbd("")), "NNAPI")
     assert "; nothing but the CPU: nnapi-" in words
     assert "nnapi-reference (cpu, API 30, 1.0)" in words
 
 
+WELL = dict(thermal="not throttled", battery="80 %, charging, 27.5 degrees Celsius", screen="on")
+
+
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
-        (
-            {},
-            {
-                "thermal": "not throttled",
-                "battery": "80 %, charging, 27.5 degrees Celsius",
-                "screen": "on",
-            },
-        ),
-        ({"thermal": "3"}, {"thermal": "throttled: severe (3 of 6)"}),
-        (
-            {"level": "9", "usb": "false"},
-            {"battery": "9 %, not charging, 27.5 degrees Celsius: ph"},
-        ),
-        ({"tenths": "431"}, {"battery": "80 %, charging, 43.1 degrees Celsius: hot"}),
-        ({"wake": "Dozing"}, {"screen": "off (dozing): some phones clock down then"}),
+        (dict(), WELL),
+        (dict(thermal="3"), dict(thermal="throttled: severe (3 of 6)")),
+        (dict(level="9", usb="false"), dict(battery="9 %, not charging, 27.5 degrees Celsius: ph")),
+        (dict(tenths="431"), dict(battery="80 %, charging, 43.1 degrees Celsius: hot")),
+        (dict(wake="Dozing"), dict(screen="off (dozing): some phones clock down then")),
     ],
 )
-def test_state(start_daemon: Any, state: dict[str, str], expected: dict[str, str]) -> None:
+def test_state(start_daemon, state, expected):
     daemon = start_daemon()
     usual = {"thermal": "0", "usb": "true", "level": "80", "tenths": "275", "wake": "Awake"}
-    dumpsys = daemon.folder / "bin" / "dumpsys"
-    dumpsys.write_text(DUMPSYS.format(**usual | state))
-    dumpsys.chmod(0o755)
+    script(daemon.folder / "bin" / "dumpsys", DUMPSYS.format(**usual | state))
     findings = examine(daemon.serial)
     for check, words in expected.items():
         finding = only(findings, check)
@@ -166,9 +149,7 @@ def test_state(start_daemon: Any, state: dict[str, str], expected: dict[str, str
         assert (finding.level is Severity.OK) == (not state)
 
 
-def test_out_of_reach(
-    asking_phone: Callable[..., AskingPhone], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_reach(asking_phone, monkeypatch):
     monkeypatch.setattr(adb, "CONSENT_TIMEOUT_S", 0.2)
     monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.5)
     stranger, dead = asking_phone(), asking_phone(silent=True)
@@ -182,7 +163,7 @@ def test_out_of_reach(
     assert words == "no device at 127.0.0.1:1" and "adb tcpip 5555" in fix
 
 
-def test_a_phone_that_leaves(start_daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_phone_that_leaves(start_daemon, monkeypatch):
     """Every check after that says so; none ends the others."""
     daemon = start_daemon()
     name, first = PHONE.checks[0]
@@ -200,7 +181,7 @@ def test_a_phone_that_leaves(start_daemon: Any, monkeypatch: pytest.MonkeyPatch)
         assert "does not answer any more" in problem(findings, check)[0]
 
 
-def test_simulated_and_local(built_host: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_simulated_and_local(built_host, tmp_path, monkeypatch):
     findings = examine("sim:gpu-phone")
     assert well(findings, "device") == "sim:gpu-phone: simulated phone on this host"
     assert "sim-gpu (gpu, API" in well(findings, "NNAPI")
@@ -211,7 +192,7 @@ def test_simulated_and_local(built_host: Any, tmp_path: Path, monkeypatch: Any) 
     assert "is built at first use" in well(examine("sim:gpu-phone"))
 
 
-def test_a_check_that_fails() -> None:
+def test_a_check_that_fails():
     family = Family("F")
 
     @family("a bad idea")
@@ -229,7 +210,7 @@ def test_a_check_that_fails() -> None:
     assert (fine.check, fine.found) == ("a good one", "fine")
 
 
-def test_a_check_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_whose_package_is_missing(monkeypatch):
     monkeypatch.delitem(sys.modules, "nnapi_prof.device.transport.adb")
     monkeypatch.setitem(sys.modules, "adb_shell", None)
     words, fix = problem(run([ADB], Host()), "adb key")
@@ -237,7 +218,7 @@ def test_a_check_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> No
     assert fix == "install what is missing: see Python above"
 
 
-def test_of_several_things_the_worst_is_told() -> None:
+def test_of_several_things_the_worst_is_told():
     both = joined([ok("a"), warning_("b", "mend b"), problem_("c", "mend c"), problem_("d", "x")])
     assert (both.level, both.found, both.fix) == (Severity.PROBLEM, "c; d", "mend c; x")
     assert joined([ok("a"), ok("b")]).found == "a; b"

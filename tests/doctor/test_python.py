@@ -22,18 +22,18 @@ def install(folder: Path, name: str, version: str, *requires: str) -> None:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def site(tmp_path, monkeypatch):
     """A folder of packages that hides others of their names."""
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     return tmp_path / "site"
 
 
-def test_this_environment_is_well() -> None:
+def test_this_environment_is_well():
     assert ">=3" in well(host.python_itself(Host()))
     assert " packages, torch 2" in well(host.packages(Host()))
 
 
-def test_packages_that_are_too_old(site: Path) -> None:
+def test_packages_that_are_too_old(site):
     install(site, "numpy", "1.24.4")
     install(site, "libusb1", "0.1")  # of adb-shell's extra usb
     finding, fix = problem(host.packages(Host()))
@@ -42,7 +42,7 @@ def test_packages_that_are_too_old(site: Path) -> None:
     assert fix.startswith("python -m pip install '") and "'numpy>=" in fix and "'libusb1>=" in fix
 
 
-def test_a_package_that_is_missing(tmp_path: Path) -> None:
+def test_a_package_that_is_missing(tmp_path):
     """In a Python that sees nothing but what the check itself needs."""
     import click
     import packaging
@@ -62,7 +62,7 @@ def test_a_package_that_is_missing(tmp_path: Path) -> None:
     assert "python -m pip install 'torch>=2.6' 'ziglang>=0.13'" in done.stdout
 
 
-def test_a_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_that_is_too_old(monkeypatch):
     monkeypatch.setattr(host, "requires_python", lambda: ">=4")
     finding, fix = problem(host.python_itself(Host()))
     assert "is too old or too new: >=4 is required" in finding and "-m venv" in fix

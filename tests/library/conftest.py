@@ -4,10 +4,8 @@ $NNAPI_PROF_TEST_LIBRARY names a folder to build in; without it that is in the r
 cache, where the next run finds it.
 """
 
-import importlib.util
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,19 +15,11 @@ from torch import nn
 
 from nnapi_prof.device.xnnpack import build_xnnpack
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
+from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from nnapi_prof.toolchain import find_compiler, locked, python_tool
+from tests.conftest import CACHE, REPO
+from tests.library.embedding import Built, Runtime, Sample, make_bundle, plan_of
 
-HERE = Path(__file__).resolve().parent
-# The tests are no package: what they share is put where they can import it.
-_spec = importlib.util.spec_from_file_location("runtime_embedding", HERE / "embedding.py")
-assert _spec is not None and _spec.loader is not None
-runtime_embedding = importlib.util.module_from_spec(_spec)
-sys.modules["runtime_embedding"] = runtime_embedding
-_spec.loader.exec_module(runtime_embedding)
-
-REPO = HERE.parent.parent
-CACHE = REPO / "build" / "cache"
 REFERENCE = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
 CHOICE = Target.nnapi(AUTO, Preference.SUSTAINED_SPEED)
 ELSEWHERE = Target.nnapi("some-other-npu", Preference.LOW_POWER)
@@ -50,7 +40,7 @@ def _cmake(source: Path, build: Path, options: Sequence[str], targets: Sequence[
 
 
 @pytest.fixture(scope="session")
-def built() -> runtime_embedding.Built:
+def built():
     """Portable kernels only: what is compared must not depend on the machine."""
     root = Path(os.environ.get("NNAPI_PROF_TEST_LIBRARY") or CACHE / "library-tests")
     root.mkdir(parents=True, exist_ok=True)
@@ -59,7 +49,13 @@ def built() -> runtime_embedding.Built:
 
 
 @pytest.fixture(scope="session")
-def library_with_xnnpack() -> Path:
+def opened(built, emulator_library):
+    """Opens a bundle, or the bytes of its file."""
+    return lambda content: Runtime(built.shared, content, emulator_library)
+
+
+@pytest.fixture(scope="session")
+def library_with_xnnpack():
     """The shared library with XNNPACK's kernels; the static one stands beside it."""
     root = CACHE / "library-tests"
     root.mkdir(parents=True, exist_ok=True)
@@ -70,22 +66,19 @@ def library_with_xnnpack() -> Path:
     return next((root / "xnnpack").rglob("libnnapi_prof_runtime.so"))
 
 
-def _built(root: Path) -> runtime_embedding.Built:
+def _built(root: Path) -> Built:
     example = REPO / "examples" / "embed"
     targets = ["classify", "nnapi_prof_runtime", "nnapi_prof_runtime_static"]
     _cmake(example, root / "shared", ["-DNP_XNNPACK="], targets)
     built = root / "shared" / "nnapi_prof"
     prefix = root / "prefix"
-    install = [*("--install", str(built), "--component", "runtime")]
-    subprocess.run(
-        [python_tool("cmake", "CMAKE_BIN_DIR"), *install, "--prefix", str(prefix)],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    install = ["--install", built, "--component", "runtime", "--prefix", prefix]
+    cmake = python_tool("cmake", "CMAKE_BIN_DIR")
+    subprocess.run([cmake, *install], check=True, stdout=subprocess.DEVNULL)
     installed = ["-DEMBED_INSTALLED=ON", f"-DCMAKE_PREFIX_PATH={prefix}"]
     _cmake(example, root / "installed", installed, ["classify"])
     _cmake(example, root / "static", [*installed, "-DEMBED_STATIC=ON"], ["classify"])
-    return runtime_embedding.Built(
+    return Built(
         shared=built / "library" / "libnnapi_prof_runtime.so",
         prefix=prefix,
         classify=root / "shared" / "classify",
@@ -95,7 +88,7 @@ def _built(root: Path) -> runtime_embedding.Built:
 
 
 @pytest.fixture(scope="session")
-def sample() -> runtime_embedding.Sample:
+def sample():
     """Four plans: three segments that change between NNAPI and CPU, NNAPI's own choice for all, the
     CPU for all, and an accelerator that no test machine has."""
     torch.manual_seed(5)
@@ -112,26 +105,20 @@ def sample() -> runtime_embedding.Sample:
     ).eval()
     image = torch.randn(1, 3, 12, 10)
     program = prepare(model, (image,), "small")
-    units = tuple(range(len(program.units.units)))
+    units = range(len(program.units.units))
     third = len(units) // 3
 
-    def plan(name: str, *segments: tuple[tuple[int, ...], Target]) -> Plan:
-        return Plan(name, tuple(Segment(u, t, 1e6, "a test") for u, t in segments), False)
-
-    mixed = plan(
-        "mixed",
-        (units[:third], REFERENCE),
-        (units[third : 2 * third], CPU),
-        (units[2 * third :], CHOICE),
-    )
     plans = (
-        mixed,
-        plan("auto", (units, CHOICE)),
-        plan("cpu", (units, CPU)),
-        plan("elsewhere", (units, ELSEWHERE)),
+        plan_of(
+            "mixed",
+            (units[:third], REFERENCE),
+            (units[third : 2 * third], CPU),
+            (units[2 * third :], CHOICE),
+        ),
+        plan_of("auto", (units, CHOICE)),
+        plan_of("cpu", (units, CPU)),
+        plan_of("elsewhere", (units, ELSEWHERE)),
     )
     with torch.inference_mode():
         expected = model(image)
-    return runtime_embedding.Sample(
-        runtime_embedding.make_bundle(program, plans), program, image, expected
-    )
+    return Sample(make_bundle(program, plans), program, image, expected)

@@ -1,19 +1,21 @@
 """What the tests of the runtime library share: its C API through ctypes, and bundles to run."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from nnapi_prof.bundle import Bundle, needed_regions
+from nnapi_prof.bundle.deployment import runtime_bundle
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.graph.plan import Plan
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import CPU, Plan, Segment, Target
 from nnapi_prof.graph.program import Program
 
 BURST, ASYNC, POINTERS, CPU_FALLBACK, DURATIONS, AS_MEASURED, TRIAL = 1, 2, 4, 8, 16, 32, 64
@@ -46,6 +48,11 @@ class Sample:
     expected: torch.Tensor
 
 
+def plan_of(name: str, *segments: tuple[Sequence[int], Target]) -> Plan:
+    """A plan of units and their targets."""
+    return Plan(name, tuple(Segment(tuple(u), t, 1e6, "a test") for u, t in segments), False)
+
+
 def make_bundle(program: Program, plans: tuple[Plan, ...]) -> Bundle:
     """A bundle without files."""
     levels = {s.target.key: 30 for plan in plans for s in plan.segments}
@@ -63,36 +70,41 @@ def make_bundle(program: Program, plans: tuple[Plan, ...]) -> Bundle:
     )
 
 
+def in_two_segments(first: Target) -> tuple[Bundle, nn.Module, torch.Tensor]:
+    """An image that lies channels last on a target, scores of the CPU; with the model and image."""
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU6(), nn.Flatten(), nn.Linear(8 * 36, 5))
+    image = torch.randn(1, 3, 8, 8)
+    program = prepare(model.eval(), (image,), "small")
+    units = range(len(program.units.units))
+    plan = plan_of("mixed", (units[:1], first), (units[1:], CPU))
+    return make_bundle(program, (plan,)), model, image
+
+
+INT, I32, U32, U64 = ctypes.c_int, ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64
+TEXT, POINTER, SIZE = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
+
+
+def _fields(**types: Any) -> list[tuple[str, Any]]:
+    """Of a structure, in the header's order."""
+    return list(types.items())
+
+
 class Error(ctypes.Structure):
-    _fields_ = [
-        ("status", ctypes.c_int),
-        ("segment", ctypes.c_int32),
-        ("nnapi_code", ctypes.c_int32),
-        ("message", ctypes.c_char * 320),
-    ]
+    _fields_ = _fields(status=INT, segment=I32, nnapi_code=I32, message=ctypes.c_char * 320)
 
 
 class Tensor(ctypes.Structure):
     _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("type", ctypes.c_int32),
-        ("rank", ctypes.c_uint32),
-        ("dims", ctypes.c_uint32 * 8),
-        ("dim_order", ctypes.c_uint32 * 8),
-        ("scale", ctypes.c_float),
-        ("zero_point", ctypes.c_int32),
-        ("n_bytes", ctypes.c_size_t),
+        *_fields(name=TEXT, type=I32, rank=U32, dims=U32 * 8, dim_order=U32 * 8),
+        *_fields(scale=ctypes.c_float, zero_point=I32, n_bytes=SIZE),
     ]
 
 
 class Event(ctypes.Structure):
     _fields_ = [
-        ("plan", ctypes.c_uint32),
-        ("segment", ctypes.c_uint32),
-        ("accelerator", ctypes.c_char_p),
-        ("cause", ctypes.c_int),
-        ("nnapi_code", ctypes.c_int32),
-        ("message", ctypes.c_char_p),
+        *_fields(plan=U32, segment=U32, accelerator=TEXT, cause=INT, nnapi_code=I32),
+        *_fields(message=TEXT),
     ]
 
 
@@ -101,53 +113,25 @@ LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(Event))
 
 class Options(ctypes.Structure):
     _fields_ = [
-        ("plan", ctypes.c_uint32),
-        ("flags", ctypes.c_uint32),
-        ("threads", ctypes.c_uint32),
-        ("cpu_mask", ctypes.c_uint64),
-        ("nnapi_library", ctypes.c_char_p),
-        ("folder", ctypes.c_char_p),
-        ("compile_limit_ns", ctypes.c_uint64),
-        ("run_limit_ns", ctypes.c_uint64),
-        ("priority", ctypes.c_int32),
-        ("cache_folder", ctypes.c_char_p),
-        ("log", LOG),
-        ("log_context", ctypes.c_void_p),
-        ("trial_helper", ctypes.c_char_p),
-        ("trial_start", ctypes.c_void_p),
-        ("trial_context", ctypes.c_void_p),
+        *_fields(plan=U32, flags=U32, threads=U32, cpu_mask=U64, nnapi_library=TEXT),
+        *_fields(folder=TEXT, compile_limit_ns=U64, run_limit_ns=U64, priority=I32),
+        *_fields(cache_folder=TEXT, log=LOG, log_context=POINTER, trial_helper=TEXT),
+        *_fields(trial_start=POINTER, trial_context=POINTER),
     ]
 
 
 class SegmentFacts(ctypes.Structure):
     _fields_ = [
-        ("engine", ctypes.c_char_p),
-        ("accelerator", ctypes.c_char_p),
-        ("preference", ctypes.c_int32),
-        ("fell_back", ctypes.c_int32),
-        ("cause", ctypes.c_int),
-        ("why", ctypes.c_char_p),
-        ("shared_memory", ctypes.c_int32),
-        ("n_xnnpack", ctypes.c_uint32),
-        ("n_portable", ctypes.c_uint32),
-        ("compile_ns", ctypes.c_uint64),
-        ("first_ns", ctypes.c_uint64),
-        ("last_ns", ctypes.c_uint64),
-        ("hardware_ns", ctypes.c_uint64),
-        ("driver_ns", ctypes.c_uint64),
+        *_fields(engine=TEXT, accelerator=TEXT, preference=I32, fell_back=I32, cause=INT),
+        *_fields(why=TEXT, shared_memory=I32, n_xnnpack=U32, n_portable=U32, compile_ns=U64),
+        *_fields(first_ns=U64, last_ns=U64, hardware_ns=U64, driver_ns=U64),
     ]
 
 
 class Unit(ctypes.Structure):
     _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("segment", ctypes.c_uint32),
-        ("engine", ctypes.c_char_p),
-        ("accelerator", ctypes.c_char_p),
-        ("share", ctypes.c_double),
-        ("fell_back", ctypes.c_int32),
-        ("cause", ctypes.c_int),
-        ("why", ctypes.c_char_p),
+        *_fields(name=TEXT, segment=U32, engine=TEXT, accelerator=TEXT, share=ctypes.c_double),
+        *_fields(fell_back=I32, cause=INT, why=TEXT),
     ]
 
 
@@ -156,30 +140,15 @@ class QueueOptions(ctypes.Structure):
 
 
 class Frame(ctypes.Structure):
-    _fields_ = [
-        ("number", ctypes.c_uint64),
-        ("plan", ctypes.c_uint32),
-        ("latency_ns", ctypes.c_uint64),
-    ]
+    _fields_ = _fields(number=U64, plan=U32, latency_ns=U64)
 
 
 class Span(ctypes.Structure):
-    _fields_ = [
-        ("lane", ctypes.c_uint32),
-        ("begin_ns", ctypes.c_uint64),
-        ("end_ns", ctypes.c_uint64),
-        ("hardware_ns", ctypes.c_uint64),
-        ("driver_ns", ctypes.c_uint64),
-    ]
+    _fields_ = _fields(lane=U32, begin_ns=U64, end_ns=U64, hardware_ns=U64, driver_ns=U64)
 
 
 class Lane(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("engine", ctypes.c_char_p),
-        ("n_segments", ctypes.c_uint64),
-        ("busy_ns", ctypes.c_uint64),
-    ]
+    _fields_ = _fields(name=TEXT, engine=TEXT, n_segments=U64, busy_ns=U64)
 
 
 class RuntimeFailure(Exception):
@@ -192,7 +161,8 @@ class RuntimeFailure(Exception):
 class Runtime:
     """The shared library and one open bundle."""
 
-    def __init__(self, library: Path, content: bytes, emulator: Path) -> None:
+    def __init__(self, library: Path, content: bytes | Bundle, emulator: Path) -> None:
+        content = content if isinstance(content, bytes) else runtime_bundle(content)
         self.library = load(library)
         self.emulator = emulator
         # 64 bytes is what a mapped file has.
@@ -200,11 +170,11 @@ class Runtime:
         offset = -ctypes.addressof(room) % 64
         ctypes.memmove(ctypes.addressof(room) + offset, content, len(content))
         self._room = room
-        self.bundle = ctypes.c_void_p()
+        self.bundle = POINTER()
         self.check(
             "nnp_bundle_open_memory",
-            ctypes.c_void_p(ctypes.addressof(room) + offset),
-            ctypes.c_size_t(len(content)),
+            POINTER(ctypes.addressof(room) + offset),
+            SIZE(len(content)),
             ctypes.byref(self.bundle),
         )
 
@@ -234,7 +204,7 @@ class Runtime:
         cpu_mask: int = 0,
         library: str | None = None,
         **further: object,
-    ) -> Model:
+    ) -> "Model":
         options = Options(
             plan, flags, threads, cpu_mask, (library or str(self.emulator)).encode(), None
         )
@@ -243,11 +213,11 @@ class Runtime:
         return Model(self, options)
 
     def select(self, frame: int) -> int:
-        return int(self.library.nnp_bundle_select(self.bundle, ctypes.c_uint64(frame)))
+        return int(self.library.nnp_bundle_select(self.bundle, U64(frame)))
 
     def queue(
         self, plan: int = MIXTURE, flags: int = 0, frames: int = 0, cpu_mask: int = 0
-    ) -> Queue:
+    ) -> "Queue":
         emulator = str(self.emulator).encode()
         return Queue(self, QueueOptions(Options(plan, flags, 0, cpu_mask, emulator, None), frames))
 
@@ -256,7 +226,7 @@ class Model:
     def __init__(self, runtime: Runtime, options: Options) -> None:
         self.runtime = runtime
         self.library = runtime.library
-        self.handle = ctypes.c_void_p()
+        self.handle = POINTER()
         runtime.check(
             "nnp_model_compile", runtime.bundle, ctypes.byref(options), ctypes.byref(self.handle)
         )
@@ -299,7 +269,7 @@ class Model:
 
     def line(self) -> str:
         text = ctypes.create_string_buffer(1024)
-        self.library.nnp_model_describe_line(self.handle, text, ctypes.c_size_t(len(text)))
+        self.library.nnp_model_describe_line(self.handle, text, SIZE(len(text)))
         return text.value.decode()
 
     def first_ns(self) -> int:
@@ -310,6 +280,9 @@ class Model:
 
     def free(self) -> None:
         self.library.nnp_model_free(self.handle)
+        self.handle = None
+
+    __del__ = free  # of NULL it does nothing
 
 
 class Queue:
@@ -318,7 +291,7 @@ class Queue:
     def __init__(self, runtime: Runtime, options: QueueOptions) -> None:
         self.runtime = runtime
         self.library = runtime.library
-        self.handle = ctypes.c_void_p()
+        self.handle = POINTER()
         runtime.check(
             "nnp_queue_open", runtime.bundle, ctypes.byref(options), ctypes.byref(self.handle)
         )
@@ -335,7 +308,7 @@ class Queue:
             self.handle,
             None if inputs is None else _pointers([a.ctypes.data for a in inputs]),
             None if outputs is None else _pointers([a.ctypes.data for a in outputs]),
-            ctypes.c_uint64(timeout_ns),
+            U64(timeout_ns),
         )
 
     def write_input(self, index: int, data: bytes) -> None:
@@ -343,9 +316,7 @@ class Queue:
 
     def wait(self, timeout_ns: int = FOREVER) -> Frame:
         frame = Frame()
-        self.runtime.check(
-            "nnp_queue_wait", self.handle, ctypes.c_uint64(timeout_ns), ctypes.byref(frame)
-        )
+        self.runtime.check("nnp_queue_wait", self.handle, U64(timeout_ns), ctypes.byref(frame))
         return frame
 
     def output(self, index: int, n_bytes: int) -> bytes:
@@ -365,28 +336,24 @@ class Queue:
 
     def close(self) -> None:
         self.library.nnp_queue_close(self.handle)
+        self.handle = None
+
+    __del__ = close
 
 
 def load(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     tensor = ctypes.POINTER(Tensor)
-    for name, result in {
-        "nnp_bundle_input": tensor,
-        "nnp_bundle_output": tensor,
-        "nnp_bundle_plan": ctypes.c_char_p,
-        "nnp_model_input": ctypes.c_void_p,
-        "nnp_model_output": ctypes.c_void_p,
-        "nnp_model_first_ns": ctypes.c_uint64,
-        "nnp_model_last_ns": ctypes.c_uint64,
-        "nnp_version": ctypes.c_char_p,
-        "nnp_bundle_close": None,
-        "nnp_model_free": None,
-        "nnp_bundle_share": ctypes.c_double,
-        "nnp_queue_input": ctypes.c_void_p,
-        "nnp_queue_output": ctypes.c_void_p,
-        "nnp_queue_close": None,
-    }.items():
-        getattr(library, name).restype = result
+    for result, names in (
+        (tensor, "bundle_input bundle_output"),
+        (TEXT, "bundle_plan version"),
+        (POINTER, "model_input model_output queue_input queue_output"),
+        (U64, "model_first_ns model_last_ns"),
+        (ctypes.c_double, "bundle_share"),
+        (None, "bundle_close model_free queue_close"),
+    ):
+        for name in names.split():
+            getattr(library, f"nnp_{name}").restype = result
     return library
 
 

@@ -3,16 +3,18 @@
 import ctypes
 import dataclasses
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from runtime_embedding import Built, Runtime, RuntimeFailure, Sample
 
-from nnapi_prof.bundle import accelerators_of
+from nnapi_prof.bundle import Bundle, accelerators_of
+from nnapi_prof.bundle import deployment as writer
 from nnapi_prof.bundle.deployment import runtime_bundle, runtime_plans
 from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule, phone_of
+from tests.library.embedding import Runtime, RuntimeFailure
 
 BY_PHONE = 2**32 - 2
 BUILDS, SOCS = ("maker/one:11", "maker/two:12", ""), ("sm1", "sm2", "")
@@ -20,6 +22,11 @@ BUILDS, SOCS = ("maker/one:11", "maker/two:12", ""), ("sm1", "sm2", "")
 
 class PhoneNames(ctypes.Structure):
     _fields_ = [("build", ctypes.c_char_p), ("soc", ctypes.c_char_p)]
+
+
+def by_phone(bundle: Bundle, choices: Iterable[PlanChoice]) -> Bundle:
+    plan_set = PlanSet(SelectionRule.PHONES, tuple(choices))
+    return dataclasses.replace(bundle, plan_set=plan_set)
 
 
 def accelerators(library: Path) -> list[tuple[str, int]]:
@@ -50,9 +57,7 @@ def chosen(runtime: Runtime, build: str, soc: str) -> int:
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.data())
-def test_the_rule_is_that_of_plan_sets(
-    built: Built, sample: Sample, emulator_library: Path, data: st.DataObject
-) -> None:
+def test_the_rule_is_that_of_plan_sets(opened, sample, emulator_library, data):
     there = accelerators(emulator_library)
     nnapi = phone_of({}, there).keys
     keys = [f"build:{b}" for b in BUILDS if b] + [f"soc:{s}" for s in SOCS if s] + [*nnapi]
@@ -65,16 +70,11 @@ def test_the_rule_is_that_of_plan_sets(
         own = [key for key, home in homes.items() if home == plan]
         needed = () if plan == others else tuple(accelerators_of(sample.bundle.plans[plan]))
         choices.append(PlanChoice(plan, keys=(*own, *[""] * (plan == others)), accelerators=needed))
-    cpu = dataclasses.replace(sample.bundle.plans[2], name="others")
     table = [*sample.bundle.plans]
-    table[others] = cpu  # the plan of all others needs no accelerator
-    bundle = dataclasses.replace(
-        sample.bundle,
-        plans=tuple(table),
-        plan_set=PlanSet(SelectionRule.PHONES, tuple(choices)),
-    )
-    assert bundle.plan_set is not None
-    runtime = Runtime(built.shared, runtime_bundle(bundle), emulator_library)
+    # The plan of all others needs no accelerator.
+    table[others] = dataclasses.replace(sample.bundle.plans[2], name="others")
+    bundle = by_phone(dataclasses.replace(sample.bundle, plans=tuple(table)), choices)
+    runtime = opened(bundle)
     assert runtime.plans() == [plan.name for plan in runtime_plans(bundle)]
     for build in BUILDS:
         for soc in SOCS:
@@ -85,62 +85,48 @@ def test_the_rule_is_that_of_plan_sets(
     model = runtime.model(BY_PHONE, flags=8)  # on this host only its accelerators are known
     expected_plan = bundle.selected_plan(phone=phone_of({}, there))
     assert len(model.segments()) == len(expected_plan.segments)
-    model.free()
     queue = runtime.queue(flags=8)
     queue.submit([sample.image.numpy()])
     assert runtime.plans()[queue.wait().plan] == expected_plan.name
-    queue.close()
     runtime.library.nnp_bundle_close(runtime.bundle)
 
 
-def test_as_many_threads_as_names(
-    built: Built, sample: Sample, emulator_library: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from nnapi_prof.bundle import deployment as writer
-
-    choices = (
-        PlanChoice(0, keys=("soc:a", "soc:b"), threads={"soc:b": 4}),
-        PlanChoice(2, keys=("",)),
-    )
-    bundle = dataclasses.replace(sample.bundle, plan_set=PlanSet(SelectionRule.PHONES, choices))
+def test_as_many_threads_as_names(opened, sample, monkeypatch):
+    of_two = PlanChoice(0, keys=("soc:a", "soc:b"), threads={"soc:b": 4})
+    bundle = by_phone(sample.bundle, [of_two, PlanChoice(2, keys=("",))])
     sections = writer._Writer(bundle, runtime_plans(bundle)).sections()
     assert sections["PTHR"] == struct.pack("<4I", 1, 2, 0, 4)
-    Runtime(built.shared, runtime_bundle(bundle), emulator_library)
+    opened(bundle)
     for words in ((2, 2, 0, 4), (1, 1, 4), (1, 2, 0), (1, 2, 0, 4, 4)):
         damaged = {"PHON": sections["PHON"], "PTHR": struct.pack(f"<{len(words)}I", *words)}
         monkeypatch.setattr(writer._Writer, "_phones", lambda _, section=damaged: section)
         with pytest.raises(RuntimeFailure, match="PTHR"):
-            Runtime(built.shared, runtime_bundle(bundle), emulator_library)
+            opened(bundle)
 
 
-def test_other_bundles_run_plan_0(built: Built, sample: Sample, emulator_library: Path) -> None:
+def test_other_bundles_run_plan_0(opened, sample):
     content = runtime_bundle(sample.bundle)
     assert b"PHON" not in content
-    runtime = Runtime(built.shared, content, emulator_library)
+    runtime = opened(content)
     assert chosen(runtime, "maker/one:11", "sm1") == 0
     with pytest.raises(RuntimeFailure, match="bundle or plan is NULL"):
         runtime.check("nnp_bundle_plan_of_phone", runtime.bundle, None, None, None)
     model = runtime.model(BY_PHONE)
     assert len(model.segments()) == len(sample.bundle.plans[0].segments)
-    model.free()
 
 
 @pytest.mark.parametrize("word", range(6))
-def test_a_damaged_section_is_refused(
-    built: Built, sample: Sample, emulator_library: Path, word: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_section_is_refused(opened, sample, word, monkeypatch):
     """Version, the plan of others, number of names, a name, its plan, and what follows."""
-    from nnapi_prof.bundle import deployment as writer
-
     write = writer._Writer._phones
 
-    def damaged(self: object) -> dict[str, bytes]:
-        section = write(self)["PHON"]  # type: ignore[arg-type]
+    def damaged(self):
+        section = write(self)["PHON"]
         at = 4 * word
         return {"PHON": section[:at] + b"\xff\xff\xff\xff" + section[at + 4 :]}
 
     monkeypatch.setattr(writer._Writer, "_phones", damaged)
-    choices = (PlanChoice(0, keys=("soc:a",)), PlanChoice(2, keys=("",)))
-    bundle = dataclasses.replace(sample.bundle, plan_set=PlanSet(SelectionRule.PHONES, choices))
+    choices = [PlanChoice(0, keys=("soc:a",)), PlanChoice(2, keys=("",))]
+    bundle = by_phone(sample.bundle, choices)
     with pytest.raises(RuntimeFailure, match="PHON"):
-        Runtime(built.shared, runtime_bundle(bundle), emulator_library)
+        opened(bundle)

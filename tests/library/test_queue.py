@@ -1,33 +1,21 @@
 """Queues of the runtime library: frames give what a run gives, in order, by the set's rule."""
 
 import dataclasses
-import random
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runtime_embedding import (
-    ASYNC,
-    BURST,
-    BUSY,
-    CPU_FALLBACK,
-    MIXTURE,
-    POINTERS,
-    UNKNOWN_NS,
-    Built,
-    Runtime,
-    RuntimeFailure,
-    Sample,
-)
 
 from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.deployment import runtime_bundle, runtime_plans
 from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import HOST, Plan, Segment
+from tests.library import embedding
+from tests.library.embedding import ASYNC, BURST, BUSY, MIXTURE, POINTERS, RuntimeFailure
 
 N_BYTES = 40
 """Of the sample's output."""
@@ -42,9 +30,8 @@ def mixture(bundle: Bundle, shares: Sequence[float], plans: Sequence[int] = (0, 
 
 
 @pytest.fixture(scope="module")
-def mixed(built: Built, sample: Sample, emulator_library: Path) -> Runtime:
-    content = runtime_bundle(mixture(sample.bundle, (0.45, 0.25, 0.3)))
-    return Runtime(built.shared, content, emulator_library)
+def mixed(opened, sample):
+    return opened(mixture(sample.bundle, (0.45, 0.25, 0.3)))
 
 
 def images(n: int) -> list[np.ndarray]:
@@ -54,13 +41,10 @@ def images(n: int) -> list[np.ndarray]:
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=4), st.randoms(use_true_random=False))
-def test_the_rule_is_that_of_plan_sets(
-    built: Built, sample: Sample, emulator_library: Path, parts: list[int], order: random.Random
-) -> None:
+def test_the_rule_is_that_of_plan_sets(opened, sample, parts, order):
     plans = order.sample(range(4), len(parts))
     bundle = mixture(sample.bundle, [part / sum(parts) for part in parts], plans)
-    assert bundle.plan_set is not None
-    runtime = Runtime(built.shared, runtime_bundle(bundle), emulator_library)
+    runtime = opened(bundle)
     assert [plan.name for plan in runtime_plans(bundle)] == runtime.plans()
     for frame in [*range(300), *(order.randrange(2**40) for _ in range(100))]:
         assert runtime.select(frame) == bundle.plan_set.select(frame), frame
@@ -72,7 +56,7 @@ def test_the_rule_is_that_of_plan_sets(
 
 @pytest.mark.parametrize("flags", [0, BURST, ASYNC, POINTERS])
 @pytest.mark.parametrize("frames", [1, 4, 0])
-def test_frames_are_runs_bit_by_bit(mixed: Runtime, frames: int, flags: int) -> None:
+def test_frames_are_runs_bit_by_bit(mixed, frames, flags):
     inputs = images(24)
     models = [mixed.model(plan, flags) for plan in range(3)]
     queue = mixed.queue(flags=flags, frames=frames)
@@ -98,7 +82,7 @@ def test_frames_are_runs_bit_by_bit(mixed: Runtime, frames: int, flags: int) -> 
         own = number % 3 == 0
         assert (queue.output(0, N_BYTES) if own else outputs[number].tobytes()) == expected
         spans = queue.spans([3, 1, 1][frame.plan])
-        assert all(span.begin_ns <= span.end_ns < UNKNOWN_NS for span in spans)
+        assert all(span.begin_ns <= span.end_ns < embedding.UNKNOWN_NS for span in spans)
         assert [span.end_ns for span in spans[:-1]] <= [span.begin_ns for span in spans[1:]]
         assert frame.latency_ns >= spans[-1].end_ns - spans[0].begin_ns
     lanes = queue.lanes()
@@ -107,16 +91,13 @@ def test_frames_are_runs_bit_by_bit(mixed: Runtime, frames: int, flags: int) -> 
     with pytest.raises(RuntimeFailure) as busy:
         queue.wait(1000)
     assert busy.value.status == BUSY
-    queue.close()
-    for model in models:
-        model.free()
 
 
-def test_one_plan_is_a_pipeline(mixed: Runtime, sample: Sample) -> None:
+def test_one_plan_is_a_pipeline(opened, mixed, sample):
     """Also of a bundle that is a mixture, and of a file from before there were any."""
     old = runtime_bundle(sample.bundle)
     assert b"MIXT" not in old
-    runtime = Runtime(Path(mixed.library._name), old, mixed.emulator)
+    runtime = opened(old)
     assert runtime.library.nnp_bundle_share(runtime.bundle, 0) == 0
     for queue in (runtime.queue(), runtime.queue(MIXTURE), mixed.queue(0)):
         image = sample.image.numpy()
@@ -126,29 +107,22 @@ def test_one_plan_is_a_pipeline(mixed: Runtime, sample: Sample) -> None:
             frame = queue.wait()
             assert (frame.number, frame.plan) == (number, 0)
             assert [span.lane for span in queue.spans(3)] == [0, 1, 2]
-            np.testing.assert_allclose(
-                np.frombuffer(queue.output(0, N_BYTES), np.float32),
-                sample.expected.numpy().ravel(),
-                rtol=1e-5,
-                atol=1e-6,
-            )
-        queue.close()
+            values = torch.frombuffer(bytearray(queue.output(0, N_BYTES)), dtype=torch.float32)
+            torch.testing.assert_close(values[None], sample.expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_lane_for_what_fell_back(built: Built, sample: Sample, emulator_library: Path) -> None:
+def test_a_lane_for_what_fell_back(opened, sample):
     """The plan "elsewhere" names an accelerator that is not there."""
-    content = runtime_bundle(mixture(sample.bundle, (0.5, 0.5), (3, 2)))
-    runtime = Runtime(built.shared, content, emulator_library)
+    runtime = opened(mixture(sample.bundle, (0.5, 0.5), (3, 2)))
     with pytest.raises(RuntimeFailure, match="some-other-npu"):
         runtime.queue()
-    queue = runtime.queue(flags=CPU_FALLBACK)
+    queue = runtime.queue(flags=embedding.CPU_FALLBACK)
     assert [lane.name for lane in queue.lanes()] == [b"cpu"]
     queue.submit([sample.image.numpy()])
     assert queue.wait().number == 0
-    queue.close()
 
 
-def test_a_mixture_that_needs_pytorch_is_refused(sample: Sample) -> None:
+def test_a_mixture_that_needs_pytorch_is_refused(sample):
     first = sample.bundle.plan.segments[0]
     host = Plan("dp", (Segment(first.units, HOST, 1.0, "no engine", estimated=True),), False)
     bundle = dataclasses.replace(sample.bundle, plans=(*sample.bundle.plans, host))

@@ -3,51 +3,44 @@
 import dataclasses
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from elftools.elf.elffile import ELFFile
-from runtime_embedding import CPU_FALLBACK, Runtime, make_bundle
 from torch import nn
 
-from nnapi_prof.bundle import Bundle
-from nnapi_prof.bundle.deployment import runtime_bundle
 from nnapi_prof.costs import Conditions, Precision
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.plan import CPU, CPU_ALONE, Plan, Segment, Target
+from nnapi_prof.graph.plan import CPU, CPU_ALONE
+from tests.library.embedding import CPU_FALLBACK, Runtime, make_bundle, plan_of
 
 SHAPE = (1, 8, 24, 24)
 
 
 @pytest.fixture(scope="module")
-def network() -> nn.Module:
+def network():
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(8, 24, 3), nn.ReLU(), nn.Conv2d(24, 16, 3)).eval()
 
 
 @pytest.fixture(scope="module")
-def bundle(network: nn.Module) -> Bundle:
-    """Plans of one segment: the CPU with the threads of all, and with one."""
+def opened(library_with_xnnpack, emulator_library, network):
+    """Plans of one segment, under conditions: the CPU with the threads of all, and with one."""
     program = prepare(network, (torch.randn(SHAPE),), "small")
-    units = tuple(range(len(program.units.units)))
+    units = range(len(program.units.units))
+    plans = tuple(plan_of(target.key, (units, target)) for target in (CPU, CPU_ALONE))
+    bundle = make_bundle(program, plans)
 
-    def plan(target: Target) -> Plan:
-        return Plan(target.key, (Segment(units, target, 1e6, "a test"),), False)
+    def of(**conditions):
+        changed = dataclasses.replace(bundle, conditions=Conditions(**conditions))
+        return Runtime(library_with_xnnpack, changed, emulator_library)
 
-    return make_bundle(program, (plan(CPU), plan(CPU_ALONE)))
-
-
-def opened(library: Path, bundle: Bundle, emulator: Path, conditions: Conditions) -> Runtime:
-    content = runtime_bundle(dataclasses.replace(bundle, conditions=conditions))
-    return Runtime(library, content, emulator)
+    return of
 
 
-def test_a_float16_segment_is_computed_in_float16(
-    library_with_xnnpack: Path, bundle: Bundle, emulator_library: Path, network: nn.Module
-) -> None:
+def test_a_float16_segment_is_computed_in_float16(opened, network):
     image = torch.randn(SHAPE)
     with torch.no_grad():
         exact = network(image).numpy().ravel()
@@ -56,10 +49,8 @@ def test_a_float16_segment_is_computed_in_float16(
     rounding = float(np.abs(eager - exact).max())
 
     def error(precision: Precision) -> float:
-        runtime = opened(
-            library_with_xnnpack, bundle, emulator_library, Conditions(precision=precision)
-        )
-        (result,) = runtime.model().run([image.numpy()], [exact.size * 4])
+        model = opened(precision=precision).model()
+        (result,) = model.run([image.numpy()], [exact.size * 4])
         return float(np.abs(np.frombuffer(result, np.float32) - exact).max())
 
     assert error(Precision.FLOAT32) < 0.01 * rounding
@@ -78,24 +69,20 @@ def own_threads() -> set[str]:
 
 
 @pytest.fixture
-def threads_before() -> Iterator[set[str]]:
+def threads_before():
     yield own_threads()
 
 
 @pytest.mark.parametrize(("plan", "n_started"), [(0, 2), (1, 0)])
-def test_a_segment_has_the_threads_of_its_target(
-    plan: int, n_started: int, library_with_xnnpack: Path, bundle: Bundle,
-    emulator_library: Path, threads_before: set[str],
-) -> None:  # fmt: skip
-    runtime = opened(library_with_xnnpack, bundle, emulator_library, Conditions(threads=3))
-    model = runtime.model(plan, CPU_FALLBACK)
+def test_a_segment_has_the_threads_of_its_target(opened, threads_before, plan, n_started):
+    model = opened(threads=3).model(plan, CPU_FALLBACK)
     model.run([torch.randn(SHAPE).numpy()], [16 * 20 * 20 * 4])
     assert len(own_threads() - threads_before) == n_started
     model.free()
     assert own_threads() == threads_before
 
 
-def test_a_program_may_have_another_xnnpack(library_with_xnnpack: Path, tmp_path: Path) -> None:
+def test_a_program_may_have_another_xnnpack(library_with_xnnpack, tmp_path):
     """Of the static library the API alone is global, and it asks nobody else for XNNPACK."""
     archive = ["ar", "x", str(library_with_xnnpack.with_name("libnnapi_prof_runtime.a"))]
     subprocess.run(archive, check=True, cwd=tmp_path)

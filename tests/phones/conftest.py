@@ -10,7 +10,6 @@ import copy
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,9 +105,7 @@ def service(description: Description, accelerator: str = "sim-npu", **members: A
     return changed
 
 
-def fault(
-    description: Description, accelerator: str = "sim-npu", **members: Mapping[str, Any] | Any
-) -> Description:
+def fault(description: Description, accelerator: str = "sim-npu", **members: Any) -> Description:
     """A description with one more fault of an accelerator."""
     changed = copy.deepcopy(description)
     (entry,) = (a for a in changed["accelerators"] if a["name"] == accelerator)
@@ -116,7 +113,22 @@ def fault(
     return changed
 
 
-Profiler = Callable[..., Profile]
+def die(description: Description, operation: str, stage: str = "execute", **members: Any) -> Any:
+    """A description whose NPU's service dies at calls for an operation."""
+    return fault(description, kind="die", stage=stage, operation=operation, **members)
+
+
+def refuse(description: Description, operation: str, **members: Any) -> Description:
+    """A description whose NPU refuses an operation."""
+    members = {"kind": "refuse", "stage": "compile", "operation": operation, **members}
+    return fault(description, **members)
+
+
+def check_like(troubled: Profile, clean: Profile) -> None:
+    """The plan, the costs of units, nothing that failed, and hardly more time."""
+    assert (troubled.failures, troubled.segments) == ({}, clean.segments)
+    assert troubled.unlike(clean) == []
+    assert troubled.seconds <= 1.5 * clean.seconds
 
 
 def deaths_of_the_npu(folder: Path) -> int:
@@ -131,7 +143,7 @@ def returns_s(description: Description) -> float:
 
 
 @pytest.fixture(scope="session")
-def ten_units(tmp_path_factory: pytest.TempPathFactory) -> Iterator[np_.Model]:
+def ten_units(tmp_path_factory):
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("model") / "ten.pt"
     trace(TenUnits(), path, (1, 3, 64, 64))
@@ -139,7 +151,7 @@ def ten_units(tmp_path_factory: pytest.TempPathFactory) -> Iterator[np_.Model]:
 
 
 @pytest.fixture
-def phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Description], str]:
+def phone(tmp_path, monkeypatch):
     """Writes a description; what ``--device`` takes for it."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # for the services' state
 
@@ -152,53 +164,34 @@ def phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Descript
 
 
 @pytest.fixture(scope="session")
-def twins() -> dict[str, Profile]:
+def twins():
     """Profiles of phones without a trouble by description and options: simulated, they repeat."""
     return {}
 
 
 @pytest.fixture
-def profiled(
-    ten_units: np_.Model, tmp_path: Path, phone: Callable[..., str], twins: dict[str, Profile]
-) -> Profiler:
+def profiled(ten_units, tmp_path, phone, twins):
     """Profiles the model on a phone, into a table of the phone's own, and plans by it. That of a
     ``twin`` is taken from an earlier test's."""
 
-    def run(
-        description: Description,
-        name: str = "phone",
-        model: np_.Model | None = None,
-        **options: Any,
-    ) -> Profile:
+    def run(description, name="phone", model=ten_units, **options) -> Profile:
         if name != "twin":
-            return measure(description, name, model or ten_units, **options)
+            return measure(description, name, model, **options)
         key = json.dumps([description, options])
         twins[key] = twins.get(key) or measure(description, name, ten_units, **options)
         return twins[key]
 
-    def measure(
-        description: Description,
-        name: str,
-        model: np_.Model,
-        progress: Callable[[np_.Progress], None] | None = None,
-        gates: np_.Gates | None = None,
-        **options: Any,
-    ) -> Profile:
+    def measure(description, name, model, progress=None, gates=None, **options) -> Profile:
         table = tmp_path / f"{name}.sqlite"
         device, deaths = phone(description, name), deaths_of_the_npu(tmp_path)
+        chosen = np_.MeasureOptions(refine=False, **options)
         costs = np_.profile(
-            model,
-            device,
-            costs=table,
-            options=np_.MeasureOptions(refine=False, **options),
-            gates=gates,
-            progress=progress,
+            model, device, costs=table, options=chosen, gates=gates, progress=progress
         )
         plan = np_.partition(model, costs, verify=False)
         with CostStore(table) as store:
             rows = store.select(Selection(newest=True))
         outcome = costs.outcome
-        assert outcome is not None
         died_s = (deaths_of_the_npu(tmp_path) - deaths) * returns_s(description)
         return Profile(costs, plan, rows, outcome.simulated_s + outcome.lost_s + died_s)
 

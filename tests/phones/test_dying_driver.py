@@ -3,9 +3,7 @@
 import copy
 import dataclasses
 import sqlite3
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +13,6 @@ from nnapi_prof.convert import ModelBuilder
 from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import FAILURES, Status
-from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device
 from nnapi_prof.device.protocol import ActionResult
 from nnapi_prof.device.protocol.actions import TensorSource, Timing
@@ -28,70 +25,39 @@ from nnapi_prof.graph.plan import Preference, Target
 from nnapi_prof.nnapi.codes import OperationCode
 from tests.cli.common import trace
 from tests.parts import again_but
-from tests.phones.conftest import (
-    CLEAN,
-    Description,
-    Profile,
-    Profiler,
-    TenUnits,
-    deaths_of_the_npu,
-    fault,
-    service,
-)
+from tests.phones import conftest
+from tests.phones.conftest import CLEAN, Profile, TenUnits, die, fault, refuse, service
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_driver_that_died_once_leaves_no_trace(profiled: Profiler) -> None:
-    clean = profiled(CLEAN, "twin")
-    died = service(CLEAN, returns=1)
-    died = fault(died, kind="die", stage="execute", operation="CONV_2D", nth=1, from_run=3, times=1)
-    once = profiled(died)
-    assert once.failures == {}
-    assert once.segments == clean.segments
-    assert once.unlike(clean) == []
-    assert max(row.attempts for row in once.rows) == 2
-    assert once.seconds <= 1.5 * clean.seconds
-
-
 @pytest.mark.parametrize("operation", again_but(["CONV_2D", "ADD"], "CONV_2D", why="another unit"))
-def test_a_driver_that_answers_otherwise_the_second_time(
-    profiled: Profiler, operation: str
-) -> None:
+def test_a_driver_that_answers_otherwise_the_second_time(profiled, operation):
     """It says once that it does not support an operation."""
     clean = profiled(CLEAN, "twin")
-    fickle = fault(CLEAN, kind="refuse", stage="compile", operation=operation, times=1)
-    twice = profiled(fickle)
+    twice = profiled(refuse(CLEAN, operation, times=1))
     refused = {(row.label, row.target) for row in clean.rows if row.status is Status.REFUSED}
     assert {(r.label, r.target) for r in twice.rows if r.status is Status.REFUSED} == refused
     assert (twice.segments, twice.unlike(clean)) == (clean.segments, [])
 
 
-def test_a_driver_that_dies_beside_another_accelerators_models_runs_alone(
-    profiled: Profiler, tmp_path: Path
-) -> None:
+def test_a_driver_that_dies_beside_another_accelerators_models_runs_alone(profiled, tmp_path):
     clean = profiled(CLEAN, "twin")
-    shy = service(CLEAN, returns=0.1)
-    shy = fault(shy, kind="die", stage="execute", operation="CONV_2D", company=1)
-    alone = profiled(shy)
+    alone = profiled(die(service(CLEAN, returns=0.1), "CONV_2D", company=1))
     assert (alone.failures, alone.segments) == ({}, clean.segments)
     assert alone.unlike(clean) == []
-    assert deaths_of_the_npu(tmp_path) < 20, "it is not tried in company again and again"
+    assert conftest.deaths_of_the_npu(tmp_path) < 20, "it is not tried in company again and again"
 
 
-def test_only_what_kills_the_driver_has_failed(profiled: Profiler, tmp_path: Path) -> None:
+def test_only_what_kills_the_driver_has_failed(profiled, tmp_path):
     """Its neighbours in the group do not fail with it, nor does NNAPI's own choice count as fast as
     the CPU that it falls back to."""
     clean = profiled(CLEAN, "twin")
-    died = service(CLEAN, returns=0.5)
-    died = fault(died, kind="die", stage="execute", operation="MAX_POOL_2D", nth=1)
-    always = profiled(died)
-    assert deaths_of_the_npu(tmp_path) == 3, (
-        "the unit, once more alone, and the whole model on auto"
-    )
-    assert {(label.split()[0], target) for label, target in always.failures} == {
-        ("max_pool2d", "sim-npu")
-    }
+    always = profiled(die(service(CLEAN, returns=0.5), "MAX_POOL_2D"))
+    # The unit, once more alone, and the whole model on auto.
+    assert conftest.deaths_of_the_npu(tmp_path) == 3
+    words = {(label.split()[0], target) for label, target in always.failures}
+    assert words == {("max_pool2d", "sim-npu")}
     assert all("DEAD_OBJECT" in message for message in always.failures.values())
     failed = [row for row in always.rows if row.status is Status.FAILED]
     assert {row.attempts for row in failed} == {2}
@@ -99,9 +65,7 @@ def test_only_what_kills_the_driver_has_failed(profiled: Profiler, tmp_path: Pat
     assert unlike == []
 
 
-def test_failures_of_an_agent_that_did_not_try_again_are_measured_again(
-    profiled: Profiler, tmp_path: Path
-) -> None:
+def test_failures_of_an_agent_that_did_not_try_again_are_measured_again(profiled, tmp_path):
     """A table that was filled while a driver died, used again by another model."""
     clean = profiled(CLEAN)
     with sqlite3.connect(tmp_path / "phone.sqlite") as table:
@@ -110,8 +74,7 @@ def test_failures_of_an_agent_that_did_not_try_again_are_measured_again(
             " where target like 'nnapi:sim-npu%'"
         )
     again = profiled(CLEAN)
-    assert again.failures == {}
-    assert again.segments == clean.segments
+    assert (again.failures, again.segments) == ({}, clean.segments)
     assert again.unlike(clean) == []
 
 
@@ -124,13 +87,9 @@ class Shorter(TenUnits):
         return self.last((x + self.fifth(x)).mean((2, 3)))
 
 
-def test_a_table_filled_while_a_driver_died_plans_another_model_a_day_later(
-    profiled: Profiler, tmp_path: Path
-) -> None:
+def test_a_table_filled_while_a_driver_died_plans_another_model_a_day_later(profiled, tmp_path):
     """It died so often that units failed alone, too."""
-    ill = fault(
-        service(CLEAN, returns=0.2), kind="die", stage="execute", operation="CONV_2D", times=5
-    )
+    ill = die(service(CLEAN, returns=0.2), "CONV_2D", times=5)
     assert profiled(ill, "filled").failures
     with sqlite3.connect(tmp_path / "filled.sqlite") as table:
         table.execute("update measurements set measured_at = replace(measured_at, '20', '19')")
@@ -152,10 +111,8 @@ class Squashed(TenUnits):
         return torch.sigmoid(super().forward(x))
 
 
-def test_another_model_does_not_kill_the_driver_again(profiled: Profiler, tmp_path: Path) -> None:
-    died = fault(
-        service(CLEAN, returns=0.2), kind="die", stage="execute", operation="MAX_POOL_2D", nth=1
-    )
+def test_another_model_does_not_kill_the_driver_again(profiled, tmp_path):
+    died = die(service(CLEAN, returns=0.2), "MAX_POOL_2D")
     first = profiled(died)
     trace(Squashed(), tmp_path / "squashed.pt", (1, 3, 64, 64))
     second = profiled(died, model=np_.load(tmp_path / "squashed.pt", "1x3x64x64"))
@@ -164,7 +121,7 @@ def test_another_model_does_not_kill_the_driver_again(profiled: Profiler, tmp_pa
     assert tried == [row for row in first.rows if row.status in FAILURES]
 
 
-def test_a_driver_that_hangs_ends_the_request_and_is_named(profiled: Profiler) -> None:
+def test_a_driver_that_hangs_ends_the_request_and_is_named(profiled):
     stopped = service(CLEAN, "sim-gpu", returns=1)
     stopped = fault(stopped, "sim-gpu", kind="stop", stage="execute", operation="CONV_2D", times=1)
     told, others = list[str](), list[Future[Profile]]()
@@ -183,7 +140,7 @@ def test_a_driver_that_hangs_ends_the_request_and_is_named(profiled: Profiler) -
             others[0].result()
 
 
-def test_what_is_measured_after_a_driver_went_on_is_as_if_it_never_hung(profiled: Profiler) -> None:
+def test_what_is_measured_after_a_driver_went_on_is_as_if_it_never_hung(profiled):
     clean = profiled(CLEAN, "twin")
     stopped = service(CLEAN, stops=3)
     stopped = fault(stopped, kind="stop", stage="compile", operation="CONV_2D", nth=1, times=1)
@@ -193,21 +150,12 @@ def test_what_is_measured_after_a_driver_went_on_is_as_if_it_never_hung(profiled
     assert dataclasses.astuple(after.plan.plan.segments[0])[0] == clean.plan.plan.segments[0].units
 
 
-LISTS = {
-    "another version": "2.0",
-    "gone": "gone",
-}
-
-
-@pytest.mark.parametrize("becomes", LISTS.values(), ids=LISTS)
-def test_a_driver_that_comes_back_as_another(
-    profiled: Profiler, tmp_path: Path, becomes: str
-) -> None:
+@pytest.mark.parametrize("becomes", ["2.0", "gone"], ids=["another version", "gone"])
+def test_a_driver_that_comes_back_as_another(profiled, tmp_path, becomes):
     """One error says so; the next profile has right rows of what there is now, and that after it,
     of what there was before, again."""
     clean = profiled(CLEAN, "twin")
-    other = service(CLEAN, returns=0.1, becomes=becomes)
-    other = fault(other, kind="die", stage="execute", operation="CONV_2D", nth=1, times=1)
+    other = die(service(CLEAN, returns=0.1, becomes=becomes), "CONV_2D", times=1)
     with pytest.raises(DeviceError, match=r"sim-npu of version 1\.0 is "):
         profiled(other)
     after = profiled(other)
@@ -235,17 +183,15 @@ def named_failures(profile: Profile) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", ["skip", "partly"])
-def test_outputs_that_are_not_written_are_no_fast_rows(profiled: Profiler, kind: str) -> None:
-    silent = fault(CLEAN, kind=kind, stage="execute", operation="MAX_POOL_2D")
-    silent_rows = profiled(silent)
-    never = fault(CLEAN, kind="refuse", stage="compile", operation="MAX_POOL_2D")
-    clean = profiled(never, "twin")
-    assert named_failures(silent_rows) == {("max_pool2d", "sim-npu")}
-    assert [m for m in silent_rows.failures.items() if "unwritten" not in m[1]] == []
-    assert silent_rows.segments == clean.segments
+def test_outputs_that_are_not_written_are_no_fast_rows(profiled, kind):
+    silent = profiled(fault(CLEAN, kind=kind, stage="execute", operation="MAX_POOL_2D"))
+    clean = profiled(refuse(CLEAN, "MAX_POOL_2D"), "twin")
+    assert named_failures(silent) == {("max_pool2d", "sim-npu")}
+    assert [m for m in silent.failures.items() if "unwritten" not in m[1]] == []
+    assert silent.segments == clean.segments
 
 
-def test_a_driver_that_writes_nan_where_the_cpu_does_not(profiled: Profiler) -> None:
+def test_a_driver_that_writes_nan_where_the_cpu_does_not(profiled):
     """The logarithm of a negative number is NaN everywhere, and no fault."""
     wrong = copy.deepcopy(CLEAN)
     (npu,) = (each for each in wrong["accelerators"] if each["name"] == "sim-npu")
@@ -256,13 +202,10 @@ def test_a_driver_that_writes_nan_where_the_cpu_does_not(profiled: Profiler) -> 
 
 
 @pytest.mark.parametrize("zero_point", [0xA5, 0x5A])
-def test_outputs_that_equal_the_pattern_are_written(
-    built_host: HostBuild, phone: Callable[[Description], str], zero_point: int
-) -> None:
+def test_outputs_that_equal_the_pattern_are_written(built_host, phone, zero_point):
     """Zeros of a quantised tensor may be the byte by which unwritten outputs are known."""
     type_ = TensorType((1, 64), "uint8", quant=Quantisation(0.05, zero_point))
     operand = operand_of(type_)
-    assert operand is not None
     builder = ModelBuilder(27)
     result = builder.add(OperationCode.RELU, [builder.input(operand)], operand.dims)
     model, blobs = builder.finish([result]), tuple(builder.blobs)
@@ -270,17 +213,12 @@ def test_outputs_that_equal_the_pattern_are_written(
     timing = Timing(warmup_min=2, warmup_max=2, rounds=1, min_runs=2, max_runs=2, budget_ns=0)
     target = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
 
-    def status_on(description: Description) -> Status:
+    def status_on(description):
         request = RequestBuilder()
         # Bytes of 0 are negative numbers, of which RELU makes the zero point.
-        action = build_action(
-            0,
-            [(target, region)],
-            lambda _: (TensorSource.ZERO, 0),
-            request,
-            timing,
-            ActionOptions(Conditions(), 0, 0),
-        )
+        options = ActionOptions(Conditions(), 0, 0)
+        zeros = (TensorSource.ZERO, 0)
+        action = build_action(0, [(target, region)], lambda _: zeros, request, timing, options)
         request.add_action(action.spec)
         with open_device(phone(description)) as opened:
             events = list(opened.client.run(request.request()))

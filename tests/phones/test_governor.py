@@ -19,7 +19,6 @@ from torch import nn
 
 from nnapi_prof.costs.measurement import UNREADABLE, Kind, Measurement
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device, phone_file
 from nnapi_prof.device.protocol.actions import Timing
 from nnapi_prof.execution.profile import ProfileOptions, ProfileOutcome
@@ -61,7 +60,7 @@ class Pyramid(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def program() -> Program:
+def program():
     torch.manual_seed(0)
     return prepare(Pyramid().eval(), (torch.zeros(1, 3, 160, 160),), "pyramid")
 
@@ -75,19 +74,20 @@ class UnpacedOptions(ProfileOptions):
         return replace(usual, warmup_ns=30_000_000, warm_ns=0, spin_ns=0, cooldown_ms=0)
 
 
+Rows = Mapping[tuple[str, str], Measurement]
+"""By unit or region and target."""
+
+
 def measure(
     program: Program, phone: Path, folder: Path, options: ProfileOptions | None = None
-) -> tuple[ProfileOutcome, dict[tuple[str, str], Measurement]]:
-    """The outcome, and the rows by unit or region and target."""
+) -> tuple[ProfileOutcome, Rows]:
     with CostStore(folder / f"{phone.stem}.db") as store, open_device(f"sim:{phone}") as opened:
         outcome = profile(program, opened.client, store, options or ProfileOptions())
         rows = store.measurements(outcome.fingerprint)
     return outcome, {(row.signature, row.target.key): row for row in rows}
 
 
-def ratios_of(
-    rows: Mapping[tuple[str, str], Measurement], wanted: Mapping[tuple[str, str], Measurement]
-) -> dict[tuple[str, str], float]:
+def ratios_of(rows: Rows, wanted: Rows) -> dict[tuple[str, str], float]:
     """How much longer things took than on another phone, of what was measured on both."""
     return {
         key: rows[key].latency_ns / row.latency_ns
@@ -96,7 +96,7 @@ def ratios_of(
     }
 
 
-def short_units(rows: Mapping[tuple[str, str], Measurement]) -> set[tuple[str, str]]:
+def short_units(rows: Rows) -> set[tuple[str, str]]:
     """Units that take the CPU 0.05 to 1 ms."""
     return {
         key
@@ -106,15 +106,12 @@ def short_units(rows: Mapping[tuple[str, str], Measurement]) -> set[tuple[str, s
 
 
 def segments(outcome: ProfileOutcome) -> list[tuple[tuple[int, ...], str]]:
-    assert outcome.plan is not None
     return [(s.units, s.target.key) for s in outcome.plan.segments]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("readable", [True, False], ids=["readable", "unreadable"])
-def test_units_cost_what_they_cost_at_the_highest_clock(
-    built_host: HostBuild, program: Program, tmp_path: Path, readable: bool
-) -> None:
+def test_units_cost_what_they_cost_at_the_highest_clock(built_host, program, tmp_path, readable):
     clock = {"frequency": constant(2840, "MHz")} if readable else {}
     governor = {name: constant(*each) for name, each in GOVERNOR.items()}
     steady, wanted = measure(program, describe(tmp_path, "steady", **clock), tmp_path)
@@ -124,10 +121,8 @@ def test_units_cost_what_they_cost_at_the_highest_clock(
     assert len(short_units(wanted)) >= 4 and short_units(wanted) <= ratios.keys()
     assert max(abs(ratio - 1) for ratio in ratios.values()) < 0.05
     assert segments(outcome) == segments(steady)
-    assert (set(outcome.doubts), outcome.n_failed) == (
-        set() if readable else {UNREADABLE},
-        steady.n_failed,
-    )
+    assert set(outcome.doubts) == (set() if readable else {UNREADABLE})
+    assert outcome.n_failed == steady.n_failed
     assert all(row.status is wanted[key].status for key, row in rows.items() if key in wanted)
     for key in short_units(wanted):
         for each in rows[key].rounds:
@@ -160,19 +155,14 @@ CLOCKS = {
         why="less to tell it by",
     ),
 )
-def test_a_clock_that_halves(
-    built_host: HostBuild, program: Program, tmp_path: Path, kind: str
-) -> None:
+def test_a_clock_that_halves(built_host, program, tmp_path, kind):
     """Rounds in which it did are measured again, and left out, whatever the clock says."""
     every, lasts, told = CLOCKS[kind]
     clock = {"frequency": constant(2840, "MHz")}
-    governor: dict[str, Any] = {name: constant(*each) for name, each in GOVERNOR.items()}
+    held = {"every": constant(every, "ms"), "lasts": constant(lasts, "ms")}
+    governor = {name: constant(*each) for name, each in GOVERNOR.items()}
+    governor["held"] = held | {"to": constant(0.5, "ratio")}
     clean, steady = measure(program, describe(tmp_path, "steady", **clock), tmp_path)
-    governor["held"] = {
-        "every": constant(every, "ms"),
-        "lasts": constant(lasts, "ms"),
-        "to": constant(0.5, "ratio"),
-    }
     if told == "nothing":
         del clock["frequency"]
     elif told:

@@ -1,7 +1,5 @@
 """A phone that reboots in the middle of a profile."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +12,7 @@ from nnapi_prof.errors import DeviceError
 pytestmark = pytest.mark.slow
 
 
-def test_a_reboot_loses_nothing_that_was_measured(
-    ten_units: np_.Model,
-    start_daemon: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+def test_a_reboot_loses_nothing_that_was_measured(ten_units, start_daemon, monkeypatch, tmp_path):
     """The connection and all processes end at once; what comes back has the store of before."""
     daemons = [start_daemon("npu-phone")]
     monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", daemons[0].remote_dir)

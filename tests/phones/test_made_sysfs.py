@@ -7,7 +7,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,25 +15,17 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device
-from nnapi_prof.execution.profile import (
-    ProfileOptions,
-    ProfileOutcome,
-    Progress,
-    ProgressCallback,
-)
+from nnapi_prof.execution.profile import ProfileOptions, Progress, ProgressCallback
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU
 from tests.parts import again_but
-from tests.phones.conftest import CLEAN, Profiler
+from tests.phones.conftest import CLEAN, check_like
 
 CPUS = sorted(os.sched_getaffinity(0))
-Made = Callable[[Path], None]
-Profile = tuple[ProfileOutcome, list[Measurement]]
+two_cores = pytest.mark.skipif(len(CPUS) < 2, reason="cores of two kinds, or one to go offline")
 
 
 def put(root: Path, name: str, text: object) -> None:
@@ -111,7 +103,7 @@ ALL = sum(1 << cpu for cpu in CPUS)
 LAST = 1 << CPUS[-1]
 
 
-def profile_host(folder: Path, progress: ProgressCallback | None = None) -> Profile:
+def profile_host(folder: Path, progress: ProgressCallback | None = None):
     """A small network on this host: the outcome, and the rows."""
     net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Sigmoid()).eval()
     program = prepare(net, (torch.zeros(1, 3, 32, 32),), "small")
@@ -122,7 +114,7 @@ def profile_host(folder: Path, progress: ProgressCallback | None = None) -> Prof
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(len(CPUS) < 2, reason="cores of two kinds")
+@two_cores
 @pytest.mark.parametrize(
     ("made", "mask"),
     [
@@ -133,9 +125,7 @@ def profile_host(folder: Path, progress: ProgressCallback | None = None) -> Prof
         ),
     ],
 )
-def test_a_profile_is_that_of_the_host(
-    built_host: HostBuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made, mask: int
-) -> None:
+def test_a_profile_is_that_of_the_host(built_host, tmp_path, monkeypatch, made, mask):
     made(tmp_path / "sys")
     monkeypatch.setenv("NNAPI_PROF_SYSFS", str(tmp_path / "sys"))
     outcome, rows = profile_host(tmp_path)
@@ -198,7 +188,7 @@ HARD = (one_clock, hot_from_the_start, nonsense, closed)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(len(CPUS) < 2, reason="cores of two kinds")
+@two_cores
 @pytest.mark.parametrize(
     "made",
     again_but(
@@ -207,9 +197,7 @@ HARD = (one_clock, hot_from_the_start, nonsense, closed)
         why="test_sysfs.c reads such files",
     ),
 )
-def test_a_simulated_phones_plan_is_its_twins(
-    profiled: Profiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made
-) -> None:
+def test_a_simulated_phones_plan_is_its_twins(profiled, tmp_path, monkeypatch, made):
     """Under the same made /sys, with times that repeat: plan and costs of units, and no wait."""
     clean = profiled(CLEAN, "twin")
     made(tmp_path / "sys")
@@ -220,34 +208,30 @@ def test_a_simulated_phones_plan_is_its_twins(
     began = time.monotonic()
     troubled = profiled(CLEAN)
     assert time.monotonic() - began < 30, "a wait for a cool phone takes a minute"
-    assert (troubled.segments, troubled.failures) == (clean.segments, {})
-    assert (troubled.unlike(clean), troubled.seconds <= 1.5 * clean.seconds) == ([], True)
+    check_like(troubled, clean)
     outcome = troubled.costs.outcome
-    assert outcome is not None and (outcome.waited_s, outcome.stayed_hot) == (0, False)
+    assert (outcome.waited_s, outcome.stayed_hot) == (0, False)
     assert not any(each.throttled for row in troubled.rows for each in row.rounds)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(len(CPUS) < 2, reason="a core to go offline")
+@two_cores
 def test_a_simulated_phones_plan_is_its_twins_without_the_prime_core(
-    profiled: Profiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    profiled, tmp_path, monkeypatch
+):
     clean = profiled(CLEAN, "twin")
     one_clock(tmp_path / "sys")
     monkeypatch.setenv("NNAPI_EMULATOR_SYSFS", str(tmp_path / "sys"))
     with offline_after_a_row(tmp_path / "sys") as progress:
         troubled = profiled(CLEAN, progress=progress)
-    assert (troubled.segments, troubled.failures) == (clean.segments, {})
-    assert (troubled.unlike(clean), troubled.seconds <= 1.5 * clean.seconds) == ([], True)
+    check_like(troubled, clean)
     masks = {int(row.cpu_mask, 16) for row in troubled.rows if row.cpu_mask}
     assert ALL & ~LAST in masks and masks <= {ALL, LAST, ALL & ~LAST}
 
 
 @pytest.mark.slow("profiles at the rates of this host's clock, with a core and without")
-@pytest.mark.skipif(len(CPUS) < 2, reason="a core to go offline")
-def test_a_prime_core_that_goes_offline_meanwhile(
-    built_host: HostBuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@two_cores
+def test_a_prime_core_that_goes_offline_meanwhile(built_host, tmp_path, monkeypatch):
     """As the kernel does it: who kept to that core alone may use all others from then on."""
     root = tmp_path / "sys"
     one_clock(root)

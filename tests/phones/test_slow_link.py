@@ -4,10 +4,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 import pytest
 
@@ -74,7 +72,7 @@ class SlowLink:
 
 
 @pytest.fixture
-def slow_link() -> Iterator[Callable[[int], SlowLink]]:
+def slow_link():
     links: list[SlowLink] = []
 
     def make(port: int) -> SlowLink:
@@ -86,12 +84,7 @@ def slow_link() -> Iterator[Callable[[int], SlowLink]]:
         link.close()
 
 
-def test_what_is_sent_takes_a_fifth_at_most(
-    slow_link: Callable[[int], SlowLink],
-    start_daemon: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+def test_what_is_sent_takes_a_fifth_at_most(slow_link, start_daemon, monkeypatch, tmp_path):
     daemon = start_daemon("")  # in real time: a simulated phone takes none to measure
     monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", daemon.remote_dir)
     link = slow_link(daemon.port)
