@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import gc
-import importlib.util
 import os
 import shutil
 import socket
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from zlib import crc32
 
@@ -24,6 +22,8 @@ from nnapi_prof.device import build
 from nnapi_prof.device.build import HostBuild, build_host
 from nnapi_prof.errors import BuildError
 from nnapi_prof.toolchain import find_compiler
+from tests import summary
+from tests.adbd import daemon as rig
 from tests.parts import missing
 
 REPO = Path(__file__).resolve().parent.parent
@@ -35,18 +35,7 @@ hypothesis.settings.register_profile("nnapi-prof", deadline=None, derandomize=Tr
 hypothesis.settings.load_profile("nnapi-prof")
 
 
-def _load(name: str, path: Path) -> ModuleType:
-    """A helper module of the tests, which are no package."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-rig = _load("nnapi_prof_rig", REPO / "tests" / "adbd" / "daemon.py")
-summary = _load("nnapi_prof_summary", REPO / "tests" / "summary.py")
+sys.modules["nnapi_prof_rig"] = rig  # as tests/android calls it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -365,13 +354,7 @@ class AdbServerProcess:
         self.port = port
         self._adb = adb
         self._env = {"HOME": str(home), "PATH": os.environ["PATH"]}
-        self._process = subprocess.Popen(
-            [adb, "-P", str(port), "nodaemon", "server"],
-            env=self._env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        self._process = self._start("nodaemon", "server")
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
@@ -379,6 +362,11 @@ class AdbServerProcess:
             time.sleep(0.05)
         self.stop()
         pytest.fail(f"{adb} did not start a server on port {port}")
+
+    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        null = subprocess.DEVNULL
+        command = [self._adb, "-P", str(self.port), *arguments]
+        return subprocess.Popen(command, env=self._env, stdin=null, stdout=null, stderr=null)
 
     def adb(self, *arguments: str) -> str:
         """Runs the adb client; returns what it says."""
@@ -395,13 +383,7 @@ class AdbServerProcess:
 
     def begin_connect(self, serial: str) -> subprocess.Popen[bytes]:
         """As :meth:`connect`, without waiting, for devices that never answer; kill the result."""
-        return subprocess.Popen(
-            [self._adb, "-P", str(self.port), "connect", serial],
-            env=self._env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        return self._start("connect", serial)
 
     def stop(self) -> None:
         self._process.kill()

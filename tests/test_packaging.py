@@ -22,16 +22,11 @@ def configuration() -> dict:
 
 
 def test_every_package_on_disk_is_in_the_list():
-    packages = {
-        ".".join(("nnapi_prof", *init.parent.relative_to(ROOT).parts))
-        for name in MAPPED
-        for init in (ROOT / name).rglob("__init__.py")
-    }
-    for init in (ROOT / "nnapi_prof").rglob("__init__.py"):
-        relative = init.parent.relative_to(ROOT)
-        if relative.parts[1:2] and relative.parts[1] in MAPPED:
-            continue  # reached through a link; the mapping names it
-        packages.add(".".join(relative.parts))
+    packages = set()
+    for name in ("nnapi_prof", *MAPPED):
+        for init in (ROOT / name).rglob("__init__.py"):
+            parts = init.parent.relative_to(ROOT).parts
+            packages.add(".".join(parts if name == "nnapi_prof" else ("nnapi_prof", *parts)))
     assert packages == set(configuration()["tool"]["setuptools"]["packages"])
 
 
@@ -52,42 +47,29 @@ def test_every_data_pattern_matches_a_file():
             assert list(folder.glob(pattern)), f"{package}: {pattern} matches nothing"
 
 
-def test_help_loads_neither_torch_nor_pandas():
-    code = (
-        "import sys; from nnapi_prof.cli import cli\n"
-        "cli.main(['--help'], standalone_mode=False)\n"
-        "heavy = {'torch', 'pandas', 'numpy', 'matplotlib', 'adb_shell'} & set(sys.modules)\n"
-        "sys.exit(f'loaded {heavy}' if heavy else 0)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+HELP = """
+from nnapi_prof.cli import cli
+cli.main(['--help'], standalone_mode=False)
+heavy = {'torch', 'pandas', 'numpy', 'matplotlib', 'adb_shell'}
+"""
+PARTITION_ALONE = """
+import nnapi_prof.partition
+heavy = {'torch', 'adb_shell', 'usb1'}
+"""
+WITHOUT_EXECUTORCH = """
+from nnapi_prof import documents
+documents.plugins = lambda group: {}
+from nnapi_prof.cli import bisect, convert, measure
+formats = next(p for p in convert.command.params if p.name == 'formats').type.choices
+assert list(formats) == ['stock', 'json', 'cpp', 'runtime', 'qnn'], formats
+assert not any('--executorch' in p.opts for p in bisect.command.params)
+heavy = {'nnapi_prof.executorch'}
+"""
 
 
-def test_the_core_has_no_executorch_without_its_entry_point():
-    code = (
-        "import sys\n"
-        "from nnapi_prof import documents\n"
-        "documents.plugins = lambda group: {}\n"
-        "from nnapi_prof.cli import bisect, convert, measure\n"
-        "formats = next(p for p in convert.command.params if p.name == 'formats').type.choices\n"
-        "assert list(formats) == ['stock', 'json', 'cpp', 'runtime', 'qnn'], formats\n"
-        "assert not any('--executorch' in p.opts for p in bisect.command.params)\n"
-        "sys.exit(any(name.startswith('nnapi_prof.executorch') for name in sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_partitioner_loads_neither_torch_nor_adb():
-    code = (
-        "import sys, nnapi_prof.partition\n"
-        "heavy = {'torch', 'adb_shell', 'usb1'} & set(sys.modules)\n"
-        "sys.exit(f'loaded {heavy}' if heavy else 0)"
-    )
+@pytest.mark.parametrize("code", [HELP, PARTITION_ALONE, WITHOUT_EXECUTORCH])
+def test_what_a_part_does_not_load(code):
+    code += "import sys; sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -118,9 +100,8 @@ def checkout(tmp_path_factory):
 def built_wheel(checkout: Path, out: Path) -> Path:
     """As `make wheel` builds it, at a fixed date."""
     code = f"from setuptools import build_meta; print(build_meta.build_wheel({str(out)!r}))"
-    command = [sys.executable, "-c", code]
     done = subprocess.run(
-        command,
+        [sys.executable, "-c", code],
         cwd=checkout,
         env=os.environ | {"SOURCE_DATE_EPOCH": "1700000000"},
         capture_output=True,
@@ -167,15 +148,17 @@ def test_a_wheel_has_the_agents_of_every_device_and_all_sources(checkout, tmp_pa
 
 
 def test_agents_of_other_sources_are_left_aside(tmp_path):
-    folder = tmp_path / "android-arm64-v8a"
-    folder.mkdir()
-    assert build.shipped_agent("arm64-v8a", "android", "key", tmp_path) is None
-    (folder / "agent").write_bytes(b"")
-    assert build.shipped_agent("arm64-v8a", "android", "key", tmp_path) is None
+    def shipped(abi="arm64-v8a", key="key"):
+        return build.shipped_agent(abi, "android", key, tmp_path)
+
+    agent = tmp_path / "android-arm64-v8a" / "agent"
+    agent.parent.mkdir()
+    assert shipped() is None
+    agent.write_bytes(b"")
+    assert shipped() is None
     (tmp_path / "sources").write_text("key\n")
-    assert build.shipped_agent("arm64-v8a", "android", "key", tmp_path) == folder / "agent"
-    assert build.shipped_agent("arm64-v8a", "android", "other", tmp_path) is None
-    assert build.shipped_agent("x86_64", "android", "key", tmp_path) is None
+    assert shipped() == agent
+    assert shipped(key="other") is None and shipped(abi="x86_64") is None
 
 
 def test_a_shipped_agent_is_taken_and_nothing_built(tmp_path, monkeypatch):

@@ -31,15 +31,11 @@ def both(*arguments: str, **options: object) -> list[subprocess.CompletedProcess
 
 @pytest.mark.parametrize("code", ["3", "'words'"])
 def test_streams_arguments_folder_environment_and_code(tmp_path: Path, code: str) -> None:
-    one, other = both(
-        *("-c", STREAMS.format(code=code), "x", "y z"),
-        input="heard",
-        cwd=tmp_path,
-        env={"OURS": "1", "OMP_NUM_THREADS": "1"},
-    )
-    assert (one.returncode, one.stdout, one.stderr) == (
-        *(other.returncode, other.stdout, other.stderr),
-    )
+    words = ("-c", STREAMS.format(code=code), "x", "y z")
+    environment = {"OURS": "1", "OMP_NUM_THREADS": "1"}
+    one, other = both(*words, input="heard", cwd=tmp_path, env=environment)
+    assert one.returncode == other.returncode
+    assert (one.stdout, one.stderr) == (other.stdout, other.stderr)
     assert f"heard ['-c', 'x', 'y z'] {tmp_path} 1 False" in one.stdout
 
 
@@ -79,11 +75,6 @@ def test_a_program_that_has_nothing_of_ours() -> None:
 
 
 def test_a_linkers_variables_need_a_cold_start() -> None:
-    done = subprocess.run(
-        [*warm.python(), "-c", "import sys; print('torch' in sys.modules)"],
-        env={**os.environ, "LD_LIBRARY_PATH": "/nowhere"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "False\n"
+    command = [*warm.python(), "-c", "import sys; print('torch' in sys.modules)"]
+    environment = {**os.environ, "LD_LIBRARY_PATH": "/nowhere"}
+    assert subprocess.check_output(command, env=environment, text=True) == "False\n"

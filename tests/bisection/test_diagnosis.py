@@ -14,23 +14,11 @@ from nnapi_prof.graph import Quantisation, TensorType
 X = torch.randn(1, 6, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
-def border(value: torch.Tensor) -> torch.Tensor:
-    wrong = value.clone()
-    wrong[:, :, 0] = 0
-    wrong[:, :, :, -1] *= 2
-    return wrong
-
-
-def channels(value: torch.Tensor) -> torch.Tensor:
-    wrong = value.clone()
-    wrong[:, 2] = value[:, 2].square() + 3
-    return wrong
-
-
-def nan(value: torch.Tensor) -> torch.Tensor:
-    wrong = value.clone()
-    wrong[0, 1, 2, 3] = math.nan
-    return wrong
+BORDER, CHANNELS, NAN = X.clone(), X.clone(), X.clone()
+BORDER[:, :, 0] = 0
+BORDER[:, :, :, -1] *= 2
+CHANNELS[:, 2] = X[:, 2].square() + 3
+NAN[0, 1, 2, 3] = math.nan
 
 
 @pytest.mark.parametrize(
@@ -44,10 +32,10 @@ def nan(value: torch.Tensor) -> torch.Tensor:
         (X.transpose(2, 3).contiguous(), FaultKind.LAYOUT),
         (X.flip(1), FaultKind.LAYOUT),
         (X.permute(0, 2, 3, 1).reshape(X.shape), FaultKind.LAYOUT),
-        (border(X), FaultKind.PADDING),
+        (BORDER, FaultKind.PADDING),
         (X.roll((1, -1), (2, 3)), FaultKind.PADDING),
-        (channels(X), FaultKind.CHANNELS),
-        (nan(X), FaultKind.NOT_FINITE),
+        (CHANNELS, FaultKind.CHANNELS),
+        (NAN, FaultKind.NOT_FINITE),
         (X.square(), FaultKind.KERNEL),
     ],
 )
@@ -62,8 +50,8 @@ def test_numbers_of_the_facts() -> None:
     assert facts_of(X * 1.03, X).factor == pytest.approx(1.03)
     assert facts_of(X + 0.25, X).offset == pytest.approx(0.25)
     assert facts_of(X.clamp(-1, 1), X).limit == pytest.approx(1.0)
-    assert facts_of(channels(X), X).channels_off == (2,)
-    assert facts_of(nan(X), X).n_nan == 1
+    assert facts_of(CHANNELS, X).channels_off == (2,)
+    assert facts_of(NAN, X).n_nan == 1
 
 
 def test_what_does_not_repeat_is_a_race_and_half_precision_is_told() -> None:
@@ -74,17 +62,21 @@ def test_what_does_not_repeat_is_a_race_and_half_precision_is_told() -> None:
     assert kind_of([facts_of(half, X)], repeats=False, **options) is FaultKind.RACE
 
 
+def ratio(mine, reference, type_, precision, n_units=1) -> float:
+    """How far a region's output is off, of what its precision allows."""
+    return deviation("x", mine, reference, type_, None, precision, n_units=n_units).ratio
+
+
 def test_deviations_of_8_bits_allow_ties_and_no_more() -> None:
     type_ = TensorType((100,), "uint8", quant=Quantisation(0.1, 128))
     reference = torch.arange(100, dtype=torch.uint8) + 70
     ties = reference.clone()
     ties[::20] += 1  # one value in twenty, by one step
-    shifted = reference + 1
-
-    def ratio(mine: torch.Tensor) -> float:
-        return deviation("x", mine, reference, type_, None, Precision.FLOAT32, n_units=2).ratio
-
-    assert ratio(reference) == 0 and ratio(ties) < 1 < ratio(shifted)
+    same, tied, shifted = (
+        ratio(mine, reference, type_, Precision.FLOAT32, n_units=2)
+        for mine in (reference, ties, reference + 1)
+    )
+    assert same == 0 and tied < 1 < shifted
 
 
 def test_infinity_and_denormals() -> None:
@@ -95,19 +87,15 @@ def test_infinity_and_denormals() -> None:
 
 
 def test_what_elements_have_in_common_is_told_from_rounding() -> None:
-    type_ = TensorType(tuple(X.shape), "float32")
-
-    def ratio(mine: torch.Tensor, *, n_units: int = 1) -> float:
-        return deviation("x", mine, X, type_, None, Precision.RELAXED, n_units=n_units).ratio
-
+    expected = (X, TensorType(tuple(X.shape), "float32"), Precision.RELAXED)
     one_channel = X.clone()
     one_channel[:, 3] += 0.01 * X.abs().max()
     generator = torch.Generator().manual_seed(1)
     noise = X + 8e-3 * X.abs().max() * (2 * torch.rand(X.shape, generator=generator) - 1)
     for wrong in (X * 1.01, X * 0.99, (X * 1.01).half().float(), X + 0.05, one_channel):
-        assert ratio(wrong, n_units=2) < 1 < ratio(wrong)
+        assert ratio(wrong, *expected, n_units=2) < 1 < ratio(wrong, *expected)
     for right in (X, X.half().float(), X.bfloat16().float(), noise, X * 1.004):
-        assert ratio(right) < 1
+        assert ratio(right, *expected) < 1
 
 
 def test_a_factor_moves_large_8_bit_values_alone() -> None:
@@ -117,10 +105,7 @@ def test_a_factor_moves_large_8_bit_values_alone() -> None:
     reference = (steps.round() + 128).clamp(0, 255).to(torch.uint8)
     wrong = ((reference.double() - 128) * 1.01 + 128).round().clamp(0, 255).to(torch.uint8)
     ties = reference + (torch.rand(reference.shape, generator=generator) < 0.1)
-    found = [
-        deviation("x", mine, reference, type_, None, Precision.INT8, n_units=1).ratio
-        for mine in (wrong, ties.to(torch.uint8))
-    ]
-    assert found[0] > 1 > found[1]
+    expected = (reference, type_, Precision.INT8)
+    assert ratio(wrong, *expected) > 1 > ratio(ties.to(torch.uint8), *expected)
     facts = facts_of((reference.double() - 128) * 1.1 + 128, reference, 128)
     assert facts.factor == pytest.approx(1.1)

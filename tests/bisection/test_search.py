@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 
@@ -15,12 +15,11 @@ class Driver:
     def __init__(
         self,
         *,
-        wrong: frozenset[int] = frozenset(),
-        pairs: frozenset[int] = frozenset(),
-        refused: frozenset[int] = frozenset(),
-        every: int = 1,
+        wrong: Collection[int] = (),
+        pairs: Collection[int] = (),
+        refused: Collection[int] = (),
     ) -> None:
-        self.wrong, self.pairs, self.refused, self.every = wrong, pairs, refused, every
+        self.wrong, self.pairs, self.refused = set(wrong), set(pairs), set(refused)
         self.runs = 0
 
     def __call__(self, regions: Sequence[Region], repeats: int) -> list[Verdict]:
@@ -29,45 +28,38 @@ class Driver:
 
     def verdict(self, region: Region, repeats: int) -> Verdict:
         if self.refused & set(region):
-            parts = [
-                tuple(unit for _, unit in group)
-                for taken, group in itertools.groupby(
-                    enumerate(region), lambda each: each[1] not in self.refused
-                )
-                if taken
-            ]
+            groups = itertools.groupby(region, lambda unit: unit not in self.refused)
+            parts = [tuple(group) for is_taken, group in groups if is_taken]
             return Verdict(0.0, refused=True, parts=tuple(parts) if len(region) > 1 else ())
-        seen = self.every == 1 or repeats >= self.every
-        wrong = self.wrong & set(region) if seen else ()
         together = [a for a in self.pairs if {a, a + 1} <= set(region)]
-        return Verdict(9.0 if wrong or together else 0.0)
+        return Verdict(9.0 if self.wrong & set(region) or together else 0.0)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 17, 64, 300])
 def test_each_single_fault_is_found_in_few_runs(n: int) -> None:
     for unit in range(n):
-        search = Halving(Driver(wrong=frozenset({unit})))
+        search = Halving(Driver(wrong={unit}))
         finding = next(search.search([tuple(range(n))]))
         assert finding.region == (unit,)
         assert search.runs <= 2 * math.log2(n) + 4
 
 
 def test_all_faults_are_found_in_order() -> None:
-    wrong = frozenset({0, 7, 8, 30})
+    wrong = {0, 7, 8, 30}
     regions = [each.region for each in Halving(Driver(wrong=wrong)).search([tuple(range(31))])]
     assert regions == [(0,), (7,), (8,), (30,)]
 
 
 def test_refused_units_divide_the_model() -> None:
-    driver = Driver(wrong=frozenset({12}), refused=frozenset({3, 4, 11, 20}))
+    driver = Driver(wrong={12}, refused={3, 4, 11, 20})
     assert [each.region for each in Halving(driver).search([tuple(range(24))])] == [(12,)]
-    nothing = Driver(refused=frozenset(range(8)))
+    nothing = Driver(refused=range(8))
     assert list(Halving(nothing).search([tuple(range(8))])) == []
 
 
 def test_what_differs_with_its_neighbour_only_is_shrunk_to_both() -> None:
     for first in range(15):
-        search = Halving(Driver(pairs=frozenset({first})))
+        search = Halving(Driver(pairs={first}))
         (finding,) = search.search([tuple(range(16))])
         assert finding.region == (first, first + 1)
         assert search.runs <= 2 * math.log2(16) + 4

@@ -1,7 +1,6 @@
 """Modules for stock PyTorch: made from models in memory, saved, loaded, and run on the emulator."""
 
 import io
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -11,6 +10,7 @@ from nnapi_prof.bundle.parts import Parts, largest_parts
 from nnapi_prof.bundle.stock_module import mixed_module
 from nnapi_prof.errors import Refusal
 from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.program import Program, constant_outputs
 
@@ -46,8 +46,7 @@ def make(
     keep: bool = False,
 ) -> Made:
     """``on_cpu`` has units that shall stay on the CPU though NNAPI could run them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet_torch():
         return made(prepare(model, inputs, "model", keep), level, least, on_cpu)
 
 
@@ -61,8 +60,7 @@ def made(
 
 def from_parts(program: Program, parts: Parts) -> Made:
     content = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet_torch():
         torch.jit.save(mixed_module(program, parts, constant_outputs(program)), content)
         size = content.tell()
         content.seek(0)

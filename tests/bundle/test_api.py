@@ -1,8 +1,5 @@
 """``nnapi_prof.convert_model``: one call, models in memory."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -11,16 +8,10 @@ import nnapi_prof
 from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.errors import NnapiProfError
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of PyTorch's: tracing is deprecated
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.convolve = nn.Conv2d(3, 4, 3, padding=1)
-
-    def forward(self, x):
-        return torch.relu(self.convolve(x))
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # of PyTorch's: tracing is deprecated
+    pytest.mark.usefixtures("nnapi_library"),
+]
 
 
 def last(image):
@@ -42,10 +33,9 @@ def same(module, model, *inputs):
 
 @pytest.fixture(scope="module")
 def net():
-    return Net().eval()
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU()).eval()
 
 
-@pytest.mark.usefixtures("nnapi_library")
 def test_a_module_a_trace_a_program_and_a_file(net, tmp_path):
     x = torch.randn(1, 3, 6, 8)
     traced = torch.jit.trace(net, x)
@@ -54,7 +44,6 @@ def test_a_module_a_trace_a_program_and_a_file(net, tmp_path):
         same(nnapi_prof.convert_model(model, x), net, x)
 
 
-@pytest.mark.usefixtures("nnapi_library")
 @pytest.mark.parametrize("form", ["traced", "module", "text"])
 def test_sizes_of_0_are_open(net, form):
     example = "?x3x?x?" if form == "text" else torch.zeros(0, 3, 0, 0)
@@ -64,13 +53,11 @@ def test_sizes_of_0_are_open(net, form):
         same(module, net, torch.randn(shape))
 
 
-@pytest.mark.usefixtures("nnapi_library")
 def test_a_small_size_is_right_where_the_example_was_large():
     module = nnapi_prof.convert_model(torch.jit.script(nn.Softmax(1)), torch.zeros(0, 0))
     same(module, nn.Softmax(1), torch.randn(2, 2))
 
 
-@pytest.mark.usefixtures("nnapi_library")
 @pytest.mark.parametrize("shape", [(2, 3, 6, 8), (2, 3, 0, 0)], ids=["fixed", "open"])
 def test_images_that_lie_channels_last_are_not_transposed(net, shape):
     x = last(torch.randn(2, 3, 6, 8))
@@ -82,7 +69,6 @@ def test_images_that_lie_channels_last_are_not_transposed(net, shape):
     assert same(flat, net, x).is_contiguous()
 
 
-@pytest.mark.usefixtures("nnapi_library")
 def test_a_quantised_input_of_another_scale_is_quantised_anew():
     model = torch.jit.trace(nn.MaxPool2d(2), _quantised(torch.randn(1, 2, 4, 4), 0.05))
     module = nnapi_prof.convert_model(model, _quantised(torch.zeros(1, 2, 0, 0), 0.05), whole=True)
@@ -108,13 +94,7 @@ def test_wrong_arguments(net, arguments, said):
         nnapi_prof.convert_model(net, torch.randn(1, 3, 6, 8), **arguments)
 
 
-@pytest.mark.usefixtures("nnapi_library")
 def test_a_model_that_computes_nothing_is_refused_and_the_next_is_not(net):
     with pytest.raises(NnapiProfError, match="model computes nothing"):
         nnapi_prof.convert_model(nn.Identity(), torch.ones(2, 3))
     same(nnapi_prof.convert_model(net, torch.ones(1, 3, 8, 8)), net, torch.ones(1, 3, 8, 8))
-
-
-def test_the_package_alone_does_not_import_torch():
-    code = "import sys, nnapi_prof; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,20 +1,17 @@
 """Architectures in small, from traced, scripted and exported models to modules of parts."""
 
-import warnings
-
 import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.bundle.stock import make
 from tests.convert.architectures import ARCHITECTURES
 
 NOT_SCRIPTABLE = {"bert", "deeplab", "flow", "fpn", "t5", "two_towers"}
 """Those whose Python TorchScript's own compiler does not take."""
 
-ON_CPU = {
-    "ssd": {"gather"},
-}
+ON_CPU = {"ssd": {"gather"}}
 """What may stay on the CPU; nothing of the others does."""
 
 OTHERWISE = pytest.mark.again("traced here; other architectures are scripted and exported")
@@ -40,8 +37,7 @@ def test_architecture(nnapi_library, name, kind):
     torch.manual_seed(0)
     model, inputs = ARCHITECTURES[name]()
     model.eval()
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
+    with quiet_torch(), torch.no_grad():
         returned = model(*inputs)
         match kind:
             case "traced":

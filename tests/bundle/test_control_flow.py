@@ -1,8 +1,6 @@
 """Branches and loops on the values of tensors: they stay TorchScript, what is around them goes to
 NNAPI."""
 
-import warnings
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,7 +8,14 @@ from torch.utils._pytree import tree_leaves
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import prepare
-from tests.bundle.stock import made
+from nnapi_prof.frontend.torch_logging import quiet_torch
+from tests.bundle.stock import Made, made
+
+
+class Layered(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
 
 
 class Branch(nn.Module):
@@ -43,11 +48,7 @@ class While(nn.Module):
         return torch.relu(self.last(y)), y * turns
 
 
-class Break(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
+class Break(Layered):
     def forward(self, x: Tensor) -> Tensor:
         y = self.layer(x)
         for _ in range(4):
@@ -71,12 +72,8 @@ class Numbers(nn.Module):
         return torch.relu(y + 1) * 2, y[:, int(largest * 3) % 2]
 
 
-class Lists(nn.Module):
+class Lists(Layered):
     """Lists that grow as the data want."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         result = [self.layer(x)]
@@ -91,12 +88,8 @@ class Lists(nn.Module):
         return torch.cat(result), torch.stack(result).sum(0)
 
 
-class Shapes(nn.Module):
+class Shapes(Layered):
     """Outputs whose shapes depend on data."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         y = torch.relu(self.layer(x))
@@ -104,12 +97,8 @@ class Shapes(nn.Module):
         return y[large] * 2, torch.nonzero(large), self.layer(y)
 
 
-class Writes(nn.Module):
+class Writes(Layered):
     """A tensor from before the branch is written to in it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.layer(x)
@@ -118,12 +107,8 @@ class Writes(nn.Module):
         return torch.relu(y)
 
 
-class Named(nn.Module):
+class Named(Layered):
     """A dict is written to, and a constant changes in one branch only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = self.layer(x)
@@ -151,12 +136,8 @@ class Nested(nn.Module):
         return self.last(y.tanh()).softmax(-1)
 
 
-class Overwritten(nn.Module):
+class Overwritten(Layered):
     """What a branch read changes after it, before anything else is known of the branch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         y = self.layer(x)
@@ -190,42 +171,44 @@ CUT = {Branch, While, Break, Numbers, Writes, Named, Nested}
 def scripted(kind: type[nn.Module]) -> tuple[nn.Module, torch.jit.ScriptModule]:
     torch.manual_seed(3)
     model = kind().eval()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet_torch():
         return model, torch.jit.script(model)
+
+
+def converted(kind: type[nn.Module], *shape: int) -> tuple[Made, nn.Module]:
+    """The module for stock PyTorch, and the model."""
+    model, script = scripted(kind)
+    return made(prepare(script, [torch.randn(shape)], "model", keep=True)), model
+
+
+def same(result: Made, model: nn.Module, x: Tensor) -> list[Tensor]:
+    """What both compute."""
+    with torch.no_grad():
+        mine, theirs = tree_leaves(result.module(x)), tree_leaves(model(x))
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+    return mine
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_control_flow(nnapi_library, kind):
     """Inputs of many sizes, so that each branch is taken."""
-    model, script = scripted(kind)
-    actual = made(prepare(script, [torch.randn(MODELS[kind])], "model", keep=True))
+    actual, model = converted(kind, *MODELS[kind])
     assert actual.kinds == (["nnapi", "cpu", "nnapi"] if kind in CUT else ["nnapi", "cpu"])
     sentences = map(str, actual.parts.cpu_reasons.values())
     reasons = [sentence for sentence in sentences if "only move data" not in sentence]
     assert reasons
     for reason in reasons:
-        assert (
-            "it depends on the values of a tensor" in reason and "test_control_flow.py:" in reason
-        )
+        assert "it depends on the values of a tensor" in reason
+        assert "test_control_flow.py:" in reason
     results = set()
     for seed in range(12):
         torch.manual_seed(seed)
-        x = torch.randn(MODELS[kind]) * (0.1 + seed / 4)
-        with torch.no_grad():
-            mine, theirs = tree_leaves(actual.module(x)), tree_leaves(model(x))
-        assert [value.shape for value in mine] == [value.shape for value in theirs]
-        for value, expected in zip(mine, theirs, strict=True):
-            torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
-        results.add(tuple(value.shape for value in mine))
+        outputs = same(actual, model, torch.randn(MODELS[kind]) * (0.1 + seed / 4))
+        results.add(tuple(value.shape for value in outputs))
     assert len(results) > 1 or kind not in (Lists, Shapes, Overwritten)
 
 
-class Check(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
+class Check(Layered):
     def forward(self, x: Tensor) -> Tensor:
         if bool(torch.isnan(x).any()):
             raise ValueError("not a number")
@@ -233,11 +216,9 @@ class Check(nn.Module):
 
 
 def test_a_check_stays(nnapi_library):
-    model, script = scripted(Check)
+    result, model = converted(Check, 2, 4)
     x = torch.randn(2, 4)
-    result = made(prepare(script, [x], "model", keep=True))
-    with torch.no_grad():
-        torch.testing.assert_close(result.module(x), model(x))
+    same(result, model, x)
     with pytest.raises(torch.jit.Error, match="not a number"):
         result.module(x * float("nan"))
 
@@ -249,11 +230,7 @@ def test_the_agent_refuses_it(kind):
         prepare(script, [torch.randn(MODELS[kind])], "model")
 
 
-class Aliased(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
+class Aliased(Layered):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = self.layer(x)
         view = y[0]
@@ -262,17 +239,7 @@ class Aliased(nn.Module):
         return view * 2, y
 
 
-def test_writes_that_a_view_would_see_are_refused():
-    _, script = scripted(Aliased)
-    with pytest.raises(FrontendError, match="writes to a tensor that is read elsewhere"):
-        prepare(script, [torch.randn(2, 4)], "model", keep=True)
-
-
-class Returns(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
+class Returns(Layered):
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         y = self.layer(x)
         if bool(y.sum() > 0):
@@ -281,53 +248,45 @@ class Returns(nn.Module):
 
 
 def test_a_branch_returns_a_tuple(nnapi_library):
-    model, script = scripted(Returns)
-    result = made(prepare(script, [torch.randn(3, 4)], "model", keep=True))
+    result, model = converted(Returns, 3, 4)
     for sign in (1, -1):
         x = (sign * 9 * model.layer.weight.detach().sum(0)).expand(3, 4).contiguous()
-        with torch.no_grad():
-            pairs = zip(tree_leaves(result.module(x)), tree_leaves(model(x)), strict=True)
-            for value, expected in pairs:
-                torch.testing.assert_close(value, expected)
+        same(result, model, x)
 
 
-class Counts(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
+class Counts(Layered):
     def forward(self, x: Tensor) -> tuple[Tensor, int]:
         y = self.layer(x)
         return y, int(y.max().item())
 
 
-def test_numbers_are_no_outputs():
-    _, script = scripted(Counts)
-    with pytest.raises(FrontendError, match="return tensors"):
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [(Aliased, "writes to a tensor that is read elsewhere"), (Counts, "return tensors")],
+)
+def test_writes_that_a_view_would_see_and_numbers_as_outputs_are_refused(kind, words):
+    _, script = scripted(kind)
+    with pytest.raises(FrontendError, match=words):
         prepare(script, [torch.randn(2, 4)], "model", keep=True)
+
+
+class Wide(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(200, 200)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        if bool(y.sum() > 0):
+            y = self.layer(y)
+        return torch.relu(self.layer(y))
 
 
 def test_weights_in_branches_are_shared(nnapi_library):
     """A layer that both a branch and NNAPI use stands once in the file."""
-
-    class Wide(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(200, 200)
-
-        def forward(self, x: Tensor) -> Tensor:
-            y = self.layer(x)
-            if bool(y.sum() > 0):
-                y = self.layer(y)
-            return torch.relu(self.layer(y))
-
-    model, script = scripted(Wide)
-    x = torch.randn(1, 200)
-    result = made(prepare(script, [x], "model", keep=True))
+    result, model = converted(Wide, 1, 200)
     assert result.kinds == ["nnapi", "cpu", "nnapi"]
     assert 4 * 200 * 200 < result.size < 4 * 200 * 200 + 40_000
+    x = torch.randn(1, 200)
     for sign in (1.0, -1.0):
-        with torch.no_grad():
-            torch.testing.assert_close(
-                result.module(sign * x), model(sign * x), rtol=1e-4, atol=1e-4
-            )
+        same(result, model, sign * x)

@@ -1,7 +1,5 @@
 """Models in parts: NNAPI's and the CPU's in one module for stock PyTorch."""
 
-import warnings
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch._higher_order_ops.while_loop import while_loop
+from torch.utils._pytree import tree_leaves
 
 from nnapi_prof.bundle.stock_module import mixed_module
 from nnapi_prof.frontend import prepare
@@ -16,23 +15,20 @@ from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.bundle.stock import from_parts, made, make, without_nnapi
 from tests.convert.quantised_models import eager_net
 from tests.convert.test_random_networks import LAYERS, network
+from tests.models import Function
 
 
-def roughly(found: torch.Tensor, wanted: torch.Tensor) -> None:
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+def agree(result, model, *inputs) -> None:
+    """A module of parts computes what the model does."""
+    with torch.no_grad():
+        actual, expected = result.module(*inputs), model(*inputs)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
-class Between(nn.Module):
+def around(between) -> Function:
     """Two convolutions and what stands between them. [1, 3, 12, 12] -> [1, 4, 10, 10]"""
-
-    def __init__(self, between) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 8, 3, padding=1)
-        self.second = nn.Conv2d(8, 4, 3)
-        self.between = between
-
-    def forward(self, x):
-        return self.second(self.between(torch.relu(self.first(x))))
+    layers = {"first": nn.Conv2d(3, 8, 3, padding=1), "second": nn.Conv2d(8, 4, 3)}
+    return Function(lambda x, first, second: second(between(torch.relu(first(x)))), **layers)
 
 
 def sampled(x):
@@ -40,13 +36,12 @@ def sampled(x):
     return F.grid_sample(x, grid, "bicubic", align_corners=False)
 
 
+KERNEL = torch.ones(1, 1, 3, 3, 3) / 9
 BETWEEN = {
     "logcumsumexp": lambda x: torch.logcumsumexp(x, 1),
     "lgamma": lambda x: torch.lgamma(x + 1),
     "grid_sampler": sampled,
-    "conv_transpose3d": lambda x: F.conv_transpose3d(
-        x[None], torch.ones(1, 1, 3, 3, 3) / 9, padding=1
-    )[0],
+    "conv_transpose3d": lambda x: F.conv_transpose3d(x[None], KERNEL, padding=1)[0],
     "cummax": lambda x: torch.cummax(x, 2)[0] + torch.cummax(x, 3)[1],
     "median": lambda x: x - x.median(1, keepdim=True)[0],
     "dct": lambda x: torch.fft.hfft(x, 12),
@@ -57,12 +52,11 @@ BETWEEN = {
 @pytest.mark.parametrize("name", BETWEEN)
 def test_an_operation_in_the_middle(nnapi_library, name):
     torch.manual_seed(0)
-    model, x = Between(BETWEEN[name]).eval(), torch.randn(1, 3, 12, 12)
+    model, x = around(BETWEEN[name]), torch.randn(1, 3, 12, 12)
     result = make(model, (x,))
     assert result.kinds == ["nnapi", "cpu", "nnapi"]
     for _ in range(2):
-        with torch.no_grad():
-            roughly(result.module(x), model(x))
+        agree(result, model, x)
     kinds = {node.kind() for node in result.module.inlined_graph.nodes()}
     assert {kind.partition("::")[0] for kind in kinds} == {"aten", "prim"}  # nothing of ours
 
@@ -86,44 +80,35 @@ def runs(x):
 @pytest.mark.parametrize("control", [branch, loop, runs])
 def test_control_on_data_of_an_exported_program(nnapi_library, control):
     torch.manual_seed(0)
-    model, x = Between(control).eval(), torch.randn(1, 3, 12, 12)
+    model, x = around(control), torch.randn(1, 3, 12, 12)
     with quiet_torch():
         program = torch.export.export(model, (x,))
     result = made(prepare(program, (x,), "model", keep=True))
     assert result.kinds == ["nnapi", "cpu", "nnapi"]
     for scale in (1.0, 5.0, 0.1):
-        with torch.no_grad():
-            roughly(result.module(x * scale), model(x * scale))
+        agree(result, model, x * scale)
 
 
-class Tied(nn.Module):
+def tied(ids, embedding, conv):
     """One table at the beginning, on the CPU, and at the end, on NNAPI; and one convolution twice,
     once on each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(300, 64)
-        self.conv = nn.Conv2d(64, 64, 3, padding=1)
-
-    def forward(self, ids):
-        x = torch.logcumsumexp(self.embedding(ids), 1)  # [1, 4, 64]
-        image = x.permute(0, 2, 1)[:, :, :, None]
-        image = F.leaky_relu(self.conv(image), 0.1)
-        image = torch.logcumsumexp(self.conv(image), 2)
-        return F.linear(image[:, :, :, 0].permute(0, 2, 1), self.embedding.weight)
+    x = torch.logcumsumexp(embedding(ids), 1)  # [1, 4, 64]
+    image = F.leaky_relu(conv(x.permute(0, 2, 1)[:, :, :, None]), 0.1)
+    image = torch.logcumsumexp(conv(image), 2)
+    return F.linear(image[:, :, :, 0].permute(0, 2, 1), embedding.weight)
 
 
 def test_weights_are_shared(nnapi_library):
     """Between parts, also where NNAPI wants them in another order."""
     torch.manual_seed(0)
-    model, ids = Tied().eval(), torch.randint(0, 300, (1, 4))
+    layers = {"embedding": nn.Embedding(300, 64), "conv": nn.Conv2d(64, 64, 3, padding=1)}
+    model, ids = Function(tied, **layers), torch.randint(0, 300, (1, 4))
     program = prepare(model, (ids,), "tied")
     on_cpu = {u.index: "asked" for u in program.units.units if u.label.startswith("embedding")}
     convolutions = [u.index for u in program.units.units if u.label.startswith("conv2d")]
     on_cpu[convolutions[0]] = "asked"
     result = made(program, on_cpu=on_cpu)
-    with torch.no_grad():
-        roughly(result.module(ids), model(ids))
+    agree(result, model, ids)
     weights = 4 * (300 * 64 + 64 * 64 * 9)
     assert weights < result.size < weights + 40_000
     of_cpu = {
@@ -143,48 +128,35 @@ def test_weights_are_shared(nnapi_library):
 def test_constants_of_several_parts_stand_once():
     """Without any NNAPI part: a file of the size of the weights."""
 
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.randn(200, 200))
+    def twice(x, layer):
+        return torch.logcumsumexp(x @ layer.weight, 0) @ layer.weight[:, :40]
 
-        def forward(self, x):
-            return torch.logcumsumexp(x @ self.weight, 0) @ self.weight[:, :40]
-
-    model, x = Twice().eval(), torch.randn(3, 200)
+    model, x = Function(twice, layer=nn.Linear(200, 200, bias=False)), torch.randn(3, 200)
     result = make(model, (x,))
     result = from_parts(result.program, without_nnapi(result.parts))
     assert len(result.kinds) > 1 and result.size < 4 * 240 * 200 + 30_000
-    with torch.no_grad():
-        roughly(result.module(x), model(x))
+    agree(result, model, x)
 
 
-class Typed(nn.Module):
+def typed(ids, mask, table):
     """Integers, bools and scalars cross the border, both ways."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(10, 6)
-
-    def forward(self, ids, mask):
-        x = torch.where(mask[..., None], self.table(ids), -1.0)
-        top = x.argmax(-1)  # int64, from NNAPI
-        late = torch.logcumsumexp(x, 1)
-        worst = late.amin()
-        seen = late > worst  # bool, from NNAPI
-        tail = torch.logcumsumexp(seen.float() + worst, 1)
-        return tail.sum(), top, seen, self.table(torch.cummax(top, 1)[1]) * worst
+    x = torch.where(mask[..., None], table(ids), -1.0)
+    top = x.argmax(-1)  # int64, from NNAPI
+    late = torch.logcumsumexp(x, 1)
+    worst = late.amin()
+    seen = late > worst  # bool, from NNAPI
+    tail = torch.logcumsumexp(seen.float() + worst, 1)
+    return tail.sum(), top, seen, table(torch.cummax(top, 1)[1]) * worst
 
 
 def test_element_types_at_the_border(nnapi_library):
     torch.manual_seed(0)
     inputs = torch.randint(0, 10, (2, 5)), torch.rand(2, 5) < 0.7
-    model = Typed().eval()
+    model = Function(typed, table=nn.Embedding(10, 6))
     result = make(model, inputs)
     assert result.kinds.count("nnapi") >= 2
     assert result.stays() == {"logcumsumexp", "cummax"}  # bools go to NNAPI, too
-    for mine, theirs in zip(result.module(*inputs), model(*inputs), strict=True):
-        torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(result.module(*inputs), model(*inputs))
 
 
 def test_integers_beyond_32_bits(nnapi_library):
@@ -199,8 +171,7 @@ def quantised():
     """A quantised network, traced; its example."""
     before = torch.backends.quantized.engine
     try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
+        with quiet_torch(), torch.no_grad():
             model = eager_net("qnnpack")
             x = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
             return torch.jit.trace(model, x), x, model(x), model.step
@@ -221,23 +192,20 @@ def test_quantised_values_at_the_border(nnapi_library, quantised, remainder):
     assert (actual.module(x) - expected).abs().max() <= 2.01 * step
 
 
-class Crossed(nn.Module):
+def crossed(unread, x, y):
     """Outputs twice, as they came in, and constant, beside parts."""
-
-    def forward(self, unread, x, y):
-        z = torch.logcumsumexp(torch.relu(x), 0)
-        return z, (z.tanh(), y), x, torch.arange(3.0), z
+    z = torch.logcumsumexp(torch.relu(x), 0)
+    return z, (z.tanh(), y), x, torch.arange(3.0), z
 
 
 def test_outputs_are_the_models(nnapi_library):
     inputs = torch.randn(2), torch.randn(3, 4), torch.randn(1)
-    actual = make(Crossed(), inputs)
-    late, tanh, y, x, constant, again = actual.module(*inputs)
-    expected = Crossed()(*inputs)
-    roughly(late, expected[0])
-    roughly(tanh, expected[1][0])
-    assert torch.equal(again, late) and torch.equal(x, inputs[1]) and torch.equal(y, inputs[2])
-    assert torch.equal(constant, torch.arange(3.0))
+    outputs = make(Function(crossed), inputs).module(*inputs)
+    expected = tree_leaves(crossed(*inputs))
+    torch.testing.assert_close(list(outputs), expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(outputs[5], outputs[0])
+    assert torch.equal(outputs[2], inputs[2]) and torch.equal(outputs[3], inputs[1])
+    assert torch.equal(outputs[4], torch.arange(3.0))
 
 
 def test_small_parts_stay():
@@ -252,12 +220,11 @@ def test_small_parts_stay():
 
 
 def test_moves_alone_stay():
-    class Moves(nn.Module):
-        def forward(self, x):
-            y = torch.logcumsumexp(x, 0).t()
-            return torch.logcumsumexp(y.reshape(2, 6), 0)
+    def moves(x):
+        y = torch.logcumsumexp(x, 0).t()
+        return torch.logcumsumexp(y.reshape(2, 6), 0)
 
-    result = make(Moves(), (torch.randn(3, 4),))
+    result = make(Function(moves), (torch.randn(3, 4),))
     assert result.kinds == ["cpu"]
     assert any("only move data" in reason.reason for reason in result.parts.cpu_reasons.values())
 
@@ -279,8 +246,7 @@ def test_random_cuts(nnapi_library, layers, marks, seed):
     torch.manual_seed(seed)
     model, x = network(layers), torch.randn(2, 4, 11, 13)
     try:
-        with torch.no_grad():
-            expected = model(x)
+        model(x)
     except RuntimeError:
         return  # the drawn layers left no pixel
     program = prepare(model, (x,), "network")
@@ -288,12 +254,11 @@ def test_random_cuts(nnapi_library, layers, marks, seed):
     actual = made(program, on_cpu={u: "drawn" for u in range(n) if marks[u % len(marks)]})
     order = [u for part in actual.parts.parts for u in part.units]
     assert sorted(order) == list(range(n))
-    with torch.no_grad():
-        roughly(actual.module(x), expected)
+    agree(actual, model, x)
 
 
 def test_a_cpu_part_that_is_no_torchscript(monkeypatch):
-    result = make(Between(BETWEEN["logcumsumexp"]).eval(), (torch.randn(1, 3, 12, 12),))
+    result = make(around(BETWEEN["logcumsumexp"]), (torch.randn(1, 3, 12, 12),))
 
     def failing(*args, **kwargs):
         raise RuntimeError("no such trace")
@@ -308,5 +273,4 @@ def test_more_steps_than_a_byte_counts(nnapi_library):
     model, x = nn.RNN(2, 2), torch.randn(300, 1, 2)
     result = make(model, (x,))
     assert result.kinds == ["nnapi"]
-    with torch.no_grad():
-        torch.testing.assert_close(result.module(x), model(x), rtol=1e-4, atol=1e-5)
+    agree(result, model, x)

@@ -3,11 +3,9 @@
 import dataclasses
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from nnapi_prof.bundle import Bundle
 from nnapi_prof.bundle.plan_set import (
     OTHERS,
     PhoneTraits,
@@ -18,7 +16,6 @@ from nnapi_prof.bundle.plan_set import (
 )
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.errors import SerializationError, UsageError
-from tests.bundle.test_storage import bundle  # noqa: F401
 
 FRONT = PlanSet(
     SelectionRule.FRONT,
@@ -42,7 +39,7 @@ SETS = {"front": FRONT, "mixture": MIXTURE, "phones": PHONES}
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_a_set_is_kept(bundle: Bundle, tmp_path: Path, name: str) -> None:  # noqa: F811
+def test_a_set_is_kept(bundle, tmp_path, name):
     (tmp_path / "model.pt").write_bytes(b"the model")
     several = dataclasses.replace(bundle, plan_set=SETS[name])
     write_bundle(tmp_path / "several", several, tmp_path / "model.pt")
@@ -52,13 +49,13 @@ def test_a_set_is_kept(bundle: Bundle, tmp_path: Path, name: str) -> None:  # no
     assert read_bundle(tmp_path / "one").plan_set is None
 
 
-def test_one_plan_is_selected_whatever_is_asked_for(bundle: Bundle) -> None:  # noqa: F811
+def test_one_plan_is_selected_whatever_is_asked_for(bundle):
     phone = PhoneTraits(("soc:one",))
     assert bundle.selected_plan(run=7, phone=phone) is bundle.plan is bundle.plans[0]
     assert bundle.for_phone(phone) is bundle
 
 
-def test_a_front_gives_the_best_within_limits(bundle: Bundle) -> None:  # noqa: F811
+def test_a_front_gives_the_best_within_limits(bundle):
     assert FRONT.select() == 0
     assert FRONT.select(limits={"memory": 4}) == 1
     several = dataclasses.replace(bundle, plan_set=FRONT)
@@ -70,7 +67,7 @@ def test_a_front_gives_the_best_within_limits(bundle: Bundle) -> None:  # noqa: 
         FRONT.select(limits={"energy": 1})
 
 
-def test_a_mixture_gives_each_plan_its_share_of_any_stretch() -> None:
+def test_a_mixture_gives_each_plan_its_share_of_any_stretch():
     for first in (0, 13, 1000):
         for length in (4, 20, 400):
             runs = Counter(MIXTURE.select(run) for run in range(first, first + length))
@@ -89,13 +86,7 @@ def test_a_mixture_gives_each_plan_its_share_of_any_stretch() -> None:
         ({}, {}, 1, OTHERS),
     ],
 )
-def test_a_phone_is_known_by_its_most_telling_name(
-    bundle: Bundle,  # noqa: F811
-    properties: dict[str, str],
-    levels: dict[str, int],
-    plan: int,
-    key: str,
-) -> None:
+def test_a_phone_is_known_by_its_most_telling_name(bundle, properties, levels, plan, key):
     phone = phone_of(properties, levels.items())
     choice, name = PHONES.for_phone(phone)
     assert (choice.plan, name) == (plan, key)
@@ -149,6 +140,6 @@ def phones(*choices: list) -> dict:
         (phones([0, {"keys": [""], "accelerators": ["npu"]}]), "needs no accelerator"),
     ],
 )
-def test_sets_of_strangers_are_refused(data: object, reason: str) -> None:
+def test_sets_of_strangers_are_refused(data, reason):
     with pytest.raises(SerializationError, match=reason):
         PlanSet.from_json(data, 2)

@@ -2,54 +2,48 @@
 
 import pytest
 import torch
+from torch import nn
 
 from nnapi_prof import convert_model
 from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
+from tests.models import Function
 
 
-class Masked(torch.nn.Module):
-    """A constant of 11 x 13 bools, whose bytes are no multiple of four."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("mask", torch.arange(143).reshape(11, 13) % 3 == 0)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.where(self.mask, x, x * 2)
+def converted(model, x):
+    """All of a model as one region, and the module for stock PyTorch."""
+    program = prepare(model.eval(), [x], "model")
+    region = convert_region(program, range(len(program.units.units)), 30)
+    return region, stock_module(program.units, region, {})
 
 
 def test_a_constant_of_bools(nnapi_library):
-    x = torch.randn(11, 13)
-    program = prepare(Masked().eval(), [x], "masked")
-    region = convert_region(program, range(len(program.units.units)), 30)
+    """Their bytes are no multiple of four."""
+    x, mask = torch.randn(11, 13), torch.arange(143).reshape(11, 13) % 3 == 0
+    model = Function(lambda x: torch.where(mask, x, x * 2))
+    region, module = converted(model, x)
     assert any(len(data) % 4 for data in region.buffers)
-    module = stock_module(program.units, region, {})
-    torch.testing.assert_close(module(x), Masked()(x))
+    torch.testing.assert_close(module(x), model(x))
 
 
 def test_a_file_holds_no_room_for_outputs(nnapi_library, tmp_path):
     x = torch.randn(1, 3, 256, 256)
-    model = torch.nn.Conv2d(3, 16, 1)
-    program = prepare(model.eval(), [x], "wide")
-    region = convert_region(program, range(len(program.units.units)), 30)
+    model = nn.Conv2d(3, 16, 1)
     file = tmp_path / "wide.nnapi.pt"
     with quiet_torch():
-        torch.jit.save(stock_module(program.units, region, {}), file)
+        torch.jit.save(converted(model, x)[1], file)
         loaded = torch.jit.load(file)
     assert file.stat().st_size < 100_000  # its output takes 4 MB
     torch.testing.assert_close(loaded(x), model(x), rtol=1e-5, atol=1e-5)
 
 
 RECURRENT = {
-    "lstm": torch.nn.LSTM(6, 5),
-    "lstm, batch first, two layers, both directions": torch.nn.LSTM(
-        6, 5, num_layers=2, batch_first=True, bidirectional=True
-    ),
-    "lstm with a projection, no bias": torch.nn.LSTM(6, 5, proj_size=3, bias=False),
-    "rnn of both directions": torch.nn.RNN(6, 5, nonlinearity="relu", bidirectional=True),
+    "lstm": nn.LSTM(6, 5),
+    "lstm of two layers, both directions": nn.LSTM(6, 5, 2, batch_first=True, bidirectional=True),
+    "lstm with a projection, no bias": nn.LSTM(6, 5, proj_size=3, bias=False),
+    "rnn of both directions": nn.RNN(6, 5, nonlinearity="relu", bidirectional=True),
 }
 
 

@@ -14,23 +14,14 @@ from torch import nn
 
 import nnapi_prof
 from tests import warm
+from tests.executorch.common import exported, profiled_plan
+from tests.models import Function
 
-NNAPI = "nnapi:sim-gpu/fast"
-PINS = {"conv2d*": NNAPI, "tanh*": "cpu", "add*": "cpu"}
 
-
-class Pictures(nn.Module):
+def pictures(x, first, second):
     """Two convolutions, which the plans have on NNAPI, with something between for the CPU."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 8, 3, padding=1)
-        self.second = nn.Conv2d(8, 8, 3, padding=1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(self.first(x))
-        y = torch.tanh(y) * 0.5
-        return torch.sigmoid(self.second(y)) + y
+    y = torch.tanh(torch.relu(first(x))) * 0.5
+    return torch.sigmoid(second(y)) + y
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,21 +35,17 @@ def delegate(session_environment: None) -> None:
 
 @pytest.fixture(scope="session")
 def picture_model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("executorch") / "pictures.pt2"
     torch.manual_seed(0)
-    program = torch.export.export(Pictures().eval(), (torch.rand(1, 3, 16, 16),))
-    torch.export.save(program, path)
-    return path
+    path = tmp_path_factory.mktemp("executorch") / "pictures.pt2"
+    first, second = (nn.Conv2d(channels, 8, 3, padding=1) for channels in (3, 8))
+    model = Function(pictures, first=first, second=second)
+    return exported(model, path, torch.rand(1, 3, 16, 16)).path
 
 
 @pytest.fixture(scope="session")
 def picture_plan(picture_model, tmp_path_factory) -> nnapi_prof.ModelPlan:
-    model = nnapi_prof.load(picture_model)
-    table = tmp_path_factory.mktemp("costs") / "costs.db"
-    costs = nnapi_prof.profile(
-        model, device="sim:gpu-phone", options=nnapi_prof.MeasureOptions(runs=2), costs=table
-    )
-    return nnapi_prof.partition(model, costs, nnapi_prof.Latency(pin=PINS))
+    pins = {"conv2d*": "nnapi:sim-gpu/fast", "tanh*": "cpu", "add*": "cpu"}
+    return profiled_plan(nnapi_prof.load(picture_model), tmp_path_factory.mktemp("costs"), pins)
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +58,6 @@ def run_pte() -> Callable[..., dict[str, Any]]:
             command,
             capture_output=True,
             text=True,
-            check=False,
             env={**os.environ, **variables},
             timeout=240,
         )

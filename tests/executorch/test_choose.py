@@ -7,12 +7,12 @@ import time
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 import nnapi_prof
-from nnapi_prof.cli import cli
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.errors import UsageError
+from tests.executorch.common import convert, refusal
+from tests.models import Function
 
 pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
 
@@ -68,29 +68,18 @@ class Takes(Partitioner):
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
 
 
-class Small(torch.nn.Module):
-    """XNNPACK has no kernel for the arctangent."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(32, 32)
-
-    def forward(self, x):
-        return self.linear(torch.atan(self.linear(x)))
-
-
 @pytest.fixture(scope="module")
 def program():
+    """XNNPACK has no kernel for the arctangent."""
     torch.manual_seed(0)
-    return torch.export.export(Small().eval(), (torch.rand(8, 32),))
+    layer = torch.nn.Linear(32, 32)
+    model = Function(lambda x, layer: layer(torch.atan(layer(x))), layer=layer)
+    return torch.export.export(model, (torch.rand(8, 32),))
 
 
 @pytest.fixture(scope="module")
 def choice(program):
-    partitioners = {
-        "xnnpack": XnnpackPartitioner(),
-        "absent": Takes("atan", "AbsentBackend"),
-    }
+    partitioners = {"xnnpack": XnnpackPartitioner(), "absent": Takes("atan", "AbsentBackend")}
     phases = []
     chosen = choose(program, partitioners, progress=lambda each: phases.append(each.phase))
     assert "units" in phases
@@ -142,12 +131,11 @@ def test_parts_of_several_partitioners_make_one_program(picture_model):
     parts, held = [], []
     for unit in program.units.units:
         region = region_program(program, (unit.index,), values)
-        held.append(
-            [NnapiPartitioner("nnapi:sim-gpu/fast")]
-            if unit.index == 0
-            else [XnnpackPartitioner()] * (unit.index % 2)
-        )
-        edge = lower_program(region.exported, held[-1]).exported_program()
+        partitioners = [XnnpackPartitioner()] * (unit.index % 2)
+        if unit.index == 0:
+            partitioners = [NnapiPartitioner("nnapi:sim-gpu/fast")]
+        held.append(partitioners)
+        edge = lower_program(region.exported, partitioners).exported_program()
         parts.append(LoweredPart(edge, region.inputs, region.outputs))
     whole = concatenate_programs(parts, program.units.inputs, program.units.outputs, values)
     with Stopwatch("sim:gpu-phone") as stopwatch:
@@ -196,10 +184,8 @@ def test_names_that_are_no_partitioners(name, words):
 @pytest.mark.slow("lowers one network by each partitioner")
 def test_convert_chooses_and_says_so(program, tmp_path):
     torch.export.save(program, tmp_path / "small.pt2")
-    options = ["convert", "--to", "executorch", "--partitioners", "xnnpack", "--seconds", "0"]
-    done = CliRunner().invoke(cli, [*options, "--json", str(tmp_path / "small.pt2")])
-    assert done.exit_code == 0, done.output
-    document = json.loads(done.stdout)
+    options = ("--partitioners", "xnnpack", "--seconds", 0, "--json")
+    document = json.loads(convert(*options, tmp_path / "small.pt2"))
     names = [file["name"] for file in document["files"]]
     assert set(names) == {"xnnpack", "portable"}  # which is faster is a matter of microseconds
     assert document["chosen"] == names[0] and (tmp_path / "small.pte").is_file()
@@ -216,8 +202,7 @@ def test_convert_chooses_and_says_so(program, tmp_path):
     ],
 )
 def test_options_that_do_not_go_together(tmp_path, options, words):
-    done = CliRunner().invoke(cli, ["convert", *options, str(tmp_path / "small.pt2")])
-    assert isinstance(done.exception, UsageError) and words in str(done.exception)
+    assert words in refusal("convert", *options, tmp_path / "small.pt2")
 
 
 def test_accelerators_of_costs_are_candidates_of_their_own(picture_model):

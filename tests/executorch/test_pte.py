@@ -6,17 +6,19 @@ import sys
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 import nnapi_prof
 from nnapi_prof import executorch
-from nnapi_prof.cli import cli
 from nnapi_prof.errors import UsageError
 from nnapi_prof.executorch import host
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import Engine
+from tests.executorch.common import convert, estimated_plan, exported, profiled_plan, refusal
+from tests.models import Function
 
 pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
+
+from nnapi_prof.executorch import lower
 
 
 @pytest.fixture(scope="session")
@@ -27,11 +29,7 @@ def bundle(picture_plan, tmp_path_factory):
 @pytest.mark.parametrize("options", [(), ("--whole",)])
 def test_convert_and_run_agree_with_eager(bundle, picture_model, run_pte, tmp_path, options):
     path = tmp_path / "pictures.pte"
-    done = CliRunner().invoke(
-        cli,
-        ["convert", "--to", "executorch", "--as-planned", *options, "-o", str(path), str(bundle)],
-    )
-    assert done.exit_code == 0, done.output
+    convert("--as-planned", *options, "-o", path, bundle)
     document = run_pte(path, "--device", "sim:gpu-phone", "--against", str(picture_model))
     assert document["agrees"] and document["outputs"]
     names = [part["name"] for part in document["parts"]]
@@ -45,8 +43,6 @@ def test_convert_and_run_agree_with_eager(bundle, picture_model, run_pte, tmp_pa
 def test_segments_fall_back_on_a_host_without_the_accelerator(
     bundle, picture_model, run_pte, tmp_path
 ):
-    from nnapi_prof.executorch import lower
-
     path = lower(str(bundle)).save(tmp_path / "pictures.pte")
     document = run_pte(path, "--device", "sim:dsp-phone", "--against", str(picture_model))
     assert document["agrees"]
@@ -54,35 +50,18 @@ def test_segments_fall_back_on_a_host_without_the_accelerator(
     assert document["log"].count("runs on the CPU") >= 1
 
 
-class Chosen(torch.nn.Module):
-    def forward(self, x: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.where(keep, x, -x), (x > 0) & keep
-
-
 def test_truth_values_go_to_the_delegate_and_back(run_pte, tmp_path):
-    from nnapi_prof.executorch import lower
-
     example = (torch.randn(2, 6), torch.tensor([True, False, True, True, False, True]))
-    torch.export.save(torch.export.export(Chosen(), example), tmp_path / "net.pt2")
-    model = nnapi_prof.load(tmp_path / "net.pt2")
-    costs = nnapi_prof.profile(
-        model,
-        device="sim:gpu-phone",
-        options=nnapi_prof.MeasureOptions(runs=2),
-        costs=tmp_path / "costs.db",
-    )
-    plan = nnapi_prof.partition(
-        model, costs, nnapi_prof.Latency(pin={"*": "nnapi:nnapi-reference/fast"})
-    )
+    choice = Function(lambda x, keep: (torch.where(keep, x, -x), (x > 0) & keep))
+    model = exported(choice, tmp_path / "net.pt2", *example)
+    plan = profiled_plan(model, tmp_path, {"*": "nnapi:nnapi-reference/fast"})
     path = lower(plan).save(tmp_path / "net.pte")
-    document = run_pte(path, "--device", "sim:gpu-phone", "--against", str(tmp_path / "net.pt2"))
+    document = run_pte(path, "--device", "sim:gpu-phone", "--against", str(model.path))
     assert document["agrees"] and len(document["outputs"]) == 2
     assert any("nnapi:nnapi-reference" in part["name"] for part in document["parts"])
 
 
 def test_weights_are_in_a_file_once(bundle):
-    from nnapi_prof.executorch import lower
-
     lowered = lower(str(bundle))
     hashes = [name for call in lowered.calls for name in call.weights]
     assert len(set(hashes)) == 2  # two convolutions; biases are small and stand in the models
@@ -111,17 +90,12 @@ def quantised_program(x):
 
 @pytest.mark.slow("quantises, lowers and runs a network")
 def test_a_quantised_program_runs_in_8_bits(run_pte, tmp_path):
-    from nnapi_prof.executorch import lower
     from nnapi_prof.executorch.aot import silence
 
     with silence():
         torch.export.save(quantised_program(torch.rand(1, 3, 12, 12)), tmp_path / "small.pt2")
-    model = nnapi_prof.load(tmp_path / "small.pt2")
     pins = {"quantised conv2d*": "nnapi:sim-npu/fast", "sigmoid*": "cpu"}
-    planned = nnapi_prof.partition(
-        model, nnapi_prof.estimate(model, "npu-phone"), nnapi_prof.Latency(pin=pins)
-    )
-    lowered = lower(planned)
+    lowered = lower(estimated_plan(nnapi_prof.load(tmp_path / "small.pt2"), pins))
     assert "NnapiBackend" in lowered.backends()
     assert any("QUANT8" in o.type.name for r in lowered.calls[0].regions for o in r.model.operands)
     document = run_pte(
@@ -133,18 +107,13 @@ def test_a_quantised_program_runs_in_8_bits(run_pte, tmp_path):
 
 def test_torchscript_on_the_cpu_is_one_call_of_xnnpacks():
     """As stock ExecuTorch has the same model: no kernel lays out images beside it."""
-    from nnapi_prof.executorch import lower
-
     layers = torch.nn.Sequential(
         *(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)),
         *(torch.nn.Flatten(), torch.nn.Linear(8, 4)),
     )
     with quiet_torch():
         script = torch.jit.trace(layers.eval(), torch.rand(1, 3, 12, 12))
-    model = nnapi_prof.load(script, "1x3x12x12")
-    planned = nnapi_prof.partition(
-        model, nnapi_prof.estimate(model, "npu-phone"), nnapi_prof.Latency(pin="*=cpu")
-    )
+    planned = estimated_plan(nnapi_prof.load(script, "1x3x12x12"), "*=cpu")
     graph = lower(planned).manager.exported_program().graph
     calls = [node for node in graph.nodes if node.op == "call_function"]
     assert [str(node.target) for node in calls[:-1]] == ["executorch_call_delegate"]
@@ -179,12 +148,9 @@ def test_the_partitioner_rewrites_a_program_of_the_users():
 
 
 def test_a_model_without_a_plan_is_refused(picture_model):
-    from nnapi_prof.executorch import lower
-
     with pytest.raises(UsageError, match="give costs"):
         lower(str(picture_model))
-    done = CliRunner().invoke(cli, ["convert", "--to", "executorch", str(picture_model)])
-    assert isinstance(done.exception, UsageError) and "is for bundles" in str(done.exception)
+    assert "is for bundles" in refusal("convert", "--to", "executorch", picture_model)
 
 
 def test_every_public_name_is_there():
@@ -200,17 +166,14 @@ def test_another_version_is_refused(monkeypatch):
     monkeypatch.setattr(host, "VERSION", "0.0.1")
     with pytest.raises(UsageError, match=r"executorch .* is installed, and 0\.0\.1"):
         host.require()
-    done = CliRunner().invoke(cli, ["run", "--runs", "1", "absent.pte"])
-    assert isinstance(done.exception, UsageError) and "pip install" in str(done.exception)
+    assert "pip install" in refusal("run", "--runs", "1", "absent.pte")
 
 
 @pytest.mark.parametrize("content", [b"", b"no program at all"])
 def test_a_file_that_is_no_program_is_refused(tmp_path, content):
     path = tmp_path / "model.pte"
     path.write_bytes(content)
-    done = CliRunner().invoke(cli, ["run", str(path)])
-    assert isinstance(done.exception, UsageError)
-    assert "not a program of ExecuTorch's" in str(done.exception)
+    assert "not a program of ExecuTorch's" in refusal("run", path)
 
 
 THREADS = """
@@ -237,8 +200,6 @@ for threads, mask in ((0, 0), (1, 0), (3, int(sys.argv[2]))):
 
 def test_threads_and_cores_are_the_files_unless_they_are_asked_for(bundle, tmp_path):
     """A phone without the plan's accelerator: the CPU has all of it, by XNNPACK's threads."""
-    from nnapi_prof.executorch import lower
-
     if os.environ.get("NNAPI_PROF_XNNPACK") == "":
         pytest.skip("a build without XNNPACK")
 

@@ -5,6 +5,7 @@ import torch
 
 import nnapi_prof
 from nnapi_prof.errors import UsageError
+from tests.executorch.common import estimated_plan
 
 pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
 
@@ -24,10 +25,7 @@ def batches():
 
 
 def test_an_exported_program_with_open_sizes_is_refused(batches):
-    model = nnapi_prof.load(batches)
-    planned = nnapi_prof.partition(
-        model, nnapi_prof.estimate(model, "npu-phone"), nnapi_prof.Latency(pin=PIN)
-    )
+    planned = estimated_plan(nnapi_prof.load(batches), PIN)
     with pytest.raises(UsageError, match=r"leaves sizes open \(s.*: 1 to 8\).*export it without"):
         lower(planned)
     with pytest.raises(UsageError, match="leaves sizes open"):
@@ -38,17 +36,11 @@ def test_an_exported_program_with_open_sizes_is_refused(batches):
 
 
 def test_sizes_that_a_plan_leaves_open_are_refused(batches):
-    model = nnapi_prof.load(batches, inputs=["?=4x8"])
-    planned = nnapi_prof.partition(
-        model, nnapi_prof.estimate(model, "npu-phone"), nnapi_prof.Latency(pin=PIN)
-    )
+    planned = estimated_plan(nnapi_prof.load(batches, inputs=["?=4x8"]), PIN)
     with pytest.raises(UsageError, match=r"leaves sizes open \(\?.*make the plan with each stated"):
         lower(planned)
 
 
 def test_a_plan_on_the_cpu_keeps_them_open(batches):
-    model = nnapi_prof.load(batches)
-    planned = nnapi_prof.partition(
-        model, nnapi_prof.estimate(model, "npu-phone"), nnapi_prof.Latency(pin="*=cpu")
-    )
+    planned = estimated_plan(nnapi_prof.load(batches), "*=cpu")
     assert set(lower(planned).backends()) == {"XnnpackBackend"}

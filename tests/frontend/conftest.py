@@ -2,18 +2,17 @@
 
 import importlib.util
 import sys
-import warnings
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 from torch import nn
 
+from nnapi_prof.frontend.torch_logging import quiet_torch
+
 
 @pytest.fixture(scope="session")
-def examples() -> ModuleType:
+def examples():
     """The module examples/models.py."""
     path = Path(__file__).parents[2] / "examples" / "models.py"
     spec = importlib.util.spec_from_file_location("nnapi_prof_example_models", path)
@@ -25,13 +24,12 @@ def examples() -> ModuleType:
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Callable[..., Path]:
+def saved(tmp_path):
     """Saves a module as TorchScript: traced with ``inputs``, scripted where there are none."""
 
     def save(model: nn.Module, *inputs: torch.Tensor, name: str = "model.pt") -> Path:
         path = tmp_path / name
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
+        with quiet_torch(), torch.no_grad():
             script = torch.jit.trace(model, inputs) if inputs else torch.jit.script(model)
             torch.jit.save(script, str(path))
         return path

@@ -9,6 +9,7 @@ from torch import Tensor, fx
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.eager import TOLERANCE, resolve_view_strides
+from tests.models import Function
 
 aten = torch.ops.aten
 X = torch.arange(1.0, 13.0).reshape(1, 3, 4)
@@ -27,7 +28,15 @@ def right(x: Tensor) -> Tensor:
     return x.permute(0, 2, 1).reshape(1, 12)
 
 
-def test_a_view_that_is_none_becomes_a_reshape() -> None:
+DIFFERS = "output 0 of the normalised graph differs"
+
+
+def resolved(x: Tensor, model: Callable[[Tensor], Tensor]) -> tuple[int, tuple[str, ...]]:
+    """What is said of the transposed view beside a model of one output."""
+    return resolve_view_strides(transposed_view(), (x,), lambda x: (model(x),), "net")
+
+
+def test_a_view_that_is_none_becomes_a_reshape():
     module = transposed_view()
     assert resolve_view_strides(module, (X,), lambda x: (right(x),), "net") == (1, ())
     torch.testing.assert_close(module(X)[0], right(X))
@@ -39,63 +48,44 @@ def test_a_view_that_is_none_becomes_a_reshape() -> None:
     [
         (lambda x: (right(x), x), "net: the graph has 1 outputs, the model 2"),
         (lambda x: (right(x)[:, :5],), r"output 0 .* the shape \(1, 12\), the model's \(1, 5\)"),
-        (lambda x: (right(x) * (1 + 5 * TOLERANCE),), "output 0 of the normalised graph differs"),
-        (lambda x: (right(x) * float("nan"),), "output 0 of the normalised graph differs"),
-        (lambda x: (right(x) / (right(x) != 3),), "output 0 of the normalised graph differs"),
+        (lambda x: (right(x) * (1 + 5 * TOLERANCE),), DIFFERS),
+        (lambda x: (right(x) * float("nan"),), DIFFERS),
+        (lambda x: (right(x) / (right(x) != 3),), DIFFERS),
     ],
     ids=["count", "shape", "numbers", "nan", "infinite"],
 )
-def test_a_graph_that_is_not_the_model(
-    model: Callable[[Tensor], tuple[Tensor, ...]], words: str
-) -> None:
+def test_a_graph_that_is_not_the_model(model, words):
     with pytest.raises(FrontendError, match=words):
         resolve_view_strides(transposed_view(), (X,), model, "net")
 
 
-def test_a_model_that_jumps_is_compared_with_its_own_jumps() -> None:
-    def jumps(x: Tensor) -> tuple[Tensor]:
-        return (right(x) + (right(x) == 3),)
+def test_a_model_that_jumps_is_compared_with_its_own_jumps():
+    def jumps(x: Tensor) -> Tensor:
+        return right(x) + (right(x) == 3)
 
-    _, (note,) = resolve_view_strides(transposed_view(), (X,), jumps, "net")
+    _, (note,) = resolved(X, jumps)
     assert "change the outputs of net by up to 1," in note
-
-    def jumps_elsewhere(x: Tensor) -> tuple[Tensor]:
-        return (jumps(x)[0] + 5,)
-
-    with pytest.raises(FrontendError, match="output 0 of the normalised graph differs"):
-        resolve_view_strides(transposed_view(), (X,), jumps_elsewhere, "net")
+    with pytest.raises(FrontendError, match=DIFFERS):
+        resolved(X, lambda x: jumps(x) + 5)
 
 
-class Logarithm(torch.nn.Module):
-    """Not a number and infinite for some inputs, as inputs for trying a model are."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.log(torch.relu(x)), torch.sqrt(x)
-
-
-def test_numbers_that_are_none_agree_with_themselves() -> None:
-    program = prepare(Logarithm(), (torch.tensor([[-1.0, 0.0, 2.0]]),), "logarithm")
+def test_numbers_that_are_none_agree_with_themselves():
+    """Inputs for trying a model are such that some are."""
+    logarithm = Function(lambda x: (torch.log(torch.relu(x)), torch.sqrt(x)))
+    program = prepare(logarithm, (torch.tensor([[-1.0, 0.0, 2.0]]),), "logarithm")
     logarithm, root = program.module(*program.example_inputs)
     assert logarithm[0, 1] == -torch.inf and root[0, 0].isnan()
 
 
-def test_differences_of_denormals_are_none() -> None:
+def test_differences_of_denormals_are_none():
     """Below float32's smallest normal number a few digits are left, on some processors none."""
-    tiny = X * 1e-42
-
-    def nearly(x: Tensor) -> tuple[Tensor]:
-        return (right(x) * 0.8,)
-
-    assert resolve_view_strides(transposed_view(), (tiny,), nearly, "net") == (1, ())
-    with pytest.raises(FrontendError, match="output 0 of the normalised graph differs"):
-        resolve_view_strides(transposed_view(), (X * 1e-35,), nearly, "net")
+    assert resolved(X * 1e-42, lambda x: right(x) * 0.8) == (1, ())
+    with pytest.raises(FrontendError, match=DIFFERS):
+        resolved(X * 1e-35, lambda x: right(x) * 0.8)
 
 
-def test_rounding_is_no_difference() -> None:
-    def nearly(x: Tensor) -> tuple[Tensor]:
-        return (right(x) * (1 + 0.1 * TOLERANCE),)
-
-    assert resolve_view_strides(transposed_view(), (X,), nearly, "net") == (1, ())
+def test_rounding_is_no_difference():
+    assert resolved(X, lambda x: right(x) * (1 + 0.1 * TOLERANCE)) == (1, ())
 
 
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's: tracing and quantised tensors are deprecated

@@ -11,10 +11,13 @@ from torch import nn
 from nnapi_prof import frontend
 from nnapi_prof.errors import ModelFileError
 
+ADVICE = (
+    "save torch.jit.trace(model.eval(), example) with torch.jit.save, or torch.export.export(...) "
+    "with torch.export.save"
+)
 PICKLED = (
-    "{path} holds pickled Python objects (a state_dict or a whole module), not TorchScript: save "
-    "torch.jit.trace(model.eval(), example) with torch.jit.save, or torch.export.export(...) with "
-    "torch.export.save"
+    "{path} holds pickled Python objects (a state_dict or a whole module), not TorchScript: "
+    + ADVICE
 )
 
 
@@ -22,40 +25,38 @@ def refusal(path: Path) -> str:
     with pytest.raises(ModelFileError) as caught:
         frontend.load(path)
     assert caught.value.exit_code == 2
-    return str(caught.value)
+    return str(caught.value).replace(str(path), "{path}")
 
 
-def test_missing_file(tmp_path: Path):
-    path = tmp_path / "absent.pt"
-    assert refusal(path) == f"{path} does not exist: give the path of a .pt or .pt2 file"
+def archive(path: Path, **records: bytes) -> None:
+    with zipfile.ZipFile(path, "w") as target:
+        for name, data in records.items():
+            target.writestr(f"model/{name}", data)
 
 
-def test_folder(tmp_path: Path):
-    assert refusal(tmp_path) == f"{tmp_path} is a folder: give the path of a .pt or .pt2 file"
+LAYER = nn.Linear(2, 2)
+NO_MODEL = {
+    "a state_dict": (lambda path: torch.save(LAYER.state_dict(), path), PICKLED),
+    "a whole module": (lambda path: torch.save(LAYER, path), PICKLED),
+    "a legacy pickle": (
+        lambda path: torch.save(LAYER.state_dict(), path, _use_new_zipfile_serialization=False),
+        PICKLED,
+    ),
+    "missing": (lambda path: None, "{path} does not exist: give the path of a .pt or .pt2 file"),
+    "a folder": (Path.mkdir, "{path} is a folder: give the path of a .pt or .pt2 file"),
+    "empty": (Path.touch, "{path} is empty: " + ADVICE),
+    "a text": (lambda path: path.write_text("hello"), "{path} is not a PyTorch model: " + ADVICE),
+    "an archive": (
+        lambda path: archive(path, readme=b"hello"),
+        "{path} is a zip archive but no PyTorch model: " + ADVICE,
+    ),
+}
 
 
-def test_empty_file(tmp_path: Path):
-    path = tmp_path / "model.pt"
-    path.touch()
-    assert refusal(path).startswith(f"{path} is empty: save torch.jit.trace(")
-
-
-def test_state_dict(tmp_path: Path):
-    path = tmp_path / "model.pt"
-    torch.save(nn.Linear(2, 2).state_dict(), path)
-    assert refusal(path) == PICKLED.format(path=path)
-
-
-def test_whole_module(tmp_path: Path):
-    path = tmp_path / "model.pt"
-    torch.save(nn.Linear(2, 2), path)
-    assert refusal(path) == PICKLED.format(path=path)
-
-
-def test_legacy_pickle(tmp_path: Path):
-    path = tmp_path / "model.pt"
-    torch.save(nn.Linear(2, 2).state_dict(), path, _use_new_zipfile_serialization=False)
-    assert refusal(path) == PICKLED.format(path=path)
+@pytest.mark.parametrize(("write", "words"), NO_MODEL.values(), ids=NO_MODEL)
+def test_what_is_no_model(tmp_path, write, words):
+    write(tmp_path / "model.pt")
+    assert refusal(tmp_path / "model.pt") == words
 
 
 class Trap:
@@ -73,44 +74,28 @@ def test_a_pickle_is_never_unpickled(tmp_path: Path, zipped: bool):
     path, sprung = tmp_path / "model.pt", tmp_path / "sprung"
     data = pickle.dumps(Trap(sprung))
     if zipped:
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("model/data.pkl", data)
+        archive(path, **{"data.pkl": data})
     else:
         path.write_bytes(data)
-    assert refusal(path) == PICKLED.format(path=path)
+    assert refusal(path) == PICKLED
     assert not sprung.exists()
 
 
-def test_truncated_file(tmp_path: Path, saved):
-    path = saved(nn.Linear(2, 2).eval(), torch.ones(1, 2))
-    path.write_bytes(path.read_bytes()[:-200])
-    assert refusal(path).startswith(f"{path} is truncated or damaged (")
+def test_damaged_export(tmp_path: Path):
+    archive(tmp_path / "model.pt2", archive_format=b"pt2")
+    words = "{path} cannot be loaded as an ExportedProgram: "
+    assert refusal(tmp_path / "model.pt2").startswith(words)
 
 
 def test_damaged_torchscript(tmp_path: Path, saved):
-    whole = saved(nn.Linear(2, 2).eval(), torch.ones(1, 2))
-    broken = tmp_path / "broken.pt"
+    whole, broken = saved(LAYER.eval(), torch.ones(1, 2)), tmp_path / "broken.pt"
     with zipfile.ZipFile(whole) as source, zipfile.ZipFile(broken, "w") as target:
         for name in source.namelist():
             if "/data/" not in name:
                 target.writestr(name, source.read(name))
-    assert refusal(broken).startswith(f"{broken} cannot be loaded as TorchScript: ")
-
-
-def test_damaged_export(tmp_path: Path):
-    path = tmp_path / "model.pt2"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("model/archive_format", "pt2")
-    assert refusal(path).startswith(f"{path} cannot be loaded as an ExportedProgram: ")
-
-
-def test_other_files(tmp_path: Path):
-    text, archive = tmp_path / "model.pt", tmp_path / "model.zip"
-    text.write_text("hello")
-    assert refusal(text).startswith(f"{text} is not a PyTorch model: save ")
-    with zipfile.ZipFile(archive, "w") as target:
-        target.writestr("readme.txt", "hello")
-    assert refusal(archive).startswith(f"{archive} is a zip archive but no PyTorch model: save ")
+    assert refusal(broken).startswith("{path} cannot be loaded as TorchScript: ")
+    whole.write_bytes(whole.read_bytes()[:-200])
+    assert refusal(whole).startswith("{path} is truncated or damaged (")
 
 
 def test_content_decides_and_not_the_name(tmp_path: Path, saved):
@@ -120,16 +105,8 @@ def test_content_decides_and_not_the_name(tmp_path: Path, saved):
 
 
 def test_names_that_would_be_written_into_code(tmp_path: Path) -> None:
-    class Named(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.add_module('a"b', torch.nn.Linear(4, 4))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = getattr(self, 'a"b')(x)
-            return out
-
-    path = tmp_path / "named.pt2"
-    torch.export.save(torch.export.export(Named().eval(), (torch.rand(1, 4),)), path)
+    path, named = tmp_path / "named.pt2", nn.ModuleDict({'a"b': nn.Linear(4, 4)})
+    named.forward = lambda x: named['a"b'](x)
+    torch.export.save(torch.export.export(named.eval(), (torch.rand(1, 4),)), path)
     with pytest.raises(ModelFileError, match=r'the name a"b.*, with a quote or line break'):
         frontend.load(path)

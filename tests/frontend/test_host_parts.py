@@ -1,17 +1,18 @@
 """Exported programs whose shapes or branches depend on data: those parts stay calls of PyTorch."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.node import ScriptCall, drawing_in_order
 from nnapi_prof.graph.program import Program, all_values, run_units
+from tests.models import Function
 
 
 class Detector(nn.Module):
@@ -37,20 +38,17 @@ class Between(Detector):
         return self.conv(x) * centre.mean() + 1
 
 
-class Longest(nn.Module):
+def longest(x: Tensor, length: Tensor) -> Tensor:
     """A number of the data cuts the rows."""
-
-    def forward(self, x: Tensor, length: Tensor) -> Tensor:
-        n = length.max().item()
-        torch._check(n >= 1)
-        torch._check(n <= 8)
-        return torch.relu(x)[:n] * 2
+    n = length.max().item()
+    torch._check(n >= 1)
+    torch._check(n <= 8)
+    return torch.relu(x)[:n] * 2
 
 
-class Branch(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        y = torch.relu(x)
-        return torch.cond(y.sum() > 3, lambda v: v * 2, lambda v: v - 1, (y,)) + 1
+def branch(x: Tensor) -> Tensor:
+    y = torch.relu(x)
+    return torch.cond(y.sum() > 3, lambda v: v * 2, lambda v: v - 1, (y,)) + 1
 
 
 def in_parts(model: nn.Module, *inputs: Tensor) -> tuple[Program, list[str]]:
@@ -59,47 +57,44 @@ def in_parts(model: nn.Module, *inputs: Tensor) -> tuple[Program, list[str]]:
     return program, [call.construct for call in calls]
 
 
+def units_agree(program: Program, *inputs: Tensor) -> dict[str, Tensor]:
+    """Each unit alone gives what it gives in the whole; all values of that."""
+    values = dict(zip(program.units.inputs, inputs, strict=True)) | all_values(program, inputs)
+    for unit in reversed(program.units.units):
+        results = run_units(program, [unit.index], {name: values[name] for name in unit.inputs})
+        torch.testing.assert_close(results, {name: values[name] for name in unit.outputs})
+    return values
+
+
 IMAGE = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 
 
 @pytest.mark.parametrize(
     ("model", "inputs", "constructs"),
     [
-        (Detector, (IMAGE,), ["index_on_data"]),
-        (Between, (IMAGE,), ["index_on_data"]),
-        (Longest, (torch.randn(8, 4), torch.tensor([3, 5])), ["item_on_data"]),
-        (Branch, (torch.ones(4),), ["cond_on_data"]),
+        (Detector(), (IMAGE,), ["index_on_data"]),
+        (Between(), (IMAGE,), ["index_on_data"]),
+        (Function(longest), (torch.randn(8, 4), torch.tensor([3, 5])), ["item_on_data"]),
+        (Function(branch), (torch.ones(4),), ["cond_on_data"]),
     ],
 )
-def test_what_depends_on_data_is_one_call(
-    model: Callable[[], nn.Module], inputs: tuple[Tensor, ...], constructs: list[str]
-) -> None:
+def test_what_depends_on_data_is_one_call(model, inputs, constructs):
     """Other data give other shapes; units before and after it run by themselves."""
-    torch.manual_seed(0)
-    module = model()
-    program, calls = in_parts(module, *inputs)
+    program, calls = in_parts(model, *inputs)
     assert calls == constructs
     others = tuple(v.flip(-1) * 0.5 if v.is_floating_point() else v - 1 for v in inputs)
     for arguments in (inputs, others):
-        expected = module(*arguments)
-        listed = expected if isinstance(expected, tuple) else (expected,)
-        torch.testing.assert_close(tuple(program.module(*arguments)), tuple(listed))
-    values = dict(zip(program.units.inputs, inputs, strict=True)) | all_values(program, inputs)
-    for unit in program.units.units:
-        results = run_units(program, [unit.index], {name: values[name] for name in unit.inputs})
-        torch.testing.assert_close(results, {name: values[name] for name in unit.outputs})
+        torch.testing.assert_close(program.module(*arguments), tree_leaves(model(*arguments)))
+    units_agree(program, *inputs)
 
 
-def test_a_number_of_the_data_is_no_output() -> None:
-    class Counted(nn.Module):
-        def forward(self, x: Tensor) -> tuple[Tensor, int]:
-            return x + 1, x.nonzero().shape[0]
-
+def test_a_number_of_the_data_is_no_output():
+    counted = Function(lambda x: (x + 1, x.nonzero().shape[0]))
     with pytest.raises(FrontendError, match="returns a number that depends on the values"):
-        in_parts(Counted(), torch.ones(3))
+        in_parts(counted, torch.ones(3))
 
 
-def test_without_it_such_a_model_is_refused() -> None:
+def test_without_it_such_a_model_is_refused():
     program = torch.export.export(Detector().eval(), (IMAGE,))
     with pytest.raises(FrontendError, match="depend on the values of a tensor"):
         prepare(program, (IMAGE,), "model")
@@ -127,7 +122,7 @@ class Experts(nn.Module):
 
 
 @pytest.mark.parametrize("make", [Written, Experts])
-def test_constants_that_data_are_written_to(make: Callable[[], nn.Module]) -> None:
+def test_constants_that_data_are_written_to(make):
     with quiet_torch():
         model = torch.jit.script(make())
     x = torch.tensor([3.0, -1.0, 2.0, 0.5])
@@ -136,21 +131,19 @@ def test_constants_that_data_are_written_to(make: Callable[[], nn.Module]) -> No
         torch.testing.assert_close(program.module(arguments)[0], make()(arguments))
 
 
-class Inverse(nn.Module):
+def inverse(x: Tensor) -> Tensor:
     """Memory as it is, all of which is written to later."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        order = x.argsort()
-        inverse = torch.empty_like(order)
-        inverse[order] = torch.arange(4)
-        return x[order][inverse] * 2
+    order = x.argsort()
+    places = torch.empty_like(order)
+    places[order] = torch.arange(4)
+    return x[order][places] * 2
 
 
-def test_memory_as_it_is_becomes_zeros() -> None:
+def test_memory_as_it_is_becomes_zeros():
     x = torch.tensor([3.0, -1.0, 2.0, 0.5])
     torch.use_deterministic_algorithms(True)  # fills such memory with the largest numbers
     try:
-        program = prepare(Inverse(), (x,), "inverse")
+        program = prepare(Function(inverse), (x,), "inverse")
     finally:
         torch.use_deterministic_algorithms(False)
     integers = [v for v in program.module.buffers() if v.dtype is torch.int64]
@@ -173,7 +166,7 @@ class Noisy(nn.Module):
 
 
 @pytest.mark.parametrize("door", ["trace", "script", "export"])
-def test_random_numbers_stay_calls_of_pytorch(door: str) -> None:
+def test_random_numbers_stay_calls_of_pytorch(door):
     """They are the model's own in its own order, and always the same in parts."""
     torch.manual_seed(0)
     model, x = Noisy().eval(), torch.randn(2, 4)
@@ -189,10 +182,7 @@ def test_random_numbers_stay_calls_of_pytorch(door: str) -> None:
         expected = model(x)
     with torch.no_grad(), drawing_in_order():
         torch.testing.assert_close(tuple(program.module(x)), expected)
-    values = dict(zip(program.units.inputs, (x,), strict=True)) | all_values(program, (x,))
-    for unit in reversed(program.units.units):
-        results = run_units(program, [unit.index], {name: values[name] for name in unit.inputs})
-        torch.testing.assert_close(results, {name: values[name] for name in unit.outputs})
+    values = units_agree(program, x)
     first = values["getitem"]
     assert not torch.equal(first, values["getitem_1"])
     with pytest.raises(FrontendError, match="draws random numbers, which NNAPI cannot"):

@@ -1,7 +1,6 @@
 """TorchScript models that take tuples, lists and dicts; how they nest what they return."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -15,6 +14,7 @@ from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend import parse_input_spec
 from nnapi_prof.frontend.loader import model_structure
 from nnapi_prof.frontend.trees import Leaf, Named, Sequenced, tree_of
+from tests.models import Function
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit itself
 
@@ -122,14 +122,9 @@ def test_bundled_inputs_say_how_long_a_list_is(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_traced_lists_and_dicts(tmp_path):
-    class Traced(nn.Module):
-        def forward(self, listed, named):
-            return listed[0] + listed[1] * named["x"]
-
-    a, b, c = (torch.rand(2, 3) for _ in range(3))
-    path = tmp_path / "traced.pt"
-    traced = torch.jit.trace(Traced(), ([a, b], {"x": c}), strict=False)
-    torch.jit.save(traced, str(path))
+    a, b, c = torch.rand(3, 2, 3)
+    path, model = tmp_path / "traced.pt", Function(lambda x, named: x[0] + x[1] * named["x"])
+    torch.jit.save(torch.jit.trace(model, ([a, b], {"x": c}), strict=False), str(path))
     torch.testing.assert_close(loaded(path, ["2x3"] * 3).module(a, b, c)[0], a + b * c)
 
 
@@ -160,9 +155,7 @@ class Detector(nn.Module):
 
 
 @pytest.mark.parametrize("features", [False, True])
-def test_data_classes_are_read_as_dicts_where_nobody_knows_them(
-    tmp_path: Path, features: bool
-) -> None:
+def test_data_classes_are_read_as_dicts_where_nobody_knows_them(tmp_path, features):
     for kind in (Frame, Boxes):
         torch.export.register_dataclass(kind, serialized_type_name=f"mine.{kind.__name__}")
     model, frame = Detector(features).eval(), Frame(torch.rand(1, 3, 8, 8), torch.ones(1))
@@ -173,8 +166,7 @@ def test_data_classes_are_read_as_dicts_where_nobody_knows_them(
         for kind in (Frame, Boxes):
             pytree._deregister_pytree_node(kind)
     path = tmp_path / "model.pt2"
-    program = frontend.load(path)
-    structure = model_structure(path, program.example_inputs)
+    structure = model_structure(path, frontend.load(path).example_inputs)
     assert structure.inputs == {"arg_0": Named((("image", Leaf(0)), ("gain", Leaf(1))))}
     scores, corners = Leaf(0), Leaf(1)
     if features:
@@ -210,7 +202,7 @@ class Decoder(nn.Module):
         return x, cache
 
 
-def test_a_cache_of_a_decoder_is_read_as_a_dict_of_lists(tmp_path: Path) -> None:
+def test_a_cache_of_a_decoder_is_read_as_a_dict_of_lists(tmp_path):
     """As transformers registers its DynamicCache."""
 
     def listed(cache: Cache) -> tuple[list[list[Tensor]], list[str]]:

@@ -8,27 +8,22 @@ from torch.utils import _pytree as pytree
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import load, parse_input_spec, prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch, run_once
+from tests.models import Function
 
 ops = torch.ops.quantized
 BIAS = torch.linspace(-2, 2, 8)
 
 
-class Between(nn.Module):
-    """A function of a quint8 tensor; its result's floats."""
+def prepared(function, *shape):
+    """The program of a function of a quint8 tensor, its floats, and the function's."""
 
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        result = self.function(torch.quantize_per_tensor(x, 0.05, 128, torch.quint8))
+    def floats(x):
+        result = function(torch.quantize_per_tensor(x, 0.05, 128, torch.quint8))
         return result.dequantize() if result.is_quantized else result
 
-
-def prepared(function, *shape):
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     with quiet_torch():
-        module = Between(function).eval()
+        module = Function(floats)
         program = prepare(torch.jit.trace(module, x), (x,), "model")
         return program, program.module(x)[0], module(x)
 
@@ -68,10 +63,8 @@ def test_an_operator_without_a_float_form_is_named():
     def wide(x):
         return torch.quantize_per_tensor(x.dequantize(), 0.001, 0, torch.qint32)
 
-    named = (
-        "aten::quantize_per_tensor .* not a float operator between conversions that is known here"
-    )
-    with pytest.raises(FrontendError, match=named):
+    words = "aten::quantize_per_tensor .* not a float operator between conversions that is known"
+    with pytest.raises(FrontendError, match=words):
         prepared(wide, 3, 8)
 
 
@@ -110,30 +103,19 @@ def test_an_embedding_of_bytes_is_one_of_floats():
 
 
 def test_inputs_of_one_name():
-    class Both(nn.Module):
-        def forward(self, *values):
-            return values[0] - values[1]
-
+    x, y = torch.ones(2), torch.arange(2.0)
     with quiet_torch():
-        x, y = torch.ones(2), torch.arange(2.0)
-        traced = torch.jit.trace(Both(), (x, y))
+        traced = torch.jit.trace(Function(torch.sub), (x, y))
     program = prepare(traced, (x, y), "both")
     assert len(set(program.units.inputs)) == 2
     assert program.module(x, y)[0].tolist() == [1, 0]
 
 
 def test_a_scripted_model_that_ran_before_is_still_walked(tmp_path):
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.pool = nn.MaxPool2d(2)
-            self.quantize = torch.ao.nn.quantized.Quantize(0.05, 128, torch.quint8)
-
-        def forward(self, x):
-            return self.pool(self.quantize(x)).dequantize()
-
+    quantize = torch.ao.nn.quantized.Quantize(0.05, 128, torch.quint8)
+    layers = quantize, nn.MaxPool2d(2), torch.ao.nn.quantized.DeQuantize()
     with quiet_torch():
-        torch.jit.script(Net().eval()).save(str(tmp_path / "net.pt"))
+        torch.jit.script(nn.Sequential(*layers).eval()).save(str(tmp_path / "net.pt"))
         model = torch.jit.load(str(tmp_path / "net.pt"))
         with run_once():
             model(torch.ones(1, 3, 4, 4))

@@ -2,8 +2,6 @@
 
 import enum
 import logging
-import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +15,7 @@ from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.frontend.torchscript.inputs import find_inputs
 from nnapi_prof.frontend.torchscript.interpreter import WalkRefused, walked_graph
 from tests.frontend.common import IMAGE, agree
+from tests.models import Function
 
 
 class Branches(nn.Module):
@@ -77,28 +76,20 @@ def test_members_of_enumerations_are_compared(saved):
     ]
 
 
-class Attends(nn.Module):
-    """PyTorch's fast path: nested tensors, and attention whose weights are read."""
-
-    def __init__(self, average: bool) -> None:
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 2)
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-        self.average = average
-
-    def forward(self, x: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        x = self.encoder(x, src_key_padding_mask=hidden)
-        y, weights = self.attention(x, x, x, average_attn_weights=self.average)
-        return y, weights
-
-
 @pytest.mark.parametrize("average", [False, True])
 def test_encoders_of_padded_sequences(average: bool):
-    torch.manual_seed(0)
+    """PyTorch's fast path: nested tensors, and attention whose weights are read."""
+
+    def attends(x, hidden, encoder, attention):
+        x = encoder(x, src_key_padding_mask=hidden)
+        return attention(x, x, x, average_attn_weights=average)
+
     x, hidden = torch.randn(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool)
-    model = Attends(average).eval()
     with quiet_torch(), torch.no_grad():
+        layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True)
+        attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        layers = {"encoder": nn.TransformerEncoder(layer, 2), "attention": attention}
+        model = Function(attends, **layers)
         traced = torch.jit.trace(model, (x, hidden), check_trace=False)
     program = frontend.prepare(traced, (x, hidden), "encoder")
     hidden[0, 3:] = True
@@ -199,19 +190,37 @@ class OnValues(nn.Module):
         return -x
 
 
-def test_branch_on_values_is_refused_with_its_line(saved):
-    with pytest.raises(FrontendError, match=r"depends? on the values of a tensor") as caught:
-        frontend.load(saved(OnValues()), [IMAGE])
-    assert "test_torchscript.py:" in str(caught.value)
+class Noisy(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.rand_like(x)
+
+
+class Number(nn.Module):
+    def forward(self, x: Tensor) -> int:
+        return x.dim()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (OnValues, r"test_torchscript\.py:.* depends? on the values of a tensor"),
+        (Noisy, r"rand_like.* draws random numbers"),
+        (Number, "returns no tensor"),
+    ],
+)
+def test_what_is_refused(saved, kind, words):
+    with pytest.raises(FrontendError, match=words) as caught:
+        frontend.load(saved(kind()), [IMAGE])
     assert caught.value.exit_code == 1
 
 
-def test_training_mode_is_refused(saved):
-    model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Dropout(0.5)).train()
-    with pytest.raises(FrontendError, match=r"model is in training mode: call model.eval\(\)"):
-        frontend.load(saved(model, torch.ones(1, 4, 6, 6)), [IMAGE])
-    model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)).train()
-    with pytest.raises(FrontendError, match=r"model is in training mode|in training mode: call"):
+@pytest.mark.parametrize(
+    ("layer", "advice"),
+    [(nn.Dropout(0.5), r": call model.eval\(\)"), (nn.BatchNorm2d(4), "; call model.eval")],
+)
+def test_training_mode_is_refused(saved, layer, advice):
+    model = nn.Sequential(nn.Conv2d(4, 4, 3), layer).train()
+    with pytest.raises(FrontendError, match="the model is in training mode" + advice):
         frontend.load(saved(model, torch.ones(1, 4, 6, 6)), [IMAGE])
 
 
@@ -220,24 +229,6 @@ def test_scripted_training_mode_is_switched_off(saved):
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5)).train()
     program = agree(saved(model), IMAGE)
     assert len(program.units.units) == 3
-
-
-def test_random_numbers_are_refused(saved):
-    class Noisy(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x + torch.rand_like(x)
-
-    with pytest.raises(FrontendError, match=r"rand_like.* draws random numbers"):
-        frontend.load(saved(Noisy()), [IMAGE])
-
-
-def test_nothing_to_run(saved):
-    class Number(nn.Module):
-        def forward(self, x: Tensor) -> int:
-            return x.dim()
-
-    with pytest.raises(FrontendError, match="returns no tensor"):
-        frontend.load(saved(Number()), [IMAGE])
 
 
 def innermost(x: Tensor, sizes: list[int]) -> Tensor:
@@ -281,10 +272,8 @@ def test_every_route_gives_the_same_units(examples, route: str):
     """The later routes serve what the walker refuses; here they take what it takes, too."""
     model = examples.unet()
     x = torch.randn(1, 3, 16, 16)
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
+    with quiet_torch(), torch.no_grad():
         script = torch.jit.trace(model, x)
-    with quiet_torch():
         walked = walked_graph(script, [x], "unet")
         other = getattr(torchscript, route)(script, [x], "unet")
     finish = frontend.loader._finish
@@ -304,8 +293,7 @@ class Objects(nn.Module):
 
 
 def test_walker_refuses_what_it_does_not_know():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet_torch():
         script = torch.jit.script(Objects())
     with pytest.raises(WalkRefused, match=r"prim::CreateObject .*test_torchscript\.py:\d+"):
         walked_graph(script, [torch.ones(2)], "objects")
@@ -318,16 +306,6 @@ def test_pytorch_is_quiet(saved, capfd, caplog):
     captured = capfd.readouterr()
     assert captured.out == captured.err == ""
     assert not caplog.records
-
-
-def traced(path, function, *inputs):
-    class Traced(nn.Module):
-        def forward(self, *given):
-            return function(*given)
-
-    with quiet_torch():
-        torch.jit.save(torch.jit.trace(Traced(), inputs, check_trace=False), str(path))
-    return path
 
 
 SIZE_ARITHMETIC = {
@@ -345,12 +323,11 @@ SIZE_ARITHMETIC = {
 
 
 @pytest.mark.parametrize("name", SIZE_ARITHMETIC)
-def test_sizes_that_became_tensors(name, tmp_path):
-    path = traced(tmp_path / "model.pt", SIZE_ARITHMETIC[name], torch.randn(IMAGE.shape))
-    agree(path, IMAGE)
+def test_sizes_that_became_tensors(name, saved):
+    agree(saved(Function(SIZE_ARITHMETIC[name]), torch.randn(IMAGE.shape)), IMAGE)
 
 
-def test_constants_where_only_tensors_may_stand(tmp_path: Path) -> None:
+def test_constants_where_only_tensors_may_stand(saved):
     """As torchvision clips boxes. The first route takes them: with parts on the host there is no
     other."""
     x = torch.randn(2, 4)
@@ -359,7 +336,7 @@ def test_constants_where_only_tensors_may_stand(tmp_path: Path) -> None:
         return torch.max(x, torch.tensor(0.0)).atan2(torch.tensor(2.0))
 
     with quiet_torch():
-        model = torch.jit.load(traced(tmp_path / "clipped.pt", clipped, x))
+        model = torch.jit.load(saved(Function(clipped), x))
     (result,) = walked_graph(model, [x], "clipped")(x)
     torch.testing.assert_close(result, clipped(x))
 
@@ -372,35 +349,20 @@ class OnADevice(nn.Module):
         return torch.relu(x.to(shift.device) + shift).to(x)
 
 
-def test_moves_between_devices_are_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "device.pt"
-    with quiet_torch():
-        torch.jit.save(torch.jit.script(OnADevice()), str(path))
-    program = frontend.load(path, [frontend.parse_input_spec("2x4")])
+def test_moves_between_devices_are_nothing(saved):
+    program = frontend.load(saved(OnADevice()), [frontend.parse_input_spec("2x4")])
     assert [unit.operation for unit in program.units.units] == ["add+relu"]
 
 
-class BytesModel(nn.Module):
-    """What people write over a camera's bytes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(4, 3, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.conv((x / 255.0 - 0.5) * 2.0 + 1)
-
-
-def test_a_trace_over_bytes_computes_in_float32(tmp_path: Path) -> None:
-    """A trace stores 255.0 as a float64 tensor, which beside integers gives float64."""
+def test_a_trace_over_bytes_computes_in_float32(saved):
+    """As people write over a camera's; a trace stores 255.0 as a float64 tensor, which beside
+    integers gives float64."""
     image = torch.randint(256, (1, 4, 6, 6), dtype=torch.uint8)
-    model = BytesModel().eval()
-    path = tmp_path / "bytes.pt"
-    with quiet_torch():
-        torch.jit.save(torch.jit.trace(model, image), str(path))
+    conv = nn.Conv2d(4, 3, 3)
+    model = Function(lambda x, conv: conv((x / 255.0 - 0.5) * 2.0 + 1), conv=conv)
+    path = saved(model, image)
     program = frontend.load(path, [frontend.InputSpec((1, 4, 6, 6), "uint8")])
     (actual,), (again,) = program.module(image), frontend.reference(path)(image)
-    expected = model(image)
-    assert actual.dtype is again.dtype is torch.float32
-    torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(again, expected)
+    assert actual.dtype is torch.float32
+    torch.testing.assert_close(actual, model(image))
+    torch.testing.assert_close(again, actual)

@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ def measurement(signature: str, at: str, samples: tuple[int, ...] = (10, 11, 12)
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path):
     """Rows 1 (a, old), 2 (a, new) and 3 (b)."""
     path = tmp_path / "costs.sqlite"
     with CostStore(path) as store:
@@ -73,9 +72,7 @@ POISON = {
 
 
 @pytest.mark.parametrize("kind", POISON)
-def test_a_poisoned_row_is_left_out_and_named(
-    table: Path, kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_poisoned_row_is_left_out_and_named(table, kind, caplog):
     column, value, words = POISON[kind]
     poison(table, column, value)
     with CostStore(table) as store:
@@ -92,7 +89,7 @@ def test_a_poisoned_row_is_left_out_and_named(
     assert text.isprintable()
 
 
-def test_many_poisoned_rows_are_counted(table: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_many_poisoned_rows_are_counted(table, caplog):
     with CostStore(table) as store:
         store.add(*(measurement(f"s{i}", "13:00") for i in range(1200)))
     with closing(sqlite3.connect(table)) as link, link:
@@ -102,7 +99,7 @@ def test_many_poisoned_rows_are_counted(table: Path, caplog: pytest.LogCaptureFi
     assert "and 1195 more" in caplog.text
 
 
-def test_control_characters_of_older_tables(table: Path) -> None:
+def test_control_characters_of_older_tables(table):
     poison(table, "message", "\x1b[31mred")
     poison(table, "label", "relu\x1b]0;title\x07")
     with CostStore(table) as store:
@@ -120,7 +117,7 @@ def test_control_characters_of_older_tables(table: Path) -> None:
          "SELECT i FROM n", "it has the view v"),
     ],
 )  # fmt: skip
-def test_programs_in_a_table(table: Path, sql: str, words: str) -> None:
+def test_programs_in_a_table(table, sql, words):
     with closing(sqlite3.connect(table)) as link, link:
         link.execute(sql)
     with pytest.raises(CostError, match=words):
@@ -128,7 +125,7 @@ def test_programs_in_a_table(table: Path, sql: str, words: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "noise", "text"])
-def test_files_that_are_damaged(table: Path, damage: str, refused: Callable[..., str]) -> None:
+def test_files_that_are_damaged(table, damage, refused):
     data = table.read_bytes()
     if damage == "cut":
         data = data[: len(data) // 2]
@@ -142,7 +139,7 @@ def test_files_that_are_damaged(table: Path, damage: str, refused: Callable[...,
     assert f"cost table {table.name}" in refused("costs", "show", "--costs", table.name)
 
 
-def test_every_command_goes_on(table: Path, command: Callable[..., Any]) -> None:
+def test_every_command_goes_on(table, command):
     poison(table, "samples_ns", "[-5]", 3)
     for words in (("list",), ("show",), ("show", "--json")):
         done = command("costs", *words, "--costs", table)

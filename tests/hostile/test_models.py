@@ -5,7 +5,7 @@ import json
 import os
 import pickle
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 INPUT = InputSpec((1, 4), "float32")
+
+
+@pytest.fixture
+def sprung(tmp_path: Path) -> Iterator[Path]:
+    """The folder that a trap makes; at the end of a test it must not be there."""
+    yield tmp_path / "sprung"
+    assert not (tmp_path / "sprung").exists()
 
 
 class Trap:
@@ -105,15 +112,13 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-def test_operators_that_write(tmp_path: Path, kind: str) -> None:
-    sprung = tmp_path / "sprung"
+def test_operators_that_write(tmp_path, kind, sprung):
     path = scripted(tmp_path, WRITERS[kind].format(sprung))
     torch.jit.load(path)  # it is a module to PyTorch
     assert "aten::" in refuse(path) and "which is refused" in refuse(path)
-    assert not sprung.exists()
 
 
-def test_a_branch_that_would_not_be_taken(tmp_path: Path) -> None:
+def test_a_branch_that_would_not_be_taken(tmp_path, sprung):
     body = (
         'if torch.gt(torch.len(torch.size(x)), 9):\n      torch.save(x, "sprung")\n'
         "    else:\n      pass\n    return x"
@@ -121,13 +126,11 @@ def test_a_branch_that_would_not_be_taken(tmp_path: Path) -> None:
     assert "uses aten::save" in refuse(scripted(tmp_path, body))
 
 
-def test_a_default_that_runs_when_it_is_compiled(tmp_path: Path) -> None:
-    sprung = tmp_path / "sprung"
+def test_a_default_that_runs_when_it_is_compiled(tmp_path, sprung):
     default = f'torch.fill_(torch.from_file("{sprung}", True, 16, dtype=0), 65)'
     path = scripted(tmp_path, "return x", args=f"x: Tensor,\n    y: Tensor={default}")
     text = refuse(path)
     assert "runs when it is loaded and names from_file, which is refused" in text
-    assert not sprung.exists()
 
 
 @pytest.mark.parametrize(
@@ -139,20 +142,16 @@ def test_a_default_that_runs_when_it_is_compiled(tmp_path: Path) -> None:
         ('o = ops\n    o.c10d.barrier(state, "{0}")', "ops"),
     ],
 )
-def test_what_restores_an_object_runs_when_it_is_loaded(
-    tmp_path: Path, body: str, word: str
-) -> None:
-    sprung = tmp_path / "sprung"
+def test_what_restores_an_object_runs_when_it_is_loaded(tmp_path, body, word, sprung):
     more = (
         "  def __setstate__(self: __torch__.Named,\n    state: int) -> NoneType:\n"
         f"    {body.format(sprung)}\n    return None\n"
     )
     text = refuse(scripted(tmp_path, "return x", more))
     assert f"names {word}, which is refused" in text
-    assert not sprung.exists()
 
 
-def test_objects_of_other_classes(tmp_path: Path) -> None:
+def test_objects_of_other_classes(tmp_path):
     more = "  store : __torch__.torch.classes.dist_c10d.Store\n"
     assert "uses torch.classes.dist_c10d, which is refused" in refuse(
         scripted(tmp_path, "return x", more)
@@ -173,11 +172,11 @@ def test_objects_of_other_classes(tmp_path: Path) -> None:
         ("def f(a: int=1", True),
     ],
 )  # fmt: skip
-def test_which_code_runs_when_it_is_loaded(text: str, runs: bool) -> None:
+def test_which_code_runs_when_it_is_loaded(text, runs):
     assert runs_at_load(text) is runs
 
 
-def test_quantised_modules_restore_themselves(tmp_path: Path) -> None:
+def test_quantised_modules_restore_themselves(tmp_path):
     path = tmp_path / "model.pt"
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
     quantised = torch.ao.quantization.quantize_dynamic(model)
@@ -189,10 +188,8 @@ def pickled(tmp_path: Path, data: bytes) -> str:
     return refuse(rewrite(scripted(tmp_path, "return x"), {"data.pkl": data}))
 
 
-def test_pickles_of_torchscript(tmp_path: Path) -> None:
-    sprung = tmp_path / "sprung"
+def test_pickles_of_torchscript(tmp_path, sprung):
     assert "it names posix.mkdir" in pickled(tmp_path, pickle.dumps(Trap(sprung), 2))
-    assert not sprung.exists()
     assert "remembers thing 4294967295" in pickled(tmp_path, b"\x80\x02Nr\xff\xff\xff\xff.")
     assert "it is damaged" in pickled(tmp_path, b"\x80\x02h\x07.")
     assert "it is damaged" in pickled(tmp_path, b"\x80\x02")
@@ -215,9 +212,7 @@ def pickle_of_name(module: str, name: str) -> bytes:
         (4, -1, 4, "impossible sizes"),
     ],
 )
-def test_tensors_beyond_their_bytes(
-    tmp_path: Path, elements: int, offset: int, size: int, words: str
-) -> None:
+def test_tensors_beyond_their_bytes(tmp_path, elements, offset, size, words):
     path = scripted(tmp_path, "return x")
 
     def number(value: int) -> bytes:
@@ -234,7 +229,7 @@ def test_tensors_beyond_their_bytes(
 
 
 @pytest.fixture
-def exported(tmp_path: Path) -> Path:
+def exported(tmp_path):
     path = tmp_path / "model.pt2"
     program = torch.export.export(
         nn.Linear(4, 2).eval(),
@@ -252,68 +247,49 @@ def saved(thing: object) -> bytes:
     return buffer.getvalue()
 
 
-def test_pickled_inputs(exported: Path, tmp_path: Path) -> None:
-    sprung = tmp_path / "sprung"
+def config_of(name: str, is_param: bool) -> bytes:
+    """What a folder's list says of one pickled record."""
+    config = {"path_name": name, "is_param": is_param, "use_pickle": True, "tensor_meta": None}
+    return json.dumps({"config": {"thing": config}}).encode()
+
+
+def test_pickled_inputs(exported, sprung):
     rewrite(exported, {"data/sample_inputs/model.pt": saved(Trap(sprung))})
     text = refuse(exported)
     assert "its data/sample_inputs/model.pt is a pickle that is not loaded" in text
     assert "it names posix.mkdir" in text
-    assert not sprung.exists()
 
 
 @pytest.mark.parametrize("folder", ["weights", "constants"])
-def test_pickled_weights(exported: Path, tmp_path: Path, folder: str) -> None:
-    sprung = tmp_path / "sprung"
-    config = {"path_name": "tensor_9", "is_param": True, "use_pickle": True, "tensor_meta": None}
-    rewrite(
-        exported,
-        {
-            f"data/{folder}/tensor_9": saved(Trap(sprung)),
-            f"data/{folder}/model_{folder}_config.json": json.dumps(
-                {"config": {"weight": config}}
-            ).encode(),
-        },
-    )
+def test_pickled_weights(exported, folder, sprung):
+    config = {f"data/{folder}/model_{folder}_config.json": config_of("tensor_9", True)}
+    rewrite(exported, {f"data/{folder}/tensor_9": saved(Trap(sprung)), **config})
     assert "it names posix.mkdir" in refuse(exported)
-    assert not sprung.exists()
 
 
-@pytest.mark.parametrize("prefix", ["opaque_obj_0", "custom_obj_0"])
-def test_pickled_objects(exported: Path, tmp_path: Path, prefix: str) -> None:
-    sprung = tmp_path / "sprung"
-    config = {"path_name": prefix, "is_param": False, "use_pickle": True, "tensor_meta": None}
-    rewrite(
-        exported,
-        {
-            f"data/constants/{prefix}": pickle.dumps(Trap(sprung)),
-            "data/constants/model_constants_config.json": json.dumps(
-                {"config": {"thing": config}}
-            ).encode(),
-        },
-    )
+@pytest.mark.parametrize("name", ["opaque_obj_0", "custom_obj_0"])
+def test_pickled_objects(exported, name, sprung):
+    config = {"data/constants/model_constants_config.json": config_of(name, False)}
+    rewrite(exported, {f"data/constants/{name}": pickle.dumps(Trap(sprung)), **config})
     assert "pickled object" in refuse(exported)
-    assert not sprung.exists()
 
 
 @pytest.mark.parametrize("name", ["data/weights/model.pt", "data/constants/model.pt"])
-def test_pickles_of_older_files(exported: Path, tmp_path: Path, name: str) -> None:
-    sprung = tmp_path / "sprung"
+def test_pickles_of_older_files(exported, name, sprung):
     rewrite(exported, {name: saved(Trap(sprung))})
     assert "a pickle that is not loaded" in refuse(exported)
-    assert not sprung.exists()
 
 
-def test_the_older_layout(tmp_path: Path) -> None:
-    path, sprung = tmp_path / "model.pt2", tmp_path / "sprung"
+def test_the_older_layout(tmp_path, sprung):
+    path = tmp_path / "model.pt2"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("version", "8.20")
         archive.writestr("serialized_exported_program.json", "{}")
         archive.writestr("serialized_state_dict.json", saved(Trap(sprung)))
     assert "serialized_state_dict.json is a pickle that is not loaded" in refuse(path)
-    assert not sprung.exists()
 
 
-def test_compiled_code(exported: Path) -> None:
+def test_compiled_code(exported):
     rewrite(exported, {"data/aotinductor/model/model.so": b"\x7fELF"})
     assert "is compiled code, which would run" in refuse(exported)
 
@@ -344,11 +320,9 @@ def deep(value: Any, key: str, text: str) -> bool:
     return isinstance(value, list) and any(deep(inner, key, text) for inner in value)
 
 
-def test_an_expression_of_sizes(exported: Path, tmp_path: Path) -> None:
-    sprung = tmp_path / "sprung"
+def test_an_expression_of_sizes(exported, sprung):
     edit(exported, lambda p: deep(graph(p)["tensor_values"], "expr_str", EVIL.format(sprung)))
     assert "which is not an expression of sizes" in refuse(exported)
-    assert not sprung.exists()
 
 
 @pytest.mark.parametrize(
@@ -361,11 +335,9 @@ def test_an_expression_of_sizes(exported: Path, tmp_path: Path) -> None:
         "L['x'].__class__ == '{}'",
     ],
 )
-def test_a_guard(exported: Path, tmp_path: Path, guard: str) -> None:
-    sprung = tmp_path / "sprung"
+def test_a_guard(exported, guard, sprung):
     edit(exported, lambda p: p.update(guards_code=[guard.format(sprung)]))
     assert "which is not an expression of sizes" in refuse(exported)
-    assert not sprung.exists()
 
 
 @pytest.mark.parametrize(
@@ -380,17 +352,15 @@ def test_a_guard(exported: Path, tmp_path: Path, guard: str) -> None:
         ("torch.ops.higher_order.print", "runs other code"),
     ],
 )
-def test_a_target(exported: Path, target: str, words: str) -> None:
+def test_a_target(exported, target, words):
     edit(exported, lambda p: graph(p)["nodes"][0].update(target=target))
     assert words in refuse(exported)
 
 
-def test_names_that_are_code(exported: Path, tmp_path: Path) -> None:
-    sprung = tmp_path / "sprung"
+def test_names_that_are_code(exported, sprung):
     name = f"x=__import__('os').mkdir('{sprung}')"
     edit(exported, lambda p: deep(graph(p)["inputs"], "name", name))
     assert "which is not an identifier" in refuse(exported)
-    assert not sprung.exists()
 
 
 @pytest.mark.parametrize(
@@ -401,14 +371,14 @@ def test_names_that_are_code(exported: Path, tmp_path: Path) -> None:
         json.dumps(["a'b"]),
     ],
 )
-def test_how_inputs_are_nested(exported: Path, context: Any) -> None:
+def test_how_inputs_are_nested(exported, context):
     spec = [1, {"type": "collections.defaultdict", "context": context, "children_spec": []}]
     edit(exported, lambda p: deep(p["graph_module"]["module_call_graph"], "in_spec",
                                   json.dumps(spec)))  # fmt: skip
     assert "nests its inputs" in refuse(exported) or "with a quote" in refuse(exported)
 
 
-def test_nested_json(exported: Path) -> None:
+def test_nested_json(exported):
     rewrite(exported, {"models/model.json": b"[" * 200_000 + b"]" * 200_000})
     assert "nested too deeply" in refuse(exported)
 
@@ -416,16 +386,19 @@ def test_nested_json(exported: Path) -> None:
 # ---- archives --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["pt", "pt2"])
-def test_bombs(tmp_path: Path, exported: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def one_mb_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "FREE_BYTES", 1 << 20)
+
+
+@pytest.mark.parametrize("kind", ["pt", "pt2"])
+def test_bombs(tmp_path, exported, kind, one_mb_is_free):
     path = exported if kind == "pt2" else scripted(tmp_path, "return x")
     rewrite(path, {"data/weights/more": bytes(20 << 20)}, compression=zipfile.ZIP_DEFLATED)
     assert "and would unpack to 21 MB, as no model does" in refuse(path)
 
 
-def test_a_bomb_within(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "FREE_BYTES", 1 << 20)
+def test_a_bomb_within(exported, one_mb_is_free):
     inner = io.BytesIO()
     with zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(20 << 20))
@@ -434,7 +407,7 @@ def test_a_bomb_within(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/evil", "model/../../evil", "model/a\x1b[2Jb"])
-def test_names_that_leave_the_archive(exported: Path, name: str) -> None:
+def test_names_that_leave_the_archive(exported, name):
     with zipfile.ZipFile(exported, "a") as archive:
         archive.writestr(name, b"x")
     assert "which leads out of the archive" in refuse(exported)
@@ -442,7 +415,7 @@ def test_names_that_leave_the_archive(exported: Path, name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("name", ["models/model.json", "models/MODEL.json"])
-def test_names_that_occur_twice(exported: Path, name: str) -> None:
+def test_names_that_occur_twice(exported, name):
     with zipfile.ZipFile(exported) as archive:
         root = archive.namelist()[0].partition("/")[0]
     with zipfile.ZipFile(exported, "a") as archive:
@@ -450,7 +423,7 @@ def test_names_that_occur_twice(exported: Path, name: str) -> None:
     assert "twice" in refuse(exported)
 
 
-def test_a_directory_that_readers_take_for_another(tmp_path: Path, exported: Path) -> None:
+def test_a_directory_that_readers_take_for_another(tmp_path, exported):
     """Bytes before the archive: Python counts from the end, PyTorch from the beginning."""
     data = exported.read_bytes()
     exported.write_bytes(data[:4] + bytes(60) + data)
@@ -458,22 +431,20 @@ def test_a_directory_that_readers_take_for_another(tmp_path: Path, exported: Pat
 
 
 @pytest.mark.slow
-def test_every_command_refuses(exported: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
-    sprung = tmp_path / "sprung"
+def test_every_command_refuses(exported, refused, sprung):
     rewrite(exported, {"data/sample_inputs/model.pt": saved(Trap(sprung))})
     assert "is a pickle that is not loaded" in refused("convert", exported)
     profile = ("profile", "--device", "sim:npu-phone", exported)
     assert "is a pickle that is not loaded" in refused(*profile)
-    assert not sprung.exists()
 
 
-def test_operators_by_name() -> None:
-    for allowed in ("aten::conv2d", "aten::gelu", "prim::If", "quantized::conv2d", "aten::einsum",
-                    "torchvision::nms", "fbgemm::anything"):  # fmt: skip
-        assert refusal(allowed) is None
-    for refused in ("aten::save", "aten::from_file", "image::read_file", "c10d::send",
-                    "prim::rpc_sync", "nobody::knows", "debugprims::load_tensor"):  # fmt: skip
-        assert refusal(refused) is not None
+def test_operators_by_name():
+    allowed = "aten::conv2d aten::gelu prim::If quantized::conv2d aten::einsum torchvision::nms"
+    for name in (*allowed.split(), "fbgemm::anything"):
+        assert refusal(name) is None
+    refused = "aten::save aten::from_file image::read_file c10d::send prim::rpc_sync nobody::knows"
+    for name in (*refused.split(), "debugprims::load_tensor"):
+        assert refusal(name) is not None
 
 
 @pytest.mark.parametrize(
@@ -487,7 +458,7 @@ def test_operators_by_name() -> None:
     ],
     ids=["model", "its units", "cost table", "phone", "bundle"],
 )
-def test_a_pipe_is_no_file(tmp_path: Path, read: Callable[[Path], object]) -> None:
+def test_a_pipe_is_no_file(tmp_path, read):
     """Opening one would wait for a writer for ever."""
     for ending in ("pt", "json"):
         os.mkfifo(tmp_path / f"x.{ending}")
@@ -495,7 +466,7 @@ def test_a_pipe_is_no_file(tmp_path: Path, read: Callable[[Path], object]) -> No
         read(tmp_path / "x.pt")
 
 
-def test_a_link_to_a_model_is_one(tmp_path: Path) -> None:
+def test_a_link_to_a_model_is_one(tmp_path):
     file = tmp_path / "model.pt"
     torch.jit.script(nn.ReLU()).save(str(file))
     (tmp_path / "link.pt").symlink_to(file)

@@ -1,11 +1,8 @@
 """Phones that lie: each ends in one sentence."""
 
-import importlib.util
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,15 +14,8 @@ from nnapi_prof.device.protocol import ActionResult
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.transport import adb
 from nnapi_prof.errors import DeviceError, DeviceOffline
-
-_SPEC = importlib.util.spec_from_file_location(
-    "nnapi_prof_adb_peer", Path(__file__).with_name("adb_peer.py")
-)
-assert _SPEC is not None and _SPEC.loader is not None
-peers = importlib.util.module_from_spec(_SPEC)
-sys.modules[_SPEC.name] = peers
-_SPEC.loader.exec_module(peers)
-Lie, line = peers.Lie, peers.line
+from tests.hostile import adb_peer as peers
+from tests.hostile.adb_peer import Lie, Peer, line
 
 HELLO = line("hello", protocol=2, agent="1", actions=2, simulated=False, phone=None)
 START = line("start", action=0)
@@ -39,16 +29,19 @@ RESULT: dict[str, Any] = {
 GOOD = HELLO + START + line("result", **RESULT)
 
 
+Start = Callable[[Lie], Peer]
+
+
 @pytest.fixture
-def phone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], Any]]:
+def phone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts lying phones."""
     monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.6)
     monkeypatch.setattr(adb, "COMMAND_TIMEOUT_S", 0.6)
     monkeypatch.setattr(agent, "SILENCE_MARGIN_S", 0.6)
     started = []
 
-    def start(lie: Any) -> Any:
-        started.append(peers.Peer(lie))
+    def start(lie: Lie) -> Peer:
+        started.append(Peer(lie))
         return started[-1]
 
     yield start
@@ -56,7 +49,7 @@ def phone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], Any]]:
         peer.close()
 
 
-def run(peer: Any) -> tuple[list[ActionResult], str]:
+def run(peer: Peer) -> tuple[list[ActionResult], str]:
     """What of a run arrived, and the sentence that it ended in."""
     way = adb.connect_tcp("127.0.0.1", peer.port)
     installed = InstalledAgent("/a/agent", "/a/store", "/a/work", None)
@@ -72,12 +65,11 @@ def run(peer: Any) -> tuple[list[ActionResult], str]:
         way.close()
     assert time.monotonic() - began < 30
     text = str(caught.value)
-    print(text)
     assert text.isprintable() and len(text) < 1500 and peer.serial in text
     return items, text
 
 
-def answering(*pieces: bytes | type[Exception]) -> Any:
+def answering(*pieces: bytes | type[Exception], **lies: Any) -> Lie:
     """A phone whose agent says just this; other commands say nothing."""
 
     def output(command: bytes) -> Iterator[bytes]:
@@ -87,7 +79,7 @@ def answering(*pieces: bytes | type[Exception]) -> Any:
                     raise piece
                 yield piece
 
-    return Lie(output)
+    return Lie(output, **lies)
 
 
 def result(**changes: Any) -> bytes:
@@ -112,7 +104,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("kind", LIES)
-def test_lines_that_lie(phone: Callable[[Any], Any], kind: str) -> None:
+def test_lines_that_lie(phone: Start, kind: str) -> None:
     lie, words = LIES[kind]
     result, document = run(phone(answering(GOOD, line("start", action=1), lie)))
     assert len(result) == 1, "what came before holds"
@@ -120,28 +112,25 @@ def test_lines_that_lie(phone: Callable[[Any], Any], kind: str) -> None:
     assert "action 1" in document
 
 
-def test_silence(phone: Callable[[Any], Any]) -> None:
+def test_silence(phone: Start) -> None:
     result, document = run(phone(answering(GOOD, peers.Silent)))
-    assert (
-        len(result) == 1 and "does not answer any more" in document and "after action 0" in document
-    )
+    assert len(result) == 1
+    assert "does not answer any more" in document and "after action 0" in document
 
 
-def test_endless_noise(phone: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_noise(phone: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent, "MAX_OUTPUT_BYTES", 1 << 20)
     _, result = run(phone(answering(GOOD, *[b"noise\n" * 10_000] * 100)))
     assert "more than 1 MiB of lines are not the agent's" in result
 
 
 @pytest.mark.parametrize("code", [b"1" * 5000, b"", b"x", b"-1"])
-def test_exit_codes_that_are_none(phone: Callable[[Any], Any], code: bytes) -> None:
-    lie = answering(GOOD)
-    lie.exit_code = code
-    run(phone(lie))
+def test_exit_codes_that_are_none(phone: Start, code: bytes) -> None:
+    run(phone(answering(GOOD, exit_code=code)))
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_one_garbled_byte(phone: Callable[[Any], Any], seed: int) -> None:
+def test_one_garbled_byte(phone: Start, seed: int) -> None:
     """Of what the phone sends, header or body, from the agent's answers on."""
     random_ = random.Random(seed)
 
@@ -151,36 +140,30 @@ def test_one_garbled_byte(phone: Callable[[Any], Any], seed: int) -> None:
         place = random_.randrange(len(data)) if seed else 24
         return data[:place] + bytes([data[place] ^ 1 << random_.randrange(8)]) + data[place + 1 :]
 
-    lie = answering(GOOD)
-    lie.garble = garble
-    run(phone(lie))
+    run(phone(answering(GOOD, garble=garble)))
 
 
 @pytest.mark.parametrize("length", [1 << 20 | 1, 0xFFFFFFFF])
-def test_packets_longer_than_agreed(phone: Callable[[Any], Any], length: int) -> None:
+def test_packets_longer_than_agreed(phone: Start, length: int) -> None:
     def garble(data: bytes) -> bytes:
         return data[:12] + length.to_bytes(4, "little") + data[16:] if GOOD[:20] in data else data
 
-    lie = answering(GOOD)
-    lie.garble = garble
-    _, result = run(phone(lie))
+    _, result = run(phone(answering(GOOD, garble=garble)))
     assert f"a packet of {length} bytes" in result
 
 
 @pytest.mark.parametrize(
     "hello", [b"\0" * 24, b"HTTP/1.1 200 OK\r\n\r\n12345", peers.packet(0x47474747, 0, 0)]
 )
-def test_a_greeting_that_is_none(phone: Callable[[Any], Any], hello: bytes) -> None:
+def test_a_greeting_that_is_none(phone: Start, hello: bytes) -> None:
     peer = phone(Lie(hello=hello))
     with pytest.raises(DeviceOffline, match=r"speaks no plain adb|does not answer"):
         adb.connect_tcp("127.0.0.1", peer.port)
 
 
-def test_a_slow_link_is_no_dead_one(phone: Callable[[Any], Any]) -> None:
+def test_a_slow_link_is_no_dead_one(phone: Start) -> None:
     """At some 4 kB/s a packet takes longer than the link's timeout, and yet arrives."""
-    answer = GOOD + result(action=1, message="x" * 6000)
-    lie = answering(answer)
-    lie.bytes_per_s = 4000
+    lie = answering(GOOD + result(action=1, message="x" * 6000), bytes_per_s=4000)
     peer = phone(lie)
     measurements, _ = run(peer)
     assert len(measurements) == 2
@@ -190,7 +173,7 @@ def test_a_slow_link_is_no_dead_one(phone: Callable[[Any], Any]) -> None:
     way.close()
 
 
-def test_the_command_line(phone: Callable[[Any], Any], refused: Callable[..., str]) -> None:
+def test_the_command_line(phone: Start, refused: Callable[..., str]) -> None:
     """A phone that answers every command with escapes."""
     peer = phone(Lie(lambda command: iter([b"\x1b[31mowned\x07\r\n"])))
     assert peer.serial in refused("agent", "info", "--device", peer.serial)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from nnapi_prof.cli import main
 from nnapi_prof.errors import UsageError
 from tests.parts import missing
 
@@ -24,3 +25,24 @@ def pool(wheel, tmp_path):
 
     with CompilerPool(1, tmp_path / "cache") as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """What is compiled is remembered for the tests of a module alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def misused(capsys):
+    """Runs a command that must end as a mistake of usage; what it says."""
+
+    def run(*arguments: object) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, arguments)])
+        assert ended.value.code == 2
+        return str(capsys.readouterr().err)
+
+    return run

@@ -77,21 +77,14 @@ def quantised_convolution(zero_point):
     point: other than 0, the ReLU stays between the convolution and its quantisation."""
     size, channels = 56, 128
     w = np.random.default_rng(0).integers(-100, 100, (channels, channels, 3, 3)).astype(np.int8)
-    constants = {
-        "s": np.float32(0.05),
-        "z": np.uint8(128),
-        "so": np.float32(0.05),
-        "zo": np.uint8(zero_point),
-        "w": w,
-        "sw": np.float32(0.01),
-        "zw": np.int8(0),
-    }
+    constants = {"s": np.float32(0.05), "z": np.uint8(128), "zo": np.uint8(zero_point)}
+    constants |= {"w": w, "sw": np.float32(0.01), "zw": np.int8(0)}
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["xf"], "dx"),
         helper.make_node("DequantizeLinear", ["w", "sw", "zw"], ["wf"], "dw"),
         helper.make_node("Conv", ["xf", "wf"], ["y"], "conv", pads=[1] * 4),
         helper.make_node("Relu", ["y"], ["r"], "relu"),
-        helper.make_node("QuantizeLinear", ["r", "so", "zo"], ["out"], "q"),
+        helper.make_node("QuantizeLinear", ["r", "s", "zo"], ["out"], "q"),
     ]
     shape = ((1, channels, size, size), TensorProto.UINT8)
     return graph(nodes, {"x": shape}, {"out": shape}, constants)

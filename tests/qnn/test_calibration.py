@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from nnapi_prof.errors import CostError, UsageError
-from nnapi_prof.qnn import (
-    CHIPS,
-    NpuGeneration,
-    QnnPrecision,
-    is_qnn,
-    one_chip,
-    parse_device,
-)
+from nnapi_prof.qnn import CHIPS, NpuGeneration, QnnPrecision, is_qnn, one_chip, parse_device
 from nnapi_prof.qnn.calibration import (
     MOST_APART,
     MOST_WORK,
@@ -46,12 +39,7 @@ def test_what_is_no_chip_is_refused(name):
 
 @pytest.mark.parametrize(
     ("chip", "median", "within_quarter"),
-    [
-        ("SM8850", 0.070, 0.87),
-        ("SM8750", 0.070, 0.90),
-        ("SM8650", 0.100, 0.90),
-        ("SM8550", 0.100, 0.90),
-    ],
+    [("SM8850", 0.07, 0.87), ("SM8750", 0.07, 0.9), ("SM8650", 0.1, 0.9), ("SM8550", 0.1, 0.9)],
 )
 def test_networks_left_out_are_predicted(chip, median, within_quarter):
     result = calibrate(CHIPS[chip], QnnPrecision.FP16, QAIRT)

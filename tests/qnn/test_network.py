@@ -9,11 +9,11 @@ pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
 import onnx
 
 from nnapi_prof.api.chips import convert_for_chip, estimate_chips
-from nnapi_prof.cli import main
 from nnapi_prof.errors import UsageError
 from nnapi_prof.qnn.doubts import packed_attention
 from nnapi_prof.qnn.graphs import Form, export_onnx, preprocess, quantise_form
 from nnapi_prof.qnn.rewrites import unshare_initializers
+from tests.models import Function
 from tests.qnn import graphs
 
 
@@ -33,11 +33,6 @@ def file(wheel, tmp_path_factory):
     path = tmp_path_factory.mktemp("qnn") / "net.pt2"
     torch.export.save(torch.export.export(Net().eval(), (torch.randn(1, 3, 64, 64),)), path)
     return path
-
-
-@pytest.fixture
-def cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.mark.slow
@@ -81,34 +76,30 @@ def test_without_the_wheel_one_sentence_says_what_to_install(monkeypatch, tmp_pa
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["estimate", "model.pt2"],
-        ["estimate", "--phone", "pixel4", "--device", "qnn:SM8650", "model.pt2"],
-        ["estimate", "--device", "local", "model.pt2"],
-        ["estimate", "--device", "qnn:SM1", "model.pt2"],
-        ["convert", "--to", "qnn", "model.pt2"],
-        ["partition", "--device", "qnn:SM8650,SM8750", "model.pt2"],
-        ["estimate", "--device", "qnn:SM8650", "--calibration", "data.npz", "model.pt2"],
-        ["run", "--device", "qnn:SM8650", "model.nnprof"],
+        "estimate model.pt2",
+        "estimate --phone pixel4 --device qnn:SM8650 model.pt2",
+        "estimate --device local model.pt2",
+        "estimate --device qnn:SM1 model.pt2",
+        "convert --to qnn model.pt2",
+        "partition --device qnn:SM8650,SM8750 model.pt2",
+        "estimate --device qnn:SM8650 --calibration data.npz model.pt2",
+        "run --device qnn:SM8650 model.nnprof",
     ],
 )
-def test_what_makes_no_sense_is_a_mistake_of_usage(wheel, arguments):
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
+def test_what_makes_no_sense_is_a_mistake_of_usage(wheel, misused, arguments):
+    misused(*arguments.split())
 
 
-class Packed(nn.Module):
+def packed_projection(x: torch.Tensor) -> torch.Tensor:
     """torchvision's way to project query, key and value."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        n, _, width = x.shape
-        qkv = x.reshape(n, 1, 3, width // 3).unsqueeze(0).transpose(0, -2).squeeze(-2)
-        return qkv[0] * qkv[1] + qkv[2]
+    n, _, width = x.shape
+    qkv = x.reshape(n, 1, 3, width // 3).unsqueeze(0).transpose(0, -2).squeeze(-2)
+    return qkv[0] * qkv[1] + qkv[2]
 
 
 @pytest.mark.slow
 def test_packed_attention_is_found(wheel):
-    packed = export_onnx(Packed(), (torch.randn(17, 1, 96),))
+    packed = export_onnx(Function(packed_projection), (torch.randn(17, 1, 96),))
     assert len(packed_attention(packed)) == 1
     plain = export_onnx(Net().eval(), (torch.randn(1, 3, 32, 32),))
     assert packed_attention(preprocess(plain).model) == ()
@@ -119,9 +110,7 @@ def test_shared_constants_become_each_nodes_own(wheel):
     for node in model.graph.node:
         if node.op_type == "Conv":
             node.input.append("bias")
-    model.graph.initializer.append(
-        onnx.numpy_helper.from_array(graphs.weights(16), "bias"),
-    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(graphs.weights(16), "bias"))
     biases = [n.input[2] for n in unshare_initializers(model).graph.node if n.op_type == "Conv"]
     assert len(set(biases)) == 2
     quantised = quantise_form(Form(model)).model

@@ -1,28 +1,32 @@
 """What counts as agreement with eager PyTorch."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from nnapi_prof.execution.compare import compare, limit_notes, notes_on
-from nnapi_prof.execution.report import Evidence
+from nnapi_prof.execution.report import Evidence, OutputCheck
 from nnapi_prof.graph.program import as_array
 
 
-def relative(found: object, wanted: object) -> float:
-    (check,) = compare(["y"], [np.asarray(found)], [np.asarray(wanted)])
-    return check.relative
+def checked(actual: object, expected: object, **options: Any) -> OutputCheck:
+    (check,) = compare(["y"], [np.asarray(actual)], [np.asarray(expected)], **options)
+    return check
+
+
+def relative(actual: object, expected: object) -> float:
+    return checked(actual, expected).relative
 
 
 def test_the_difference_is_relative_to_the_largest_value() -> None:
-    (check,) = compare(["y"], [np.array([1.0, -8.002])], [np.array([1.0, -8.0])])
+    check = checked([1.0, -8.002], [1.0, -8.0])
     assert check.max_abs == pytest.approx(0.002)
     assert check.relative == pytest.approx(0.002 / 8)
     assert not check.ok
-    (check,) = compare(["y"], [np.array([1.0, -8.0004])], [np.array([1.0, -8.0])])
-    assert check.ok
+    assert checked([1.0, -8.0004], [1.0, -8.0]).ok
 
 
 @pytest.mark.parametrize("found", [[math.nan, 1.0], [math.inf, 1.0], [[1.0, 1.0]]])
@@ -57,14 +61,12 @@ def test_differences_below_float32s_normal_numbers_are_none() -> None:
     """A device may flush them to zero."""
     expected = np.array([1e-41, -3e-42], np.float32)
     for actual in (expected * np.float32(0.8), np.zeros(2, np.float32)):
-        (check,) = compare(["y"], [actual], [expected])
+        check = checked(actual, expected)
         assert check.ok and check.evidence is Evidence.DENORMAL
-    (check,) = compare(["y"], [np.float32([1e-37])], [np.float32([1.05e-37])])
+    check = checked(np.float32([1e-37]), np.float32([1.05e-37]))
     assert check.ok and check.evidence is Evidence.VALUES
-    (check,) = compare(["y"], [np.float32([1e-36])], [np.float32([1.05e-37])])
-    assert not check.ok
-    (check,) = compare(["y"], [expected * np.float32(0.8)], [expected], tolerance=0)
-    assert not check.ok  # nothing is allowed
+    assert not checked(np.float32([1e-36]), np.float32([1.05e-37])).ok
+    assert not checked(expected * np.float32(0.8), expected, tolerance=0).ok  # nothing is allowed
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_differences_below_float32s_normal_numbers_are_none() -> None:
     ],
 )
 def test_what_an_output_gives_to_compare(wanted: np.ndarray, evidence: Evidence) -> None:
-    (check,) = compare(["y"], [wanted], [wanted])
+    check = checked(wanted, wanted)
     assert check.ok and check.evidence is evidence
     assert check.tells == (evidence is Evidence.VALUES) == (not notes_on([check]))
 
@@ -95,33 +97,28 @@ def test_a_missing_output_is_no_agreement() -> None:
 
 
 def test_two_steps_of_a_quantised_output_are_allowed() -> None:
-    expected = [np.array([1.0, 0.5])]
-    (check,) = compare(["y"], [np.array([1.0, 1.0])], expected, steps=[0.25])
-    assert check.ok
-    (check,) = compare(["y"], [np.array([1.0, 1.1])], expected, steps=[0.25])
-    assert not check.ok
-    (check,) = compare(["y"], [np.array([1.0, 0.501])], expected, steps=[0.0])
-    assert not check.ok
-    (check,) = compare(["y"], [np.array([0.2])], [np.array([0.0])], steps=[0.1])
-    assert check.ok
-    (check,) = compare(["y"], [np.array([0.3])], [np.array([0.0])], steps=[0.1])
-    assert not check.ok and check.relative == math.inf
+    assert checked([1.0, 1.0], [1.0, 0.5], steps=[0.25]).ok
+    assert not checked([1.0, 1.1], [1.0, 0.5], steps=[0.25]).ok
+    assert not checked([1.0, 0.501], [1.0, 0.5], steps=[0.0]).ok
+    assert checked([0.2], [0.0], steps=[0.1]).ok
+    beyond = checked([0.3], [0.0], steps=[0.1])
+    assert not beyond.ok and beyond.relative == math.inf
 
 
 def test_both_parts_of_complex_numbers_and_bfloat16_are_compared() -> None:
     theirs = torch.complex(torch.ones(2, 3), torch.ones(2, 3))
     mine = torch.complex(torch.ones(2, 3), -torch.ones(2, 3))
-    (wrong,) = compare(["y"], [as_array(mine)], [as_array(theirs)])
-    (right,) = compare(["y"], [as_array(theirs)], [as_array(theirs)])
-    assert (wrong.ok, right.ok, right.shape) == (False, True, (2, 3))
-    half = torch.linspace(0, 1, 8).to(torch.bfloat16)
-    assert compare(["y"], [as_array(half)], [as_array(half)])[0].ok
+    assert not checked(as_array(mine), as_array(theirs)).ok
+    right = checked(as_array(theirs), as_array(theirs))
+    assert right.ok and right.shape == (2, 3)
+    half = as_array(torch.linspace(0, 1, 8).to(torch.bfloat16))
+    assert checked(half, half).ok
 
 
 def test_integers_must_be_equal_unless_a_tolerance_was_asked_for() -> None:
     """One token of 50,000 is another word, however near its number."""
-    theirs, mine = np.array([7, 50_000]), np.array([7, 49_999])
-    assert not compare(["y"], [mine], [theirs])[0].ok
-    assert compare(["y"], [mine], [theirs], integers=1e-3)[0].ok
-    assert compare(["y"], [mine], [theirs], steps=[1.0])[0].ok  # of 8 bits: one step
-    assert not compare(["y"], [np.array([True])], [np.array([False])])[0].ok
+    mine, theirs = [7, 49_999], [7, 50_000]
+    assert not checked(mine, theirs).ok
+    assert checked(mine, theirs, integers=1e-3).ok
+    assert checked(mine, theirs, steps=[1.0]).ok  # of 8 bits: one step
+    assert not checked([True], [False]).ok

@@ -1,6 +1,6 @@
 """Bundles run on the real agent over the emulator: host segments, failures, results as data."""
 
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device
-from nnapi_prof.errors import AgentError, SerializationError
+from nnapi_prof.errors import AgentError
 from nnapi_prof.execution import RunOptions
 from nnapi_prof.execution.actions import stages_of
 from nnapi_prof.execution.report import RunReport
@@ -20,32 +20,24 @@ from nnapi_prof.execution.timing import choose_measured
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Preference, Segment, Target
 from nnapi_prof.graph.program import Program
+from tests.models import Function
 
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
 ABSENT = Target.nnapi("no-such-device", Preference.FAST_SINGLE_ANSWER)
 LEVELS = {CPU.key: 30, NPU.key: 30, ABSENT.key: 30}
 
 
-class WithCumsum(nn.Module):
-    """Two convolutions around an operation that neither engine of the agent has."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 4, 3, padding=1)
-        self.last = nn.Conv2d(4, 2, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(torch.cumsum(torch.relu(self.first(x)), 3))
-
-
 @pytest.fixture(scope="module")
-def program() -> Program:
+def program():
+    """Two convolutions around an operation that neither engine of the agent has."""
     torch.manual_seed(0)
-    return prepare(WithCumsum().eval(), (torch.randn(1, 3, 8, 8),), "cumsum")
+    layers = {"first": nn.Conv2d(3, 4, 3, padding=1), "last": nn.Conv2d(4, 2, 3)}
+    model = Function(lambda x, first, last: last(torch.cumsum(first(x).relu(), 3)), **layers)
+    return prepare(model, (torch.randn(1, 3, 8, 8),), "cumsum")
 
 
 @pytest.fixture
-def client() -> Iterator[AgentClient]:
+def client():
     with open_device("sim:npu-phone") as opened:
         yield opened.client
 
@@ -79,55 +71,51 @@ def bundle_of(program: Program, client: AgentClient, *plans: Plan) -> Bundle:
     )
 
 
-def run(bundle: Bundle, program: Program, client: AgentClient, **options: object) -> RunReport:
+def run(bundle: Bundle, program: Program, client: AgentClient, **options: Any) -> RunReport:
     inputs = program.example_inputs
     with torch.inference_mode():
         expected = program.module(*inputs)
-    return run_bundle(bundle, program, inputs, expected, client, RunOptions(runs=6, **options))  # type: ignore[arg-type]
+    return run_bundle(bundle, program, inputs, expected, client, RunOptions(runs=6, **options))
 
 
-def test_a_host_segment_cuts_the_plan_and_outputs_agree(
-    program: Program, client: AgentClient
-) -> None:
+@pytest.fixture
+def run_plans(program, client):
+    """Runs plans as those of one bundle."""
+
+    def run_all(*plans: Plan, **options: Any) -> RunReport:
+        return run(bundle_of(program, client, *plans), program, client, **options)
+
+    return run_all
+
+
+def test_a_host_segment_cuts_the_plan_and_outputs_agree(program, run_plans):
     plan = plan_of(program, "dp", NPU)
     cut = stages_of(plan)
     assert [stage.on_host for stage in cut].count(True) == 1
     assert not cut[0].on_host and not cut[-1].on_host
-    report = run(
-        bundle_of(program, client, plan, plan_of(program, "all-cpu", CPU)), program, client
-    )
+    report = run_plans(plan, plan_of(program, "all-cpu", CPU))
     assert all(check.ok for check in report.checks)
     assert any("host" in note for note in report.notes)
     for timed in report.runs:
-        assert timed.error is None
-        assert len(timed.total_ns) == 6
-        on_host = [s for s in timed.segments if s.target == "host"]
-        assert len(on_host) == 1 and on_host[0].samples_ns == ()
-        assert all(len(s.samples_ns) == 6 for s in timed.segments if s.target != "host")
+        assert timed.error is None and len(timed.total_ns) == 6
+        lengths = [len(s.samples_ns) for s in timed.segments]
+        assert lengths == [0 if s.target == "host" else 6 for s in timed.segments]
+        assert lengths.count(0) == 1
         assert timed.first_ns is not None and timed.first_ns > 0
         cold = [s.first_ns is not None for s in timed.segments]
         assert cold == [timed is report.runs[0] and s.target != "host" for s in timed.segments]
-        measured = [sum(s.samples_ns) for s in timed.segments]
-        assert sum(timed.total_ns) >= sum(measured) > 0
+        assert sum(timed.total_ns) >= sum(sum(s.samples_ns) for s in timed.segments) > 0
 
 
-def test_equal_plans_are_timed_once_and_share_their_samples(
-    program: Program, client: AgentClient
-) -> None:
-    bundle = bundle_of(
-        program, client, plan_of(program, "dp", NPU), plan_of(program, "largest", NPU)
-    )
-    plan, rival = run(bundle, program, client).runs
+def test_equal_plans_are_timed_once_and_share_their_samples(program, run_plans):
+    names = ("dp", "largest")
+    plan, rival = run_plans(*(plan_of(program, name, NPU) for name in names)).runs
     assert plan.total_ns == rival.total_ns
 
 
-def test_a_baseline_that_fails_is_reported_and_the_rest_kept(
-    program: Program, client: AgentClient
-) -> None:
-    bundle = bundle_of(
-        program, client, plan_of(program, "dp", CPU), plan_of(program, "absent", ABSENT)
-    )
-    report = run(bundle, program, client, timeout_s=1)
+def test_a_baseline_that_fails_is_reported_and_the_rest_kept(program, run_plans):
+    plans = plan_of(program, "dp", CPU), plan_of(program, "absent", ABSENT)
+    report = run_plans(*plans, timeout_s=1)
     plan, absent = report.runs
     assert plan.error is None and plan.median_ns is not None
     assert absent.error is not None and "no-such-device" in absent.error
@@ -135,24 +123,22 @@ def test_a_baseline_that_fails_is_reported_and_the_rest_kept(
     assert RunReport.from_json(report.to_json()) == report
 
 
-def test_a_plan_that_fails_is_an_error(program: Program, client: AgentClient) -> None:
+def test_a_plan_that_fails_is_an_error(program, run_plans):
     with pytest.raises(AgentError, match=r"the plan failed: .*no-such-device"):
-        run(
-            bundle_of(program, client, plan_of(program, "dp", ABSENT)), program, client, timeout_s=1
-        )
+        run_plans(plan_of(program, "dp", ABSENT), timeout_s=1)
 
 
-def test_a_bundle_of_another_device_is_noted(program: Program, client: AgentClient) -> None:
+def test_a_bundle_of_another_device_is_noted(program, client):
     with open_device("sim:gpu-phone") as other:
         bundle = bundle_of(program, other.client, plan_of(program, "dp", CPU))
     report = run(bundle, program, client, baselines=False)
     assert any("predictions are for that device" in note for note in report.notes)
 
 
-def test_a_rival_that_beats_the_plan_is_named(program: Program, client: AgentClient) -> None:
+def test_a_rival_that_beats_the_plan_is_named(program, run_plans):
     """Between two convolutions too small for the NPU, invocations decide."""
     slow, fast = plan_of(program, "dp", NPU), plan_of(program, "all-cpu", CPU)
-    report = run(bundle_of(program, client, slow, fast), program, client)
+    report = run_plans(slow, fast)
     (note,) = (note for note in report.notes if "all-cpu ran" in note)
     plan, rival = (
         rf"{each.median_ns / 1e6:.4g} ms where {each.predicted_ns / 1e6:.4g} ms were predicted"
@@ -160,13 +146,10 @@ def test_a_rival_that_beats_the_plan_is_named(program: Program, client: AgentCli
     )
     assert f"faster than the plan: the plan took {plan}, all-cpu {rival}" in note
     assert "segments" not in note  # each of these has one
-    report = run(bundle_of(program, client, fast, slow), program, client)
-    assert not any("faster than the plan" in note for note in report.notes)
+    assert not any("faster than the plan" in note for note in run_plans(fast, slow).notes)
 
 
-def test_a_baseline_that_is_faster_whole_becomes_the_plan(
-    program: Program, client: AgentClient
-) -> None:
+def test_a_baseline_that_is_faster_whole_becomes_the_plan(program, client):
     slow, fast = plan_of(program, "dp", NPU), plan_of(program, "all-cpu", CPU)
     absent = plan_of(program, "absent", ABSENT)
     options = RunOptions(runs=6, timeout_s=1)
@@ -183,8 +166,3 @@ def test_a_baseline_that_is_faster_whole_becomes_the_plan(
     failing = bundle_of(program, client, absent, slow)
     saved = choose_measured(failing, program, client, options)
     assert saved.plan.segments == slow.segments and "failed" in saved.plan.notes[-1]
-
-
-def test_what_is_no_report() -> None:
-    with pytest.raises(SerializationError, match="not a run report"):
-        RunReport.from_json('{"model": "x"}')

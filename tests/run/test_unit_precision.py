@@ -5,18 +5,17 @@ from torch import nn
 
 from nnapi_prof.execution.half_errors import unit_errors
 from nnapi_prof.frontend import prepare
+from tests.models import Function
 
 
-class Mixed(nn.Module):
+def mixed(x):
     """Products that float16 cannot hold, and a sigmoid that is 1 all over."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        large = x * 1e4
-        return torch.sigmoid(large * large)
+    large = x * 1e4
+    return torch.sigmoid(large * large)
 
 
 def test_each_unit_has_its_own_error() -> None:
-    program = prepare(Mixed().eval(), (torch.linspace(0.5, 20, 48).reshape(1, 3, 4, 4),), "mixed")
+    program = prepare(Function(mixed), (torch.linspace(0.5, 20, 48).reshape(1, 3, 4, 4),), "mixed")
     units = program.units.units
     result = unit_errors(program, range(len(units)))
     large, larger, last = (result[u] for u in range(3))

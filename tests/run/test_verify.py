@@ -18,7 +18,6 @@ from nnapi_prof.execution.timing import (
     pool_repeats,
 )
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
-from nnapi_prof.graph.program import Program
 from tests.measure.programs import chain
 
 FAST = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
@@ -45,53 +44,50 @@ EQUALS = (SPLIT, ALL_CPU, SINGLE, CHOICE)
 
 
 def ran(
-    noise: random.Random, plans: Sequence[Plan], slower: Mapping[str, float], runs: int = 10
+    noise: random.Random, plans: Sequence[Plan], slower: Mapping[str, float]
 ) -> dict[PlanKey, TimedPlan]:
     """One repeat: each plan in a process of its own; ``slower`` are factors of true latencies."""
     items: dict[PlanKey, TimedPlan] = {}
     for each in plans:
         ns = TRUE_NS * slower.get(each.name, 1.0) * noise.gauss(1, OF_PROCESS)
-        samples = tuple(round(ns * noise.gauss(1, OF_RUN)) for _ in range(runs))
+        samples = tuple(round(ns * noise.gauss(1, OF_RUN)) for _ in range(10))
         items[plan_key(each)] = TimedPlan(each, stage_total_ns={0: samples})
     return items
 
 
-def bundle(program: Program, plans: Sequence[Plan], simulated: bool = False) -> Bundle:
-    return Bundle("m", "m.pt", (), "d", "f", simulated, program.units, tuple(plans), {}, {})
-
-
 @pytest.fixture(scope="module")
-def program() -> Program:
+def program():
     return chain("relu", "tanh")
 
 
-def errors_after_choosing(
-    program: Program, monkeypatch: pytest.MonkeyPatch, plans: Sequence[Plan]
-) -> tuple[list[float], list[float]]:
-    """Relative errors of the first plan's prediction over many sessions: as ``choose_measured``
-    makes it, and had the fastest kept the latency that made it the fastest."""
+@pytest.fixture
+def measured(program, monkeypatch):
+    """Chooses among plans whose repeats ran so."""
+
+    def choose_among(repeats: Sequence[dict[PlanKey, TimedPlan]], *plans: Plan) -> Bundle:
+        monkeypatch.setattr(timing, "time_repeats", lambda *_: repeats)
+        bundle = Bundle("m", "m.pt", (), "d", "f", False, program.units, plans, {}, {})
+        return choose_measured(bundle, program, None, RunOptions())
+
+    return choose_among
+
+
+def test_the_prediction_of_the_chosen_plan_is_not_that_of_the_luckiest(measured):
+    """Relative errors over many sessions: as ``choose_measured`` predicts, and had the fastest kept
+    the latency that made it the fastest."""
     noise = random.Random(7)
     new, old = [], []
     for _ in range(300):
-        repeats = [ran(noise, plans, {}) for _ in range(timing.TO_CHOOSE + RunOptions().repeats)]
-        monkeypatch.setattr(timing, "time_repeats", lambda *_, found=repeats: found)
-        chosen = choose_measured(bundle(program, plans), program, None, RunOptions())  # type: ignore[arg-type]
-        new.append(chosen.plan.predicted_ns / TRUE_NS - 1)
+        repeats = [ran(noise, EQUALS, {}) for _ in range(timing.TO_CHOOSE + RunOptions().repeats)]
+        new.append(measured(repeats, *EQUALS).plan.predicted_ns / TRUE_NS - 1)
         pooled = pool_repeats(repeats[:1])
-        old.append(min(pooled[plan_key(p)].latency_ns() or 0.0 for p in plans) / TRUE_NS - 1)
-    return new, old
-
-
-def test_the_prediction_of_the_chosen_plan_is_not_that_of_the_luckiest(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new, old = errors_after_choosing(program, monkeypatch, EQUALS)
+        old.append(min(pooled[plan_key(p)].latency_ns() or 0.0 for p in EQUALS) / TRUE_NS - 1)
     assert statistics.mean(old) < -0.01  # the curse that this noise lays on choosing the fastest
     assert abs(statistics.mean(new)) < 0.0025
     assert statistics.median(map(abs, new)) < statistics.median(map(abs, old))
 
 
-def test_of_plans_as_fast_as_each_other_the_simplest_is_taken() -> None:
+def test_of_plans_as_fast_as_each_other_the_simplest_is_taken():
     noise = random.Random(1)
     taken = [
         choose(EQUALS, [ran(noise, EQUALS, {}) for _ in range(2)], simulated=False)
@@ -103,7 +99,7 @@ def test_of_plans_as_fast_as_each_other_the_simplest_is_taken() -> None:
     assert choose(EQUALS, exact, simulated=False) == EQUALS.index(ALL_CPU)
 
 
-def test_a_rival_that_is_faster_is_found_and_a_slower_one_never() -> None:
+def test_a_rival_that_is_faster_is_found_and_a_slower_one_never():
     noise = random.Random(2)
     plans = (ALL_CPU, SINGLE)
     for factors, expected in (({"best-single": 0.9}, 1), ({"best-single": 1.1}, 0)):
@@ -116,7 +112,7 @@ def test_a_rival_that_is_faster_is_found_and_a_slower_one_never() -> None:
     assert choose(plans, repeats, simulated=False) == 1
 
 
-def test_a_plan_that_failed_once_is_not_taken() -> None:
+def test_a_plan_that_failed_once_is_not_taken():
     noise = random.Random(3)
     repeats = [ran(noise, (SPLIT, SINGLE), {"dp": 0.5}) for _ in range(2)]
     repeats[1][plan_key(SPLIT)].error = "crashed during execute"
@@ -126,7 +122,7 @@ def test_a_plan_that_failed_once_is_not_taken() -> None:
     assert choose((SPLIT, SINGLE), repeats, simulated=False) == 0
 
 
-def test_a_simulated_phone_repeats_itself_and_the_least_gain_counts() -> None:
+def test_a_simulated_phone_repeats_itself_and_the_least_gain_counts():
     def repeat(split: int, single: int) -> dict[PlanKey, TimedPlan]:
         pairs = ((SPLIT, split), (SINGLE, single))
         return {plan_key(p): TimedPlan(p, {0: (ns,)}) for p, ns in pairs}
@@ -136,14 +132,13 @@ def test_a_simulated_phone_repeats_itself_and_the_least_gain_counts() -> None:
     assert choose((SPLIT, SINGLE), [repeat(1000, 999)], simulated=False) == 1  # fewer segments
 
 
-def test_why_a_plan_gave_way_is_told(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_a_plan_gave_way_is_told(measured):
     def note(*split_ns: int) -> str:
         repeats = [
             {plan_key(each): TimedPlan(each, {0: (ns,)}) for each, ns in pairs}
             for pairs in (((SPLIT, ns), (SINGLE, 3_000_000)) for ns in split_ns)
         ]
-        monkeypatch.setattr(timing, "time_repeats", lambda *_: repeats * 5)
-        taken = choose_measured(bundle(program, (SPLIT, SINGLE)), program, None, RunOptions())  # type: ignore[arg-type]
+        taken = measured(repeats * 5, SPLIT, SINGLE)
         assert taken.plan.name == "dp" and taken.plan.segments[0].target == FAST
         return taken.plan.notes[-1]
 
@@ -157,7 +152,7 @@ def test_why_a_plan_gave_way_is_told(program: Program, monkeypatch: pytest.Monke
     )
 
 
-def test_repeats_share_out_runs_and_time() -> None:
+def test_repeats_share_out_runs_and_time():
     options = RunOptions(runs=31, budget_ms=9000)
     timings = options.timings(simulated=False)
     assert [t.max_runs for t in timings] == [10, 10, 11] and {t.rounds for t in timings} == {5}
@@ -167,16 +162,13 @@ def test_repeats_share_out_runs_and_time() -> None:
     assert [t.max_runs for t in RunOptions(runs=2).timings(simulated=False)] == [1, 1]
 
 
-def test_copies_are_a_part_of_their_own_of_the_prediction(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copies_are_a_part_of_their_own_of_the_prediction(measured):
     total, copies = (3_500_000,) * 3, (700_000, 500_000, 300_000)
     items = {
         plan_key(each): TimedPlan(each, {0: total}, stage_copies_ns={0: copies})
         for each in (SPLIT, ALL_CPU)
     }
-    monkeypatch.setattr(timing, "time_repeats", lambda *_: [items] * 5)
-    chosen = choose_measured(bundle(program, (SPLIT, ALL_CPU)), program, None, RunOptions())  # type: ignore[arg-type]
+    chosen = measured([items] * 5, SPLIT, ALL_CPU)
     for each in chosen.plans:
         assert each.copies_ns == 500_000 and each.predicted_ns == pytest.approx(3_500_000)
         assert sum(s.predicted_ns for s in each.segments) == pytest.approx(3_000_000)
@@ -187,7 +179,7 @@ def test_copies_are_a_part_of_their_own_of_the_prediction(
     assert app.predicted_ns == pytest.approx(3_500_000) and app.median_copies_ns == 500_000
 
 
-def test_repeats_of_one_plan_are_pooled() -> None:
+def test_repeats_of_one_plan_are_pooled():
     first = TimedPlan(ALL_CPU, {0: (1, 2)}, {0: (1, 2)}, {0: 7}, {0: 5}, ("hot",))
     second = TimedPlan(ALL_CPU, {0: (3,)}, {0: (3,)}, {0: 9}, {0: 6}, ("hot", "not warm"))
     key = plan_key(ALL_CPU)
