@@ -122,6 +122,7 @@ def test_effort_alone_decides_which_plan_it_is() -> None:
     one, two = search(problem, Watch(limits)), search(problem, Watch(limits))
     assert one is not None and two is not None
     assert (one.placements, one.bound_ns, one.steps) == (two.placements, two.bound_ns, two.steps)
+    assert one.kind is ProofKind.GAP and one.ns == pytest.approx(one.bound_ns * (1 + one.gap))
 
 
 def test_a_problem_without_any_plan_has_none() -> None:
