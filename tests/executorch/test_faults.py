@@ -24,14 +24,11 @@ def pte(picture_plan, tmp_path_factory):
 
 
 def run(pte, model, caution, *cache, **variables):
+    words = map(str, (SCRIPT, pte, model, "sim:gpu-phone", json.dumps(caution), *cache))
     done = subprocess.run(
-        [
-            *(*warm.python(), str(SCRIPT), str(pte), str(model), "sim:gpu-phone"),
-            *(json.dumps(caution), *map(str, cache)),
-        ],
+        [*warm.python(), *words],
         capture_output=True,
         text=True,
-        check=False,
         env={**os.environ, **variables},
         timeout=300,
     )
