@@ -1,6 +1,7 @@
 """Bundles to disk and back, and what a damaged one says."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from nnapi_prof.bundle import Bundle, needed_regions
-from nnapi_prof.bundle.storage import read_bundle, write_bundle
+from nnapi_prof.bundle.storage import VERSION, read_bundle, write_bundle
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import to_float16
 from nnapi_prof.costs import Conditions, Mode, Precision
@@ -180,4 +181,11 @@ def flip_a_bit(path: Path) -> None:
 def test_damage_is_found(written, damage, words):
     damage(written)
     with pytest.raises(SerializationError, match=words):
+        read_bundle(written)
+
+
+def test_another_version_is_named(written):
+    manifest = written / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 99}))
+    with pytest.raises(SerializationError, match=rf"version is 99, {VERSION} is read\)"):
         read_bundle(written)

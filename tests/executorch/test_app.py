@@ -33,13 +33,10 @@ SANITIZED = "-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 def build(sources: Path, folder: Path, target: str, *options: str) -> None:
     prefix = next(iter(find_spec("executorch").submodule_search_locations))
     cmake, ninja = python_tool("cmake", "CMAKE_BIN_DIR"), python_tool("ninja", "BIN_DIR")
+    tools = (f"-DCMAKE_MAKE_PROGRAM={ninja}", f"-DCMAKE_PREFIX_PATH={prefix}", "-DNP_XNNPACK=")
     for command in (
-        [
-            *(cmake, "-S", str(sources), "-B", str(folder), "-G", "Ninja"),
-            *(f"-DCMAKE_MAKE_PROGRAM={ninja}", f"-DCMAKE_PREFIX_PATH={prefix}"),
-            *("-DNP_XNNPACK=", *options),
-        ],
-        [cmake, "--build", str(folder), "--target", target],
+        [cmake, "-S", sources, "-B", folder, "-G", "Ninja", *tools, *options],
+        [cmake, "--build", folder, "--target", target],
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
