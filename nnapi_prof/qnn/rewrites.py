@@ -133,18 +133,24 @@ def join_biases(model: onnx.ModelProto, shapes: Shapes) -> int:
     graph, readers = model.graph, _readers(model)
     outputs = {value.name for value in graph.output}
     constants = {constant.name: tuple(constant.dims) for constant in graph.initializer}
+    shared = {  # weights of layers that share them, as ALBERT's do
+        node.output[0]: node.input[0]
+        for node in graph.node
+        if node.op_type == "Identity" and node.input[0] in constants
+    }
     joined: dict[str, list[onnx.NodeProto]] = {}
     products: set[str] = set()
     for node in graph.node:
         product, behind = node.output[0], readers.get(node.output[0], [])
         if node.op_type != "MatMul" or product in outputs or len(behind) != 1:
             continue
-        value, matrix = node.input
+        value, matrix = (shared.get(name, name) for name in node.input)
         bias = next((name for name in behind[0].input if name != product), "")
-        size, weights, whole = (shapes.get(v, ()) for v in (value, matrix, behind[0].output[0]))
-        if behind[0].op_type != "Add" or matrix not in constants or len(weights) != 2:
+        bias, weights = shared.get(bias, bias), constants.get(matrix, ())
+        size, whole = (shapes.get(name, ()) for name in (value, behind[0].output[0]))
+        if behind[0].op_type != "Add" or len(weights) != 2 or constants.get(bias) != weights[1:]:
             continue
-        if constants.get(bias) != weights[1:] or len(size) < 2 or not all((*size, *whole)):
+        if len(size) < 2 or not all((*size, *whole)):
             continue
         done = behind[0].output[0]
         for kind, shape in (("rows", (-1, weights[0])), ("whole", whole)):
