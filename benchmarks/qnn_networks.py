@@ -5,7 +5,11 @@ biases of zero and scales of one, and adding nothing or scaling by one takes no 
 parameters become random, too. Input sizes are those of AI Hub's code, and so is a network's
 preprocessing of its image: AI Hub publishes times of networks that take pixels from 0 to 1; most
 normalise each channel, some only scale, some do nothing. The packages are the benchmark's own: `pip
-install torchvision timm transformers`.
+install torchvision timm transformers==4.56.2`. The form of attention depends on the version of
+transformers; AI Hub pins this one.
+
+AI Hub's code is quoted from github.com/quic/ai-hub-models at 052dc1f3 (v0.45.0), the nearest to the
+published times (v0.47.0) of which these files are stored.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+TRANSFORMERS = "4.56."
+"""qai_hub_models/global_requirements.txt: ``transformers~=4.56.2``."""
 TOKENS = 384
 SMALLEST = "CannedGestureClassifier"
 """Network of almost no work (MediaPipe's, of 21 points of a hand), published for every device."""
@@ -26,6 +32,7 @@ def image(size: int, width: int | None = None) -> tuple[Tensor, ...]:
 
 
 def _tokens() -> tuple[Tensor, ...]:
+    # qai_hub_models/models/_shared/bert_hf/model.py, get_input_spec
     return (
         torch.randint(0, 1000, (1, TOKENS), dtype=torch.int32),
         torch.ones(1, TOKENS, dtype=torch.float32),
@@ -33,16 +40,35 @@ def _tokens() -> tuple[Tensor, ...]:
 
 
 class _Text(nn.Module):
-    """A transformer of tokens and a mask; its first output."""
+    """The likeliest token at one place, of tokens and a mask."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor, mask: Tensor, place: Tensor) -> Tensor:
+        # qai_hub_models/models/_shared/bert_hf/model.py, forward
+        scores = self.model(tokens, attention_mask=mask).logits
+        return scores[torch.arange(1), place.to(torch.int64)].argmax(dim=-1)
+
+
+class _Replaced(nn.Module):
+    """Whether each token was replaced: 0 or 1."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        # The mask as transformers computes it, without its checks of the mask's values.
-        bias = (1.0 - mask[:, None, None, :]) * -10000.0
-        return self.model(input_ids=tokens, attention_mask=bias)[0]
+        # qai_hub_models/models/electra_bert_base_discrim_google/model.py, forward
+        scores = self.model(tokens, attention_mask=mask).logits
+        return torch.round((torch.sign(scores[0]) + 1) / 2)
+
+
+def _mask_of_ten(mask: Tensor, _shape: tuple[int, int]) -> Tensor:
+    """The mask's form that AI Hub gives ELECTRA and MobileBERT."""
+    # qai_hub_models/models/_shared/bert_hf/model_patches.py, patch_get_extended_attention_mask
+    return ((1.0 - mask.to(torch.float32)) * -10.0)[:, None, None, :]
 
 
 class _Dense(nn.Module):
@@ -175,18 +201,37 @@ def timm_network(name: str) -> nn.Module:
 
 
 def _hugging(kind: str, config: str, **options: object) -> nn.Module:
+    """Builds a network with the attention that ``from_pretrained`` chooses, which AI Hub calls
+    without options: fused (sdpa) in BERT, ALBERT and BEiT, in
+    single steps (eager) in others (modeling_*.py of transformers 4.56.2)."""
     _stand_in_operators()
     import transformers
 
-    configuration = getattr(transformers, config)(attn_implementation="eager", **options)
-    return getattr(transformers, kind)(configuration)
+    if not transformers.__version__.startswith(TRANSFORMERS):
+        raise ImportError(
+            f"transformers {transformers.__version__} writes other graphs: AI Hub's are of"
+            " transformers==4.56.2"
+        )
+    return getattr(transformers, kind)(getattr(transformers, config)(**options))
 
 
 Built = tuple[nn.Module, tuple[Tensor, ...]]
 
 
-def _text(kind: str, config: str, **options: object) -> Callable[[], Built]:
-    return lambda: (_Text(_hugging(kind, config, **options)), _tokens())
+def _text(
+    kind: str, config: str, mask_of: str | None = None, **options: object
+) -> Callable[[], Built]:
+    """A network of masked tokens; ``mask_of`` names the part whose mask AI Hub changes."""
+
+    def build() -> Built:
+        model = _hugging(kind, config, **options)
+        if mask_of is not None:
+            getattr(model, mask_of).get_extended_attention_mask = _mask_of_ten
+        if kind == "ElectraForPreTraining":
+            return _Replaced(model), _tokens()
+        return _Text(model), (*_tokens(), torch.tensor([5], dtype=torch.int32))
+
+    return build
 
 
 Wrap = Callable[[nn.Module], nn.Module]
@@ -255,6 +300,7 @@ NETWORKS: dict[str, Callable[[], Built]] = {
     "electra_bert_base_discrim_google": _text(
         "ElectraForPreTraining",
         "ElectraConfig",
+        "electra",
         embedding_size=768,
         hidden_size=768,
         num_attention_heads=12,
@@ -268,7 +314,7 @@ NETWORKS: dict[str, Callable[[], Built]] = {
         intermediate_size=3072,
     ),
     "bert_base_uncased_hf": _text("BertForMaskedLM", "BertConfig"),
-    "mobile_bert_uncased_google": _text("MobileBertForMaskedLM", "MobileBertConfig"),
+    "mobile_bert_uncased_google": _text("MobileBertForMaskedLM", "MobileBertConfig", "mobilebert"),
     "nasnet": _timm_of("nasnetalarge", _Scaled),
     "fcn_resnet50": _image_of("fcn_resnet50", 520, aux_loss=False, weights_backbone=None),
     "unet_segmentation": lambda: (UNet(), image(640, 1280)),
