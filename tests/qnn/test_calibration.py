@@ -47,7 +47,7 @@ def test_what_is_no_chip_is_refused(name):
 @pytest.mark.parametrize(
     ("chip", "median", "within_quarter"),
     [
-        ("SM8850", 0.070, 0.87),
+        ("SM8850", 0.080, 0.90),
         ("SM8750", 0.070, 0.90),
         ("SM8650", 0.100, 0.90),
         ("SM8550", 0.100, 0.90),
