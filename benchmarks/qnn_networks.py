@@ -101,6 +101,51 @@ class _First(nn.Module):
         return result["out"] if "out" in result else result["logits"]
 
 
+class _Classes(nn.Module):
+    """The likeliest class of each pixel."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        # qai_hub_models/models/_shared/deeplab/model.py, forward
+        return self.model(x).argmax(1).byte()
+
+
+class _Average(nn.Module):
+    """The average of all of each channel, in rank 3 instead of rank 5."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        # qai_hub_models/models/_shared/video_classifier/model.py, SimpleAvgPool
+        return x.flatten(2).mean(2)
+
+
+class _LastChannels(nn.Module):
+    """Channels last in the output, too: the compiler's option ``--force_channel_last_output``."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        # qai_hub_models/models/*/model.py, get_channel_last_outputs
+        return self.model(x).permute(0, 2, 3, 1)
+
+
+class _TwoMeans(nn.Module):
+    """MobileNetV2 that averages along one axis after the other."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.features, self.classifier = model.features, model.classifier
+
+    def forward(self, x: Tensor) -> Tensor:
+        # qai_hub_models/models/mobilenet_v2/model.py loads MobileNetV2.py of
+        # github.com/tonylins/pytorch-mobilenet-v2 at 99f21365
+        return self.classifier(self.features(x).mean(3).mean(2))
+
+
 class _OfPixels(nn.Module):
     """A network behind ``(x - mean) / deviation`` by channels, of an image or a video."""
 
@@ -248,13 +293,19 @@ def _timm_of(name: str, wrap: Wrap = _normalised) -> Callable[[], Built]:
 
 
 def _video_of(name: str) -> Callable[[], Built]:
-    return lambda: (_of_video(vision_network(name)), (torch.randn(1, 3, 16, 112, 112),))
+    def build() -> Built:
+        # qai_hub_models/models/resnet_3d/model.py and resnet_mixed/model.py, from_pretrained
+        model = vision_network(name)
+        model.avgpool = _Average()
+        return _of_video(model), (torch.randn(1, 3, 16, 112, 112),)
+
+    return build
 
 
 NETWORKS: dict[str, Callable[[], Built]] = {
     "squeezenet1_1": _image_of("squeezenet1_1"),
     "shufflenet_v2": _image_of("shufflenet_v2_x0_5"),
-    "mobilenet_v2": _image_of("mobilenet_v2"),
+    "mobilenet_v2": lambda: (_normalised(_TwoMeans(vision_network("mobilenet_v2"))), image(224)),
     "mobilenet_v3_small": _image_of("mobilenet_v3_small"),
     "mobilenet_v3_large": _image_of("mobilenet_v3_large"),
     "resnet18": _image_of("resnet18"),
@@ -265,11 +316,16 @@ NETWORKS: dict[str, Callable[[], Built]] = {
     "regnet": _image_of("regnet_x_3_2gf"),
     "inception_v3": _image_of("inception_v3", wrap=_Scaled, aux_logits=False, init_weights=False),
     "densenet121": _image_of("densenet121"),
+    # AI Hub's (qai_hub_models/models/vit/model.py) is torchvision's. No exporter here writes its
+    # packed attention as AI Hub's converter does, so this is timm's form of the same network.
     "vit": _timm_of("vit_base_patch16_224"),
+    # AI Hub's (qai_hub_models/models/efficientformer/model.py) is of
+    # github.com/snap-research/EfficientFormer; timm's splits query, key and value of its one
+    # attention behind the transpose instead of before.
     "efficientformer": _timm_of("efficientformer_l1"),
     "efficientnet_b4": _image_of("efficientnet_b4"),
     "mobile_vit": lambda: (
-        _First(_hugging("MobileViTForImageClassification", "MobileViTConfig")),
+        _First(_hugging("MobileViTForImageClassification", "MobileViTConfig", num_labels=1000)),
         image(256),
     ),
     "resnet101": _image_of("resnet101"),
@@ -290,10 +346,16 @@ NETWORKS: dict[str, Callable[[], Built]] = {
         ),
         image(224),
     ),
+    # The operations of github.com/CVHub520/efficientvit, which AI Hub loads
+    # (qai_hub_models/models/efficientvit_l2_cls/model.py).
     "efficientvit_l2_cls": _timm_of("efficientvit_l2"),
     "segformer_base": lambda: (
         _normalised(
-            _First(_hugging("SegformerForSemanticSegmentation", "SegformerConfig", num_labels=150))
+            _LastChannels(
+                _First(
+                    _hugging("SegformerForSemanticSegmentation", "SegformerConfig", num_labels=150)
+                )
+            )
         ),
         image(512),
     ),
@@ -316,7 +378,15 @@ NETWORKS: dict[str, Callable[[], Built]] = {
     "bert_base_uncased_hf": _text("BertForMaskedLM", "BertConfig"),
     "mobile_bert_uncased_google": _text("MobileBertForMaskedLM", "MobileBertConfig", "mobilebert"),
     "nasnet": _timm_of("nasnetalarge", _Scaled),
-    "fcn_resnet50": _image_of("fcn_resnet50", 520, aux_loss=False, weights_backbone=None),
+    "fcn_resnet50": _image_of(
+        "fcn_resnet50",
+        520,
+        lambda model: _Classes(_normalised(model)),
+        aux_loss=False,
+        weights_backbone=None,
+    ),
+    # AI Hub's has its output channels last, too (qai_hub_models/models/unet_segmentation/model.py,
+    # get_channel_last_outputs); simulated so it would be _LastChannels(UNet()).
     "unet_segmentation": lambda: (UNet(), image(640, 1280)),
     SMALLEST: lambda: (_Dense(), (torch.randn(1, 64),)),
 }
