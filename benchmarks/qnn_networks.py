@@ -385,9 +385,7 @@ NETWORKS: dict[str, Callable[[], Built]] = {
         aux_loss=False,
         weights_backbone=None,
     ),
-    # AI Hub's has its output channels last, too (qai_hub_models/models/unet_segmentation/model.py,
-    # get_channel_last_outputs); simulated so it would be _LastChannels(UNet()).
-    "unet_segmentation": lambda: (UNet(), image(640, 1280)),
+    "unet_segmentation": lambda: (_LastChannels(UNet()), image(640, 1280)),
     SMALLEST: lambda: (_Dense(), (torch.randn(1, 64),)),
 }
 """AI Hub's name of a network -> the network in training mode, and example inputs."""
