@@ -5,7 +5,11 @@ biases of zero and scales of one, and adding nothing or scaling by one takes no 
 parameters become random, too. Input sizes are those of AI Hub's code, and so is a network's
 preprocessing of its image: AI Hub publishes times of networks that take pixels from 0 to 1; most
 normalise each channel, some only scale, some do nothing. The packages are the benchmark's own: `pip
-install torchvision timm transformers`.
+install torchvision timm transformers==4.56.2`. The form of attention depends on the version of
+transformers; AI Hub pins this one.
+
+AI Hub's code is quoted from github.com/quic/ai-hub-models at 052dc1f3 (v0.45.0), the nearest to the
+published times (v0.47.0) of which these files are stored.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+TRANSFORMERS = "4.56."
+"""qai_hub_models/global_requirements.txt: ``transformers~=4.56.2``."""
 TOKENS = 384
 SMALLEST = "CannedGestureClassifier"
 """Network of almost no work (MediaPipe's, of 21 points of a hand), published for every device."""
@@ -26,6 +32,7 @@ def image(size: int, width: int | None = None) -> tuple[Tensor, ...]:
 
 
 def _tokens() -> tuple[Tensor, ...]:
+    # qai_hub_models/models/_shared/bert_hf/model.py, get_input_spec
     return (
         torch.randint(0, 1000, (1, TOKENS), dtype=torch.int32),
         torch.ones(1, TOKENS, dtype=torch.float32),
@@ -33,16 +40,35 @@ def _tokens() -> tuple[Tensor, ...]:
 
 
 class _Text(nn.Module):
-    """A transformer of tokens and a mask; its first output."""
+    """The likeliest token at one place, of tokens and a mask."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor, mask: Tensor, place: Tensor) -> Tensor:
+        # qai_hub_models/models/_shared/bert_hf/model.py, forward
+        scores = self.model(tokens, attention_mask=mask).logits
+        return scores[torch.arange(1), place.to(torch.int64)].argmax(dim=-1)
+
+
+class _Replaced(nn.Module):
+    """Whether each token was replaced: 0 or 1."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        # The mask as transformers computes it, without its checks of the mask's values.
-        bias = (1.0 - mask[:, None, None, :]) * -10000.0
-        return self.model(input_ids=tokens, attention_mask=bias)[0]
+        # qai_hub_models/models/electra_bert_base_discrim_google/model.py, forward
+        scores = self.model(tokens, attention_mask=mask).logits
+        return torch.round((torch.sign(scores[0]) + 1) / 2)
+
+
+def _mask_of_ten(mask: Tensor, _shape: tuple[int, int]) -> Tensor:
+    """The mask's form that AI Hub gives ELECTRA and MobileBERT."""
+    # qai_hub_models/models/_shared/bert_hf/model_patches.py, patch_get_extended_attention_mask
+    return ((1.0 - mask.to(torch.float32)) * -10.0)[:, None, None, :]
 
 
 class _Dense(nn.Module):
@@ -73,6 +99,51 @@ class _First(nn.Module):
         if isinstance(result, Tensor):
             return result
         return result["out"] if "out" in result else result["logits"]
+
+
+class _Classes(nn.Module):
+    """The likeliest class of each pixel."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        # qai_hub_models/models/_shared/deeplab/model.py, forward
+        return self.model(x).argmax(1).byte()
+
+
+class _Average(nn.Module):
+    """The average of all of each channel, in rank 3 instead of rank 5."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        # qai_hub_models/models/_shared/video_classifier/model.py, SimpleAvgPool
+        return x.flatten(2).mean(2)
+
+
+class _LastChannels(nn.Module):
+    """Channels last in the output, too: the compiler's option ``--force_channel_last_output``."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        # qai_hub_models/models/*/model.py, get_channel_last_outputs
+        return self.model(x).permute(0, 2, 3, 1)
+
+
+class _TwoMeans(nn.Module):
+    """MobileNetV2 that averages along one axis after the other."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.features, self.classifier = model.features, model.classifier
+
+    def forward(self, x: Tensor) -> Tensor:
+        # qai_hub_models/models/mobilenet_v2/model.py loads MobileNetV2.py of
+        # github.com/tonylins/pytorch-mobilenet-v2 at 99f21365
+        return self.classifier(self.features(x).mean(3).mean(2))
 
 
 class _OfPixels(nn.Module):
@@ -175,18 +246,37 @@ def timm_network(name: str) -> nn.Module:
 
 
 def _hugging(kind: str, config: str, **options: object) -> nn.Module:
+    """Builds a network with the attention that ``from_pretrained`` chooses, which AI Hub calls
+    without options: fused (sdpa) in BERT, ALBERT and BEiT, in
+    single steps (eager) in others (modeling_*.py of transformers 4.56.2)."""
     _stand_in_operators()
     import transformers
 
-    configuration = getattr(transformers, config)(attn_implementation="eager", **options)
-    return getattr(transformers, kind)(configuration)
+    if not transformers.__version__.startswith(TRANSFORMERS):
+        raise ImportError(
+            f"transformers {transformers.__version__} writes other graphs: AI Hub's are of"
+            " transformers==4.56.2"
+        )
+    return getattr(transformers, kind)(getattr(transformers, config)(**options))
 
 
 Built = tuple[nn.Module, tuple[Tensor, ...]]
 
 
-def _text(kind: str, config: str, **options: object) -> Callable[[], Built]:
-    return lambda: (_Text(_hugging(kind, config, **options)), _tokens())
+def _text(
+    kind: str, config: str, mask_of: str | None = None, **options: object
+) -> Callable[[], Built]:
+    """A network of masked tokens; ``mask_of`` names the part whose mask AI Hub changes."""
+
+    def build() -> Built:
+        model = _hugging(kind, config, **options)
+        if mask_of is not None:
+            getattr(model, mask_of).get_extended_attention_mask = _mask_of_ten
+        if kind == "ElectraForPreTraining":
+            return _Replaced(model), _tokens()
+        return _Text(model), (*_tokens(), torch.tensor([5], dtype=torch.int32))
+
+    return build
 
 
 Wrap = Callable[[nn.Module], nn.Module]
@@ -203,13 +293,19 @@ def _timm_of(name: str, wrap: Wrap = _normalised) -> Callable[[], Built]:
 
 
 def _video_of(name: str) -> Callable[[], Built]:
-    return lambda: (_of_video(vision_network(name)), (torch.randn(1, 3, 16, 112, 112),))
+    def build() -> Built:
+        # qai_hub_models/models/resnet_3d/model.py and resnet_mixed/model.py, from_pretrained
+        model = vision_network(name)
+        model.avgpool = _Average()
+        return _of_video(model), (torch.randn(1, 3, 16, 112, 112),)
+
+    return build
 
 
 NETWORKS: dict[str, Callable[[], Built]] = {
     "squeezenet1_1": _image_of("squeezenet1_1"),
     "shufflenet_v2": _image_of("shufflenet_v2_x0_5"),
-    "mobilenet_v2": _image_of("mobilenet_v2"),
+    "mobilenet_v2": lambda: (_normalised(_TwoMeans(vision_network("mobilenet_v2"))), image(224)),
     "mobilenet_v3_small": _image_of("mobilenet_v3_small"),
     "mobilenet_v3_large": _image_of("mobilenet_v3_large"),
     "resnet18": _image_of("resnet18"),
@@ -220,11 +316,16 @@ NETWORKS: dict[str, Callable[[], Built]] = {
     "regnet": _image_of("regnet_x_3_2gf"),
     "inception_v3": _image_of("inception_v3", wrap=_Scaled, aux_logits=False, init_weights=False),
     "densenet121": _image_of("densenet121"),
+    # AI Hub's (qai_hub_models/models/vit/model.py) is torchvision's. No exporter here writes its
+    # packed attention as AI Hub's converter does, so this is timm's form of the same network.
     "vit": _timm_of("vit_base_patch16_224"),
+    # AI Hub's (qai_hub_models/models/efficientformer/model.py) is of
+    # github.com/snap-research/EfficientFormer; timm's splits query, key and value of its one
+    # attention behind the transpose instead of before.
     "efficientformer": _timm_of("efficientformer_l1"),
     "efficientnet_b4": _image_of("efficientnet_b4"),
     "mobile_vit": lambda: (
-        _First(_hugging("MobileViTForImageClassification", "MobileViTConfig")),
+        _First(_hugging("MobileViTForImageClassification", "MobileViTConfig", num_labels=1000)),
         image(256),
     ),
     "resnet101": _image_of("resnet101"),
@@ -245,16 +346,23 @@ NETWORKS: dict[str, Callable[[], Built]] = {
         ),
         image(224),
     ),
+    # The operations of github.com/CVHub520/efficientvit, which AI Hub loads
+    # (qai_hub_models/models/efficientvit_l2_cls/model.py).
     "efficientvit_l2_cls": _timm_of("efficientvit_l2"),
     "segformer_base": lambda: (
         _normalised(
-            _First(_hugging("SegformerForSemanticSegmentation", "SegformerConfig", num_labels=150))
+            _LastChannels(
+                _First(
+                    _hugging("SegformerForSemanticSegmentation", "SegformerConfig", num_labels=150)
+                )
+            )
         ),
         image(512),
     ),
     "electra_bert_base_discrim_google": _text(
         "ElectraForPreTraining",
         "ElectraConfig",
+        "electra",
         embedding_size=768,
         hidden_size=768,
         num_attention_heads=12,
@@ -268,10 +376,16 @@ NETWORKS: dict[str, Callable[[], Built]] = {
         intermediate_size=3072,
     ),
     "bert_base_uncased_hf": _text("BertForMaskedLM", "BertConfig"),
-    "mobile_bert_uncased_google": _text("MobileBertForMaskedLM", "MobileBertConfig"),
+    "mobile_bert_uncased_google": _text("MobileBertForMaskedLM", "MobileBertConfig", "mobilebert"),
     "nasnet": _timm_of("nasnetalarge", _Scaled),
-    "fcn_resnet50": _image_of("fcn_resnet50", 520, aux_loss=False, weights_backbone=None),
-    "unet_segmentation": lambda: (UNet(), image(640, 1280)),
+    "fcn_resnet50": _image_of(
+        "fcn_resnet50",
+        520,
+        lambda model: _Classes(_normalised(model)),
+        aux_loss=False,
+        weights_backbone=None,
+    ),
+    "unet_segmentation": lambda: (_LastChannels(UNet()), image(640, 1280)),
     SMALLEST: lambda: (_Dense(), (torch.randn(1, 64),)),
 }
 """AI Hub's name of a network -> the network in training mode, and example inputs."""

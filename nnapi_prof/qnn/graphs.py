@@ -24,7 +24,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnapi_prof.errors import ConversionError
-from nnapi_prof.qnn.rewrites import scale_by_convolution, shuffle_last, unshare_initializers
+from nnapi_prof.qnn.rewrites import (
+    join_biases,
+    scale_by_convolution,
+    shuffle_last,
+    unshare_initializers,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -183,7 +188,9 @@ def float_form(form: Form) -> Form:
 
     model = onnx.ModelProto()
     model.CopyFrom(form.model)
-    scale_by_convolution(model, shapes_of(model))
+    shapes = shapes_of(model)
+    scale_by_convolution(model, shapes)
+    join_biases(model, shapes)
     return Form(model)
 
 

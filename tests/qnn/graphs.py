@@ -175,3 +175,20 @@ def scale(channels=32, rank=3, size=56):
         "s": weights(*(1, channels, 1, 1)[4 - rank :]),
     }
     return graph(nodes, {"x": shape}, {"y": shape}, constants)
+
+
+def biased(rank=3, channels=64, of_rank=1, twice=False, shared=False):
+    """A product of rows with a matrix, and its sum with a constant of that rank; ``twice`` reads
+    the product behind the sum again, ``shared`` weights are those of another layer."""
+    shape = (1, 1, 16, channels)[4 - rank :]
+    nodes = [
+        *([helper.make_node("Identity", ["w"], ["v"], "alias")] if shared else []),
+        helper.make_node("MatMul", ["x", "v" if shared else "w"], ["a"], "product"),
+        helper.make_node("Add", ["b", "a"], ["c"], "sum"),
+        helper.make_node("Add" if twice else "Relu", ["c", "a"][: 1 + twice], ["y"], "last"),
+    ]
+    constants = {
+        "w": weights(channels, channels),
+        "b": weights(*(1,) * (of_rank - 1), channels),
+    }
+    return graph(nodes, {"x": shape}, {"y": shape}, constants)

@@ -183,6 +183,12 @@ FORMS = {
     "scaled channels": (graphs.scale(), True),
     "scaled channels, of rank 4": (graphs.scale(rank=4, size=7), True),
     "scaled pixels": (graphs.scale(channels=3), False),
+    "a product and its bias": (graphs.biased(), True),
+    "a product with shared weights": (graphs.biased(shared=True), True),
+    "a product of rank 2 and its bias": (graphs.biased(rank=2), True),
+    "a product of rank 4 and its bias": (graphs.biased(rank=4), True),
+    "a constant that is no bias": (graphs.biased(of_rank=2), False),
+    "a product that is read twice": (graphs.biased(twice=True), False),
 }
 
 
