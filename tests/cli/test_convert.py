@@ -85,7 +85,7 @@ def stated(*shapes: str) -> list[str]:
     return [word for shape in shapes for word in ("--input", shape)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("converts a published network in a process of its own")
 def test_mobilenet_v2_in_stock_pytorch(cli, tmp_path, emulator_library):
     model, converted = tmp_path / "mobilenet_v2.pt", tmp_path / "converted.pt"
     script = ROOT / "examples" / "models.py"

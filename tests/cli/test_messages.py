@@ -19,11 +19,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.common import INPUT, Result, count_rows, start_program
+from tests.cli.messages import costs, devices, models, plans
 from tests.cli.messages.provoked import CASES, SHAPE, Case, Place
 from tests.conftest import rig
 from tests.doctor.common import without_root
 from tests.doctor.conftest import open_folder as open_folder
 
+FAMILIES = (models, devices, costs, plans)
 PREFIX = "nnapi-prof: error: "
 COLUMNS, LINES = 110, 3
 # How a message tells what to do: an order, a command, or what there is to choose from.

@@ -87,7 +87,7 @@ def network(layers):
     return net.eval()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("converts 60 networks and runs each on the emulator")
 @settings(
     max_examples=60,
     deadline=None,

@@ -36,6 +36,7 @@ def run(pte, model, caution, *cache, **variables):
     return json.loads(done.stdout), done.stderr
 
 
+@pytest.mark.slow("waits until a driver that hangs is given up")
 def test_a_driver_that_hangs_ends_on_the_cpu_with_the_same_outputs(pte, picture_model):
     faults = {"NNAPI_EMULATOR_FAULTS": "hang:execute:CONV_2D:1@sim-gpu"}
     document, log = run(pte, picture_model, LIMITED, **faults)

@@ -40,6 +40,7 @@ def test_convert_and_run_agree_with_eager(bundle, picture_model, run_pte, tmp_pa
     assert document["simulated"]
 
 
+@pytest.mark.slow("lowers a network and runs it in a process without an accelerator")
 def test_segments_fall_back_on_a_host_without_the_accelerator(
     bundle, picture_model, run_pte, tmp_path
 ):
