@@ -11,7 +11,7 @@ from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError, InputSpecError
-from nnapi_prof.frontend.export import eager
+from nnapi_prof.frontend.export import eager, restored_buffers
 from nnapi_prof.frontend.inputs import InputSpec, example_tensors, parse_input_specs
 from nnapi_prof.frontend.structure import flat_inputs
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
@@ -33,7 +33,8 @@ def runner(
 
     def run(tensors: Sequence[Tensor]) -> object:
         args, by_name = with_tensors(call, tensors)
-        return model(*args, **by_name)
+        with restored_buffers(model):
+            return model(*args, **by_name)
 
     return run
 

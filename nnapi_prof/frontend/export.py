@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -194,9 +195,25 @@ def eager(program: ExportedProgram) -> Callable[..., object]:
 
     def run(*tensors: Tensor) -> object:
         args, kwargs = nested(tensors)
-        return module(*args, **kwargs)
+        with restored_buffers(module):
+            return module(*args, **kwargs)
 
     return run
+
+
+@contextlib.contextmanager
+def restored_buffers(model: torch.nn.Module) -> Iterator[None]:
+    """Restores a model's buffers afterwards: a run may write them, and others read them."""
+    parts = [(part, dict(part._buffers)) for part in model.modules()]
+    values = [{n: b.clone() for n, b in held.items() if b is not None} for _, held in parts]
+    try:
+        yield
+    finally:
+        for (part, held), before in zip(parts, values, strict=True):
+            part._buffers.update(held)
+            with torch.no_grad():
+                for name, value in before.items():
+                    part.get_buffer(name).copy_(value)
 
 
 def nested_arguments(program: ExportedProgram) -> Callable[[Sequence[Tensor]], tuple[Any, Any]]:

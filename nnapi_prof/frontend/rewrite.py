@@ -39,7 +39,7 @@ from nnapi_prof.errors import (
 from nnapi_prof.frontend import export
 from nnapi_prof.frontend.inputs import InputSpec, parse_input_specs
 from nnapi_prof.frontend.loader import SavedModel
-from nnapi_prof.frontend.structure import flat_inputs
+from nnapi_prof.frontend.structure import PLAIN, flat_inputs
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
 from nnapi_prof.frontend.torchscript.builtins import KeptAttribute, kept_attributes
 from nnapi_prof.frontend.torchscript.inputs import find_inputs, forward_arguments
@@ -240,10 +240,13 @@ def with_values(model: SavedModel, inputs: Sequence[str], name: str) -> SavedMod
         model._example_inputs = export.nested_arguments(model)(tensors)
         return model
     types = {argument.name: str(argument.type) for argument in forward_arguments(model)}
-    flat = flat_inputs(model, name, bind_inputs(others, types, name).values)
+    fixed = bind_inputs(others, types, name).values
+    flat = flat_inputs(model, name, fixed)
     names = [argument.name for argument in forward_arguments(flat)]
+    own = [argument for argument, kind in types.items() if kind in PLAIN and argument not in fixed]
+    names = own if len(own) == len(names) else names  # flat ones have numbers
     tensors = _arranged(_arrays(file), names, name, file)
-    _try(flat, tensors, name, file)
+    _try(copy.deepcopy(flat), tensors, name, file)  # a run changes what the model keeps
     with quiet_torch():
         whole = tuple(InflatableArg(value=value, fmt="{}") for value in tensors)
         bundled: torch.jit.ScriptModule = bundle_inputs(flat, [whole])

@@ -43,7 +43,8 @@ NO_VALUES: Mapping[str, Constant] = MappingProxyType({})
 # inputs (torch.utils.bundled_inputs) take precedence.
 
 
-_PLAIN = ("Tensor", "Optional[Tensor]")
+PLAIN = ("Tensor", "Optional[Tensor]")
+"""Types of arguments that are one tensor."""
 _NUMBERS = ("int", "float", "bool", "str", "number")
 
 
@@ -62,7 +63,7 @@ def input_trees(
     arguments = list(given)
     while arguments and arguments[-1].name not in values and _left_out(arguments[-1]):
         arguments.pop()
-    if all(str(a.type) in _PLAIN for a in arguments):
+    if all(str(a.type) in PLAIN for a in arguments):
         return {}
     numbers = itertools.count()
     example = first_bundled(model)
@@ -123,7 +124,7 @@ def flat_inputs(
 
 
 def _left_out(argument: Any) -> bool:
-    return bool(argument.has_default_value()) and str(argument.type) not in _PLAIN
+    return bool(argument.has_default_value()) and str(argument.type) not in PLAIN
 
 
 def _n_leaves(tree: Tree) -> int:
@@ -141,7 +142,7 @@ def _n_leaves(tree: Tree) -> int:
 def _tree(kind: Any, value: Any, prefix: str, numbers: Iterator[int]) -> Tree:
     """Returns the tree of a type; ``value`` is the graph's value of that type, None for nested
     types. ``prefix`` begins the error message."""
-    if str(kind) in _PLAIN:
+    if str(kind) in PLAIN:
         return Leaf(next(numbers))
     if kind.kind() == "TupleType":
         parts = tuple(_tree(item, None, prefix, numbers) for item in kind.elements())

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -56,6 +57,18 @@ class Pair(nn.Module):
         return y[:, 0] * 2
 
 
+class Running(nn.Module):
+    """State that is assigned anew."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(1, 4))
+
+    def forward(self, x):
+        self.total = self.total + x
+        return torch.relu(self.total)
+
+
 def streamed(model: nnp.Model, first: list[Tensor], pieces: list[Tensor]) -> list[Tensor]:
     state, outputs = first, []
     for piece in pieces:
@@ -79,6 +92,10 @@ def test_state_becomes_inputs_and_outputs(make, form, tmp_path):
         path = path.with_suffix(".pt2")
         torch.export.save(torch.export.export(other, (example,)), path)
     model = nnp.load(other if form == "memory" else path, [(1, 4)])
+    for value, unchanged in zip(other.buffers(), own.buffers(), strict=True):
+        assert form == "traced" or torch.equal(value, unchanged)  # tracing runs it
+    begins = "zeros" if make is Pair else "what the model's file has"
+    assert model.notes[-1].endswith(f"it begins with {begins}") or form == "traced"
     zeros = [torch.zeros(1, 1, 5)] * 2
     first = zeros if make is Pair else [torch.full((1, 4), 0.5), torch.zeros(1, 3, 4)]
     shapes = [tuple(model.graph.values[name].shape) for name in model.graph.inputs]
@@ -151,6 +168,20 @@ def test_numbers_and_texts_are_fixed(inputs, saved):
     model = nnp.load(saved(Scaled()), inputs)
     x = torch.tensor([[-1.0, 0.0, 1.0, 2.0]])
     torch.testing.assert_close(model.eager(x)[0], torch.relu(x) * 3)
+
+
+def test_values_by_name_beside_a_text(saved, tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.full((1, 4), 2.0))
+    model = nnp.load(saved(Scaled()), [f"@{tmp_path}/x.npz", "mode=relu"])
+    assert model.program.example_inputs[0].tolist() == [[2.0] * 4]
+
+
+def test_values_do_not_advance_the_state(tmp_path):
+    """The state begins as in the file, though the values were tried."""
+    np.savez(tmp_path / "x.npz", np.ones((1, 4)))
+    torch.jit.save(torch.jit.script(Running()), tmp_path / "net.pt")
+    model = nnp.load(tmp_path / "net.pt", f"@{tmp_path}/x.npz")
+    assert model.notes[-1].endswith("it begins with zeros")
 
 
 def test_a_tensor_behind_a_number_that_is_left_out(saved):
