@@ -251,11 +251,11 @@ def _stateless(path: Path, inputs: tuple[str, ...], folder: _OwnFolder) -> Model
     from nnapi_prof.frontend.loader import read
     from nnapi_prof.frontend.rewrite import without_state
 
-    made = without_state(read(path), inputs, path.name)
-    target = _save(made.model, folder.new_file("stateless", path.name))
-    unit_cache = UnitGraphCache.of(load_program(target, made.inputs))
-    notes = (*unit_cache.notes, *made.notes)
-    return Model(target, made.inputs, replace(unit_cache, notes=notes), folder)
+    stateless = without_state(read(path), inputs, path.name)
+    target = _save(stateless.model, folder.new_file("stateless", path.name))
+    unit_cache = UnitGraphCache.of(load_program(target, stateless.inputs))
+    notes = (*unit_cache.notes, *stateless.notes)
+    return Model(target, stateless.inputs, replace(unit_cache, notes=notes), folder)
 
 
 def _save(model: SavedModel, path: Path) -> Path:

@@ -139,14 +139,15 @@ def find_inputs(
     """
     specs = tuple(stated) or stored_specs(program)
     check_specs(program, specs, name)
-    run, failed = eager(program), None
+    module, failed = _module(program), None
+    run = _on_flat_inputs(program, module)
     stored, random = _exported_with(program, specs), example_tensors(specs)
     candidates = [random] if stored is None else [stored, random]
     if stored is not None and not any(map(_varies, stored)):
         candidates.reverse()
     for examples in candidates:
         try:
-            with run_once():
+            with run_once(), restored_buffers(module):
                 run(*(example.clone() for example in examples))
         except Exception as error:
             failed = failed or error
@@ -184,36 +185,56 @@ def eager(program: ExportedProgram) -> Callable[..., object]:
 
     Keywords, nesting and the constants it was exported with are restored.
     """
+    return _on_flat_inputs(program, _module(program))
+
+
+def _module(program: ExportedProgram) -> torch.nn.Module:
     try:
-        module = program.module()
+        return program.module()
     except SyntaxError as error:  # PyTorch writes names into Python code unescaped
         raise FrontendError(
             f"PyTorch cannot run the exported program ({error.msg}): a submodule's name with quotes"
             " or line breaks does that; rename it and export again"
         ) from error
+
+
+def _on_flat_inputs(program: ExportedProgram, module: torch.nn.Module) -> Callable[..., object]:
     nested = nested_arguments(program)
 
     def run(*tensors: Tensor) -> object:
         args, kwargs = nested(tensors)
-        with restored_buffers(module):
-            return module(*args, **kwargs)
+        return module(*args, **kwargs)
 
     return run
 
 
 @contextlib.contextmanager
 def restored_buffers(model: torch.nn.Module) -> Iterator[None]:
-    """Restores a model's buffers afterwards: a run may write them, and others read them."""
-    parts = [(part, dict(part._buffers)) for part in model.modules()]
-    values = [{n: b.clone() for n, b in held.items() if b is not None} for _, held in parts]
+    """Restores a model's buffers afterwards: a run may write them, and others read them. Values
+    that a run returned change too, where they are the buffers themselves."""
+    before = [
+        (
+            part._buffers,
+            name,
+            buffer,
+            None if buffer is None else (_version(buffer), buffer.clone()),
+        )
+        for part in model.modules()
+        for name, buffer in part._buffers.items()
+    ]
     try:
         yield
     finally:
-        for (part, held), before in zip(parts, values, strict=True):
-            part._buffers.update(held)
-            with torch.no_grad():
-                for name, value in before.items():
-                    part.get_buffer(name).copy_(value)
+        for buffers, name, buffer, state in before:
+            buffers[name] = buffer
+            if buffer is not None and state is not None and _version(buffer) != state[0]:
+                with torch.no_grad():
+                    buffer.copy_(state[1])
+
+
+def _version(tensor: Tensor) -> int:
+    """Returns a number that grows with each write; an inference tensor cannot be written here."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def nested_arguments(program: ExportedProgram) -> Callable[[Sequence[Tensor]], tuple[Any, Any]]:

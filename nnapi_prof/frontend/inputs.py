@@ -22,8 +22,6 @@ _SHORT = {
     "long": "int64",
     "int": "int32",
 }
-
-
 SCALAR = "scalar"
 """Text in place of the sizes of a tensor without dimensions."""
 

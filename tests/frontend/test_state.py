@@ -69,6 +69,18 @@ class Running(nn.Module):
         return torch.relu(self.total)
 
 
+class Returned(nn.Module):
+    """Returns its state itself, and has a buffer whose elements share one place."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("held", torch.zeros(1, 4))
+        self.register_buffer("scale", torch.tensor([[2.0]]).expand(3, 4))
+
+    def forward(self, x):
+        return self.held.add_(torch.tanh(x) * self.scale[:1])
+
+
 def streamed(model: nnp.Model, first: list[Tensor], pieces: list[Tensor]) -> list[Tensor]:
     state, outputs = first, []
     for piece in pieces:
@@ -182,6 +194,17 @@ def test_values_do_not_advance_the_state(tmp_path):
     torch.jit.save(torch.jit.script(Running()), tmp_path / "net.pt")
     model = nnp.load(tmp_path / "net.pt", f"@{tmp_path}/x.npz")
     assert model.notes[-1].endswith("it begins with zeros")
+
+
+@pytest.mark.parametrize("form", ["memory", "exported"])
+def test_buffers_that_nobody_can_write_and_states_that_are_returned(form, tmp_path):
+    own = Returned().eval()
+    model, x = copy.deepcopy(own), torch.ones(1, 4)
+    if form == "exported":
+        torch.export.save(torch.export.export(model, (x,)), tmp_path / "net.pt2")
+    loaded = nnp.load(tmp_path / "net.pt2" if form == "exported" else model, [(1, 4)])
+    assert torch.equal(model.held, torch.zeros(1, 4))
+    assert torch.equal(loaded.eager(x, torch.zeros(1, 4))[0], own(x))
 
 
 def test_a_tensor_behind_a_number_that_is_left_out(saved):
