@@ -13,9 +13,11 @@ SMALL = torch.cat([torch.linspace(-0.9, 3, 100), torch.logspace(-9, 4, 50), torc
 ALL_SIGNS = torch.tensor([[1.0, 2.0], [-1.0, 3.0], [-2.0, -0.5], [2.0, -3.0], [0.0, 0.0]])
 ZEROS = torch.tensor([0.0, -0.0, 0.0, -0.0, 2.0, 2.0, -2.0, -2.0])
 DIV_LATER = "DIV exists from level 2"
+DIV_FIRST = "exists from level [23]"
+"""Operations of level 3 beside a quotient, which is refused first at level 1."""
 
 
-def from_3(function, *arguments, reason="exists from level", **options):
+def from_3(function, *arguments, reason="exists from level 3", **options):
     return case(function, *arguments, below_3=reason, **options)
 
 
@@ -40,16 +42,16 @@ FORMULAS = {
         refused=all_levels("exists from level", 29),
         atol=1.5e-7,
     ),
-    "logit": from_3(aten.logit, torch.linspace(0.01, 0.99, 50)),
+    "logit": from_3(aten.logit, torch.linspace(0.01, 0.99, 50), reason=DIV_FIRST),
     "logit with an eps": from_3(aten.logit, torch.linspace(0, 1, 50), 0.1),
-    "logaddexp": from_3(aten.logaddexp, WIDE, image(WIDE.numel())),
-    "softplus": from_3(aten.softplus, WIDE, atol=2e-7),
-    "softplus with beta": from_3(aten.softplus, X, 2.5),
-    "softplus with a low threshold": from_3(aten.softplus, X, 1.5, 0.5),
+    "logaddexp": from_3(aten.logaddexp, WIDE, image(WIDE.numel()), reason=DIV_FIRST),
+    "softplus": from_3(aten.softplus, WIDE, reason=DIV_FIRST, atol=2e-7),
+    "softplus with beta": from_3(aten.softplus, X, 2.5, reason=DIV_FIRST),
+    "softplus with a low threshold": from_3(aten.softplus, X, 1.5, 0.5, reason=DIV_FIRST),
     "softplus with a negative beta": case(
         aten.softplus, X, -1, never="beta=-1, a positive one is required"
     ),
-    "log sigmoid": from_3(aten.log_sigmoid, WIDE, atol=2e-7),
+    "log sigmoid": from_3(aten.log_sigmoid, WIDE, reason=DIV_FIRST, atol=2e-7),
     "erf": Case(  # 2.5e-7 where the device's TANH is rounded well; XNNPACK's adds half a unit
         lambda x: aten.erf.default(x), (WIDE / 8,), rtol=0, atol=3e-7
     ),
