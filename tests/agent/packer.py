@@ -380,7 +380,7 @@ class Agent:
         return path
 
     def fault(self, kind: str, at: str) -> None:
-        """What the library of the fixture ``faulty`` does wrong, and when: see faulty.c."""
+        """Sets the fault of the fixture ``faulty``'s library, and when it happens: see faulty.c."""
         self.env |= {"NP_FAULT": kind, "NP_FAULT_AT": at}
 
     def push(self, request: Request) -> None:
@@ -399,7 +399,7 @@ class Agent:
         return Answer(done.returncode, lines, done.stderr.decode(), self.work)
 
     def info(self) -> dict[str, Any]:
-        """What ``agent info`` tells, which never fails."""
+        """Returns the answer of ``agent info``, which never fails."""
         answer = self.call("info", "--nnapi-library", self.library)
         (line,) = answer.lines
         assert answer.exit_code == 0

@@ -81,7 +81,7 @@ def results_of(answer: bytes | str) -> list[dict[str, Any]]:
 
 
 def computed(build: Path, region: Region, x: torch.Tensor, folder: Path, **options: Any) -> bytes:
-    """What the agent of a build makes of a region's one input, as it lies in memory."""
+    """Returns the outputs of a build's agent for a region's one input, as they lie in memory."""
     command = [build / "agent", *put_request(folder, region, x, **options)]
     command += ["--nnapi-library", build / "libneuralnetworks.so"]
     done = subprocess.run(command, cwd=folder, capture_output=True, check=True)

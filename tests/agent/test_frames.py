@@ -45,7 +45,7 @@ def phone(agent):
 
 
 def frames_of(result):
-    """What is told of a request's frames, which is checked to fit together."""
+    """Returns the answer on a request's frames, after checking that it fits together."""
     assert result["status"] == "ok", result
     assert [each["runs"] for each in result["rounds"]] == [N // 2] * 2
     assert result["total_ns"] == [] and all(s["samples_ns"] == [] for s in result["segments"])

@@ -182,7 +182,7 @@ def converted(kind: type[nn.Module], *shape: int) -> tuple[Made, nn.Module]:
 
 
 def same(result: Made, model: nn.Module, x: Tensor) -> list[Tensor]:
-    """What both compute."""
+    """Returns the outputs of both."""
     with torch.no_grad():
         mine, theirs = tree_leaves(result.module(x)), tree_leaves(model(x))
     torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)

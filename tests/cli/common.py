@@ -71,12 +71,12 @@ class Cli:
         return result
 
     def document(self, command: str, *arguments: object) -> dict[str, Any]:
-        """What a command that must succeed prints with ``--json``."""
+        """Returns the document of a command that must succeed."""
         words = command.split()
         return self.ok(*words, *arguments, "--json").document("-".join(words))
 
     def error(self, *arguments: object, code: int = 2) -> str:
-        """What a command that must fail with this code complains of."""
+        """Returns the message of a command that must fail with this code."""
         result = self(*arguments)
         assert result.code == code, result.err
         return result.error
@@ -90,7 +90,7 @@ def call(*arguments: object) -> None:
 
 
 def python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """What a Python of its own printed, and how it ended."""
+    """Runs a Python of its own; returns its output and exit code."""
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 

@@ -49,9 +49,9 @@ def run(
     wrong: tuple[object, ...] = (),
     **kwargs: object,
 ) -> list[str]:
-    """What an app would: a process without anything of ours but the library. Compares the outputs,
-    which are in data.pt then; returns the errors of wrong inputs, the names of the parts, and the
-    preference and precision of each."""
+    """Runs a model as an app does, in a process without anything of ours but the library.
+    Compares the outputs, which are in data.pt then; returns the errors of wrong inputs, the names
+    of the parts, and the preference and precision of each."""
     data = converted.with_name("data.pt")
     torch.save((inputs, kwargs, wrong), data)
     done = subprocess.run(
@@ -71,7 +71,7 @@ def run(
 
 
 def save(module: nn.Module, path: Path, args: tuple[object, ...], **kwargs: object) -> Path:
-    """As TorchScript or, by its ending, as an ExportedProgram."""
+    """Saves as TorchScript or, by the ending, as an ExportedProgram."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if path.suffix == ".pt2":

@@ -114,7 +114,7 @@ def test_what_nnapi_does_not_compute_is_said(cli, tmp_path):
 
 @pytest.mark.parametrize("level", [27, 30, 31, 1000006, 1000007, 1000008])
 def test_levels(cli, tmp_path, level):
-    """What devices report, also beyond API levels: products of computed matrices are many
+    """Levels that devices report, also beyond API levels: products of computed matrices are many
     operations before level 6, and one from there on."""
     attend = Function(lambda x: ((x @ x.transpose(1, 2)).softmax(-1) @ x).flip(2))
     attention = trace(attend, tmp_path / "attention.pt", (2, 3, 4))

@@ -75,7 +75,7 @@ def test_two_seconds_after_the_model_is_loaded(tmp_path, phone):
 
 
 def convolutions(*channels: int) -> nn.Sequential:
-    """What the shipped phones know: convolutions of 3 x 3 in a row."""
+    """Returns convolutions of 3 x 3 in a row, which the shipped phones know."""
     pairs = itertools.pairwise(channels)
     layers = ((nn.Conv2d(a, b, 3, padding=1), nn.ReLU()) for a, b in pairs)
     return nn.Sequential(*itertools.chain.from_iterable(layers))

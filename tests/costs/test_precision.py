@@ -46,7 +46,7 @@ OVERHEAD, RATE = 4e5, 0.5
 
 CONVERSIONS = {0: ("v0", True), 4: ("v3", False), 6: ("v4", True), 8: ("v5", False)}
 UNIT_OF = {0: 1, 1: 2, 2: 3, 4: 7}
-"""Of FLOATS' units, those in 8 bits."""
+"""FLOATS' units that are in 8 bits."""
 
 
 def quantised(scale: float = 0.1) -> SimpleNamespace:

@@ -24,7 +24,7 @@ UNITS = {
     "backbone_1": 16,
     "backbone_8": 103,
 }
-"""What the zoo's docstring says."""
+"""Numbers of the zoo's docstring."""
 QUICK = ("bert", "backbone_1")
 
 

@@ -1,4 +1,4 @@
-"""What tests of files for ExecuTorch share: models, their plans, and the command line."""
+"""Shared by tests of files for ExecuTorch: models, their plans, and the command line."""
 
 from pathlib import Path
 

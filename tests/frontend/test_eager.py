@@ -32,7 +32,7 @@ DIFFERS = "output 0 of the normalised graph differs"
 
 
 def resolved(x: Tensor, model: Callable[[Tensor], Tensor]) -> tuple[int, tuple[str, ...]]:
-    """What is said of the transposed view beside a model of one output."""
+    """Resolves the transposed view beside a model of one output."""
     return resolve_view_strides(transposed_view(), (x,), lambda x: (model(x),), "net")
 
 

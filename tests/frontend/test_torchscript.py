@@ -355,7 +355,7 @@ def test_moves_between_devices_are_nothing(saved):
 
 
 def test_a_trace_over_bytes_computes_in_float32(saved):
-    """As people write over a camera's; a trace stores 255.0 as a float64 tensor, which beside
+    """Pixels of a camera are scaled so; a trace stores 255.0 as a float64 tensor, which beside
     integers gives float64."""
     image = torch.randint(256, (1, 4, 6, 6), dtype=torch.uint8)
     conv = nn.Conv2d(4, 3, 3)

@@ -89,7 +89,7 @@ LABELS = {
 @pytest.mark.parametrize("kind", [InPlace, WritesView, Masked, WritesParts])
 @pytest.mark.parametrize("example", [(), (EXAMPLE,)], ids=["scripted", "traced"])
 def test_writing_reaches_every_name(saved, kind, example):
-    """Of values, views and constants."""
+    """Values, views and constants are written."""
     labels = [unit.label for unit in agree(saved(kind(), *example), IMAGE).units.units]
     assert labels == LABELS.get(kind, labels)
 

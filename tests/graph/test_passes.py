@@ -83,7 +83,7 @@ def prepared(model: nn.Module, inputs: tuple[Tensor, ...], scripted: bool = Fals
 
 
 def computed_dtypes(program: Program) -> set[str]:
-    """Of all calls but those that change the type."""
+    """Returns the types that calls compute in, but for those that change the type."""
     calls = [node for node in program.module.graph.nodes if node.op == "call_function"]
     return {type_of(node).dtype for node in calls if node.target is not aten._to_copy.default}
 

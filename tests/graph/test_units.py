@@ -33,7 +33,7 @@ class Net(nn.Module):
 
 
 def units_of(model, x: Tensor) -> UnitGraph:
-    """Of a module, or of a function of one tensor."""
+    """Returns the units of a module, or of a function of one tensor."""
     model = model if isinstance(model, nn.Module) else Function(model)
     return frontend.prepare(model.eval(), [x], "net").units
 

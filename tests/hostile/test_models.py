@@ -248,7 +248,7 @@ def saved(thing: object) -> bytes:
 
 
 def config_of(name: str, is_param: bool) -> bytes:
-    """What a folder's list says of one pickled record."""
+    """Returns the entry of one pickled record in a folder's list."""
     config = {"path_name": name, "is_param": is_param, "use_pickle": True, "tensor_meta": None}
     return json.dumps({"config": {"thing": config}}).encode()
 

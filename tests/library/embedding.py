@@ -86,7 +86,7 @@ TEXT, POINTER, SIZE = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
 
 
 def _fields(**types: Any) -> list[tuple[str, Any]]:
-    """Of a structure, in the header's order."""
+    """Returns a structure's fields, in the header's order."""
     return list(types.items())
 
 

@@ -44,7 +44,7 @@ def program():
 
 @pytest.fixture(scope="module")
 def profiled(program):
-    """What came of a profile, its table and its phone."""
+    """Holds the outcome of a profile, its table and its phone."""
     with open_device("sim:npu-phone") as opened, CostStore("sqlite://") as store:
         yield profile(program, opened.client, store, FAST), store, opened.client
 

@@ -44,7 +44,7 @@ CONDITIONS = {n: Conditions(threads=n) for n in (1, 2, 4, 8)}
 
 
 def chosen(graph: UnitGraph, ns: dict[int, dict[int, float]]) -> ThreadTrial | None:
-    """What follows from latencies by unit, or WHOLE, and threads."""
+    """Returns the choice that follows from latencies by unit, or WHOLE, and threads."""
     return choose(
         graph,
         {

@@ -106,5 +106,5 @@ def chain(n: int) -> UnitGraph:
 
 
 def lower_bound(problem: Problem) -> float:
-    """Of every plan in ns: cheapest units, free invocations and hand-over."""
+    """Returns a bound of every plan in ns: cheapest units, free invocations and hand-over."""
     return float(unit_shares(problem).sum())

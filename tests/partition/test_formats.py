@@ -105,7 +105,7 @@ def draw_copying(chance: random.Random) -> tuple[UnitGraph, CostTable]:
 
 
 def copied(graph: UnitGraph, costs: CostTable, plan: list[tuple[tuple[int, ...], Target]]) -> float:
-    """What copies of a plan take: of border values that an accelerator touches, once each."""
+    """Returns a plan's copies in ns: border values that an accelerator touches, once each."""
     touched = {
         name
         for units, target in plan

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def requests(monkeypatch):
-    """What each request is told, as they are made."""
+    """Yields the answer to each request, as they are made."""
     patiences, patience = [], Waits.patience
 
     def note(waits, simulated):

@@ -29,7 +29,7 @@ def pool(wheel, tmp_path):
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    """What is compiled is remembered for the tests of a module alone."""
+    """Remembers what is compiled for the tests of a module alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield

@@ -166,8 +166,8 @@ def split(data: ReportData) -> ReportData:
 
 
 def three_segments(n: int, interval_ns: tuple[float, float] | None = None, **last: bool) -> Plan:
-    """Of n units, the fifth of which the NPU refuses: it stays on the CPU, between two segments on
-    the NPU; ``last`` are fields of the last one."""
+    """Makes a plan of n units, the fifth of which the NPU refuses: it stays on the CPU, between
+    two segments on the NPU; ``last`` are fields of the last one."""
     segments = (
         Segment((0, 1, 2, 3), NPU[1], 2e6, "fastest: the first four", measured=True),
         Segment((4,), CPU, 1e6, "stays on the CPU: sim-npu refuses it", interval_ns=interval_ns),

@@ -1,4 +1,4 @@
-"""What frames have beside the numbers of the golden report."""
+"""Frames beside the numbers of the golden report."""
 
 import math
 from dataclasses import replace

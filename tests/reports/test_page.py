@@ -25,7 +25,7 @@ CONVERT = "nnapi-prof convert --format runtime -o a/b.nnprt a/b.nnprof"
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """As large as MobileNetV2's, with refusals, throttled rounds and a run."""
+    """Makes a report as large as MobileNetV2's, with refusals, throttled rounds and a run."""
     sample_ = sample(66, (20, 41), "mobilenet_v2.pt")
     ship = (
         DeployStep(AppRuntime.LIBRARY, CONVERT, None),

@@ -38,7 +38,7 @@ CENTRED = "RESHAPE MEAN SUB INSTANCE_NORMALIZATION RESHAPE"
 ONE = "RESHAPE INSTANCE_NORMALIZATION RESHAPE"
 EQUAL = image(2, 3, 1).expand(2, 3, 5).clone()
 ROUNDING = 1e-4
-"""Of the mean of equal numbers, divided by sqrt(eps)."""
+"""Rounding of the mean of equal numbers, divided by sqrt(eps)."""
 
 NORMS = {
     "layer norm": layer_norm(

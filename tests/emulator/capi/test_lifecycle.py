@@ -55,7 +55,7 @@ def test_real_time_offers_a_device_for_each_back_end(nn):
 
 
 def told(script, library, **environment):
-    """What a program says that has the library's path as its argument, and these variables."""
+    """Runs a program with the library's path as its argument, and these variables."""
     done = subprocess.run(
         [sys.executable, "-c", script, str(library)],
         env=os.environ | environment,

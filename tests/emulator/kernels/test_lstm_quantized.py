@@ -128,7 +128,7 @@ class Cell8:
         return out, c
 
     def in_floats(self, nn, x, h, c):
-        """What LSTM gives of the same numbers, which AOSP's examples check."""
+        """Returns LSTM's outputs for the same numbers, which AOSP's examples check."""
         tensors = [one.real.astype("f4") if isinstance(one, Tensor) else None
                    for one in self.inputs(x, h, c)[:24]]  # fmt: skip
         inputs = [*tensors[:20], TANH, *self.clips, *tensors[20:]]

@@ -1,9 +1,9 @@
-"""What simulated phones answer."""
+"""Fixtures of simulated phones and their answers."""
 
 import pytest
 
 
 @pytest.fixture(scope="module")
 def answers(request, emulator_library, tmp_path_factory):
-    """What the jobs of a module answered, by name."""
+    """Returns the answers to a module's jobs, by name."""
     return request.module.jobs.answers(emulator_library, tmp_path_factory.mktemp("phones"))

@@ -213,5 +213,5 @@ def invocation_ns(unit):
 
 
 def whole_us(ns):
-    """What getDuration tells: whole microseconds, rounded down."""
+    """Returns a time as getDuration tells it: whole microseconds, rounded down."""
     return int(ns + 0.5) // 1000 * 1000
