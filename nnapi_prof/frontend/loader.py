@@ -78,6 +78,9 @@ def model_kind(path: Path) -> ModelKind:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
+            if names and all(info.header_offset for info in archive.infolist()):
+                # The end of an archive that lies in the file is the last one that is left.
+                raise zipfile.BadZipFile("its end is missing")
     except (zipfile.BadZipFile, OSError) as error:
         raise ModelFileError(
             f"{path} is truncated or damaged ({error})", "save or copy the file again"

@@ -110,3 +110,14 @@ def test_names_that_would_be_written_into_code(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(named.eval(), (torch.rand(1, 4),)), path)
     with pytest.raises(ModelFileError, match=r'the name a"b.*, with a quote or line break'):
         frontend.load(path)
+
+
+def test_a_cut_export_is_not_taken_for_the_weights_in_it(tmp_path):
+    """Its weights and examples are archives of their own, whose ends are left."""
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(nn.Linear(4, 2).eval(), (torch.ones(1, 4),)), path)
+    whole = path.read_bytes()
+    ends = [at for at in range(len(whole)) if whole.startswith(b"PK\x05\x06", at)]
+    path.write_bytes(whole[: ends[-2] + 22])
+    with pytest.raises(ModelFileError, match="truncated or damaged"):
+        frontend.model_kind(path)
