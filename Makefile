@@ -9,13 +9,16 @@ FUZZ_SECONDS ?= 60
 FRAMES ?= 100000
 # Two processes more than there are cores, for many tests wait: for daemons, drivers and limits of time.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# COVERAGE=1 also tells how much of Python and C the tests run.
+RUNNER := $(if $(COVERAGE),tests.measure_coverage,pytest)
 # Each test process keeps to one core: threads of OpenMP that wait would take it from the others. And each
 # program that a test starts finds our modules compiled, also where the environment is not to have such files.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m $(RUNNER) \
+  -n $(JOBS) --dist worksteal
 # Fixtures compile, for minutes in a new clone: the limit is for the test alone.
-PYTEST += --timeout 120 -o timeout_func_only=true --junitxml build/tests.xml
+PYTEST += --timeout 120 -o timeout_func_only=true --junitxml $(CURDIR)/build/tests.xml
 
-.PHONY: demo phone check test coverage lint format docs generate agents wheel xnnpack judge bench sanitize \
+.PHONY: demo phone check test lint format docs generate agents wheel xnnpack judge bench sanitize \
   soak fuzz clean
 
 demo: $(READY)  ## profile, partition, run and report MobileNetV2 on DEVICE, a simulated phone
@@ -32,10 +35,6 @@ test: $(READY)  ## the tests; the slowest are listed at the end
 
 test-all: $(READY)  ## the tests, and those that repeat others at another size, version or processor
 	$(PYTEST) --everything
-
-coverage: $(READY)  ## the same tests: how many lines and branches of Python they run, and lines of C
-	$(BIN)/python -m pip install -q "coverage>=7.10"
-	$(BIN)/python -m tests.measure_coverage -n $(JOBS) --dist worksteal
 
 lint: $(READY)  ## ruff, mypy --strict, names, prose, docstrings, classes, import layers, generated files, clang-format
 	$(BIN)/ruff check .

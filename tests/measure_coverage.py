@@ -1,8 +1,7 @@
 """Measures what the tests run: of Python lines and branches, of C lines.
 
 ``python -m tests.measure_coverage [ARGUMENTS OF PYTEST]`` copies the working tree, builds agent and
-emulator there with gcc's --coverage, runs the C tests and pytest, and prints two numbers. It needs
-gcc and ``pip install coverage``.
+emulator there with gcc's --coverage, runs the C tests and pytest, and prints two numbers.
 """
 
 import json
@@ -16,15 +15,15 @@ from pathlib import Path
 from nnapi_prof.device.xnnpack import built_prefix
 from nnapi_prof.toolchain import python_tool
 from tests.mutations import CACHE, REPO, Copy
+from tests.record_lines import percent_run
 
-CONFIG = """
-[run]
-branch = true
-parallel = true
-source = nnapi_prof, partition, reports
-patch = subprocess, fork, _exit
-data_file = {data}
+START = """
+from pathlib import Path
+from tests.record_lines import record
+record(Path({tree!r}), Path({results!r}))
 """
+IMPORTED_BEFORE = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
+"""slipcover is a plugin of pytest, too, which warns that it could not rewrite it."""
 ENDS = "void np_dump_and_exit(int code) { __gcov_dump(); _Exit(code); }\n"
 """A child that calls _exit would lose its counts."""
 
@@ -74,29 +73,27 @@ def main(arguments: list[str]) -> int:
                 (copy.root / part).symlink_to(REPO / part)
         xnnpack = built_prefix(copy.root / CACHE)
         copy.build(*c_flags(folder), xnnpack=xnnpack)
-        config = folder / "coverage.ini"
-        config.write_text(CONFIG.format(data=folder / "data" / "coverage"))
+        results = folder / "python"
+        results.mkdir()
+        start = START.format(tree=str(copy.root), results=str(results))
+        (copy.root / "sitecustomize.py").write_text(start)
         environment = os.environ | {
             "NNAPI_PROF_XNNPACK": str(xnnpack or ""),
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": str(copy.root),
-            "COVERAGE_RCFILE": str(config),
         }
-        coverage = [sys.executable, "-m", "coverage"]
         ctest = Path(python_tool("cmake", "CMAKE_BIN_DIR")).with_name("ctest")
-        (folder / "data").mkdir()
+        pytest = [sys.executable, "-m", "pytest", *IMPORTED_BEFORE, *arguments]
         codes = [
             subprocess.run(command, cwd=copy.root, env=environment, check=False).returncode
             for command in (
                 [ctest, "--test-dir", "build/mutants", "--output-on-failure", "-j", "2"],
-                [*coverage, "run", "-m", "pytest", *arguments],
-                [*coverage, "combine", "-q"],
+                pytest,
             )
         ]
-        total = [*coverage, "report", "--format=total", "--precision=1"]
-        python = subprocess.check_output(total, cwd=copy.root, env=environment, text=True).strip()
+        python = percent_run(copy.root, results)
         ran, lines = c_lines(copy.root / "build" / "mutants")
-        print(f"Python: {python} % of lines and branches; C: {100 * ran / lines:.1f} % of lines")
+        print(f"Python: {python:.1f} % of lines and branches; C: {100 * ran / lines:.1f} % of lines")
     return max(codes)
 
 

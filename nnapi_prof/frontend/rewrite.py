@@ -16,6 +16,8 @@ the example inputs of an ExportedProgram.
 from __future__ import annotations
 
 import copy
+import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +46,12 @@ from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_o
 from nnapi_prof.frontend.torchscript.builtins import KeptAttribute, kept_attributes
 from nnapi_prof.frontend.torchscript.inputs import find_inputs, forward_arguments
 from nnapi_prof.frontend.trees import bind_inputs, expression, places, tree_of
+
+UNREADABLE = (
+    *(OSError, ValueError, TypeError, AttributeError, EOFError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What NumPy and zipfile raise for archives that are damaged or not of arrays of numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,18 +265,23 @@ def _arrays(file: Path) -> dict[str, Tensor]:
     if what := non_regular_kind(file):
         raise InputSpecError(f"{file} is {what}", "give an .npz file of the values of inputs")
     try:
+        if not zipfile.is_zipfile(file):
+            raise ValueError("it is not an .npz archive, or was cut off")
         with np.load(file, allow_pickle=False) as archive:
             sizes = sum(info.file_size for info in archive.zip.infolist())
             if sizes > MAX_BYTES:
                 raise InputSpecError(f"{file} unpacks to {sizes:,} bytes, which no inputs have")
             arrays = {name: archive[name] for name in archive.files}
         return {name: _tensor_of_array(array) for name, array in arrays.items()}
-    except (OSError, ValueError, TypeError, AttributeError, EOFError) as error:
-        reason = escape_untrusted(
-            str(error).splitlines()[0] if str(error) else type(error).__name__, 200
+    except UNREADABLE as error:
+        first_line = next(iter(str(error).splitlines()), type(error).__name__)
+        # NumPy's own words advise to load them in an unsafe way.
+        reason = (
+            "it has Python objects, not numbers" if "allow_pickle" in first_line else first_line
         )
         raise InputSpecError(
-            f"{file} cannot be read as arrays ({reason})", "write it with numpy.savez"
+            f"{file} cannot be read as arrays ({escape_untrusted(reason, 200)})",
+            "write it with numpy.savez",
         ) from error
 
 

@@ -1,0 +1,56 @@
+"""Records which lines and branches of Python a process runs, for :mod:`tests.measure_coverage`.
+
+It must be imported before any module of nnapi_prof: slipcover rewrites modules as they load, which
+costs some ten milliseconds a module, and next to nothing afterwards.
+"""
+
+import atexit
+import json
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import NoReturn
+
+import slipcover
+
+MEASURED = ("nnapi_prof", "partition", "reports")
+"""Folders of the repository whose modules are measured."""
+
+
+def record(tree: Path, results: Path) -> None:
+    """Writes what this process and its forks run of a tree into a folder, one file each."""
+    recorder = slipcover.Slipcover(branch=True)
+    matcher = slipcover.FileMatcher(sources=[tree / name for name in MEASURED])
+    slipcover.ImportManager(recorder, matcher).__enter__()
+    leave = os._exit
+
+    def save() -> None:
+        os.chdir(tree)  # names of files are relative to it, and a test may have removed its folder
+        files = recorder.get_coverage()["files"]
+        ran = {name: [*f["executed_lines"], *f["executed_branches"]] for name, f in files.items()}
+        recorder.signal_child_process()  # forgets them, should this be called again
+        (results / f"{os.getpid()}-{os.urandom(8).hex()}.json").write_text(json.dumps(ran))
+
+    def save_and_leave(status: int) -> NoReturn:
+        save()
+        leave(status)
+
+    atexit.register(save)
+    os._exit = save_and_leave  # as forks end
+    os.register_at_fork(after_in_child=recorder.signal_child_process)
+
+
+def percent_run(tree: Path, results: Path) -> float:
+    """Returns how many per cent of all lines and branches ran, by the files in a folder."""
+    ran: dict[str, set[int | tuple[int, int]]] = defaultdict(set)
+    for file in results.iterdir():
+        for name, places in json.loads(file.read_text()).items():
+            ran[name].update(tuple(p) if isinstance(p, list) else p for p in places)
+    os.chdir(tree)
+    every = slipcover.Slipcover(branch=True, source=[str(tree / name) for name in MEASURED])
+    total = seen = 0
+    for name, file in every.get_coverage()["files"].items():
+        places = {*file["missing_lines"], *map(tuple, file["missing_branches"])}
+        total += len(places)
+        seen += len(places & ran[name])
+    return 100 * seen / total
