@@ -65,53 +65,49 @@ def row(
     return replace(base, **more)
 
 
-def of_pair(
-    graph: UnitGraph, rows: list[Measurement], ns: dict[int, float], lane: str = "cpu"
-) -> Slowdown:
-    found = slowdowns(graph, prices(ns), rows)
-    return next(pair for pair in found.pairs if pair.lane == lane)
+GRAPH = of_operations("CONV_2D", "DEPTHWISE_CONV_2D")
 
 
-@pytest.fixture
-def graph():
-    return of_operations("CONV_2D", "DEPTHWISE_CONV_2D")
+def of_pair(rows: list[Measurement], conv_ns: float = 1.0, lane: str = "cpu") -> Slowdown:
+    """What rows tell of a lane, of units that take so long and 1 ns."""
+    pairs = slowdowns(GRAPH, prices({0: conv_ns, 1: 1.0}), rows).pairs
+    return next(pair for pair in pairs if pair.lane == lane)
 
 
-def test_operations_count_by_their_share_of_the_time(graph):
+def test_operations_count_by_their_share_of_the_time():
     rows = [row(CPU, GPU, "CONV_2D", 1.0), row(CPU, GPU, "DEPTHWISE_CONV_2D", 1.5)]
-    assert of_pair(graph, rows, {0: 1.0, 1: 1.0}).factor.value == pytest.approx(1.25)
-    assert of_pair(graph, rows, {0: 4.0, 1: 1.0}).factor.value == pytest.approx(1.1)
-    assert of_pair(graph, rows[:1], {0: 4.0, 1: 1.0}).factor.value == pytest.approx(1.0)
+    assert of_pair(rows).factor.value == pytest.approx(1.25)
+    assert of_pair(rows, 4.0).factor.value == pytest.approx(1.1)
+    assert of_pair(rows[:1], 4.0).factor.value == pytest.approx(1.0)
     others = [row(CPU, GPU, "ADD", 1.2), row(CPU, GPU, "MUL", 1.4)]
-    assert of_pair(graph, others, {0: 1.0, 1: 1.0}).factor.value == pytest.approx(1.3)
+    assert of_pair(others).factor.value == pytest.approx(1.3)
 
 
-def test_pairs_that_were_not_measured_are_assumed(graph):
+def test_pairs_that_were_not_measured_are_assumed():
     table = prices({0: 1.0, 1: 1.0})
-    found = slowdowns(graph, table, [row(GPU, CPU, "CONV_2D", 1.3)])
+    found = slowdowns(GRAPH, table, [row(GPU, CPU, "CONV_2D", 1.3)])
     assert found.basis is ContentionBasis.PARTLY
     assert found.factors == {("cpu", "gpu"): ASSUMED, ("gpu", "cpu"): pytest.approx(1.3)}
     cpu, gpu = sorted(found.pairs, key=lambda pair: pair.lane)
     assert (cpu.basis, gpu.basis) == (ContentionBasis.ASSUMED, ContentionBasis.MEASURED)
     assert gpu.cpu_share.value == pytest.approx(0.25, rel=0.02)
-    assert slowdowns(graph, table, []).basis is ContentionBasis.ASSUMED
+    assert slowdowns(GRAPH, table, []).basis is ContentionBasis.ASSUMED
     assert given(table.targets, 1.2).factors == {("cpu", "gpu"): 1.2, ("gpu", "cpu"): 1.2}
     assert lanes_of(table.targets) == ("cpu", "gpu")
 
 
-def test_starting_and_waiting_is_told_by_the_same_unit_in_both_modes(graph):
+def test_starting_and_waiting_is_told_by_the_same_unit_in_both_modes():
     in_call, waiting = row(GPU, CPU, "CONV_2D", 1.0), Conditions(mode=Mode.ASYNC).on(GPU)
     alone = tuple(ns + 40 for ns in in_call.alone_ns)
     waits = replace(in_call, signature="waiting", conditions=waiting, alone_ns=alone)
-    pair = of_pair(graph, [in_call, waits], {0: 1.0, 1: 1.0}, lane="gpu")
-    assert pair.wait_ns.value == pytest.approx(40)
-    assert pair.wait_ns.low <= 40 <= pair.wait_ns.high
+    wait_ns = of_pair([in_call, waits], lane="gpu").wait_ns
+    assert wait_ns.value == pytest.approx(40) and wait_ns.low <= 40 <= wait_ns.high
 
 
-def test_long_runs_say_how_clocks_do_and_nothing_else(graph):
+def test_long_runs_say_how_clocks_do_and_nothing_else():
     ns = tuple(range(10**7, 2 * 10**7, 10**4))
     long = row(CPU, GPU, "ADD", 1.0, samples_ns=ns, alone_ns=ns, rounds=(Round(1000),), cpu_ns=())
-    pair = of_pair(graph, [long, row(CPU, GPU, "CONV_2D", 1.2)], {0: 1.0, 1: 1.0})
+    pair = of_pair([long, row(CPU, GPU, "CONV_2D", 1.2)])
     assert pair.factor.value == pytest.approx(1.2)
     assert pair.later.value == pytest.approx(1.95 / 1.05, rel=0.01)
 
@@ -120,9 +116,8 @@ def test_long_runs_say_how_clocks_do_and_nothing_else(graph):
 @drawn(st.lists(st.floats(0.8, 3.0), min_size=5, max_size=5), st.floats(0.1, 10))
 def test_factors_are_slowdowns_inside_their_interval(ratios, share):
     samples = tuple(round(1e6 * ratio) for ratio in ratios for _ in range(3))
-    graph = of_operations("CONV_2D", "DEPTHWISE_CONV_2D")
     rows = [row(CPU, GPU, "CONV_2D", 1.0, alone_ns=(10**6,) * 15, samples_ns=samples)]
-    factor = of_pair(graph, rows, {0: share, 1: 1.0}).factor
+    factor = of_pair(rows, share).factor
     assert 1.0 <= factor.low <= factor.value <= factor.high <= max(1.0, *ratios) + 1e-6
 
 

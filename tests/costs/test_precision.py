@@ -30,7 +30,7 @@ from nnapi_prof.costs.model.views import marginal, shown_targets
 from nnapi_prof.costs.table import drop_dominated_targets, optimistic
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph import Quantisation, TensorType
-from nnapi_prof.graph.plan import CPU, HOST, Precision
+from nnapi_prof.graph.plan import CPU, Precision
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import make_problem
 from tests.costs.graphs import NPU, chain_graph, row
@@ -52,9 +52,8 @@ UNIT_OF = {0: 1, 1: 2, 2: 3, 4: 7}
 def quantised(scale: float = 0.1) -> SimpleNamespace:
     """FLOATS with units 0, 1, 2 and 4 in 8 bits, as the quantiser writes it."""
     values = dict(FLOATS.values)
-    for n in (0, 1, 2, 3, 4, 5):
-        quant = Quantisation(scale * (n + 1), 3)
-        values[f"q{n}"] = TensorType((1, SIZES[n]), "uint8", quant=quant)
+    for n, size in enumerate(SIZES):
+        values[f"q{n}"] = TensorType((1, size), "uint8", quant=Quantisation(scale * (n + 1), 3))
     steps = """quantize v0 q0, conv q0 q1, conv2 q1 q2, pool q2 q3, dequantize q3 v3,
         softmax v3 v4, quantize v4 q4, relu q4 q5, dequantize q5 v5"""
     units = []
@@ -134,8 +133,8 @@ def test_targets_of_all_precisions():
 def test_regions_in_8_bits_are_those_of_the_float_units():
     costs = all_precisions()
     there = costs.region_cost((0, 1, 2), NPU.at(INT8))
-    assert there.measured
-    assert there.ns == pytest.approx(OVERHEAD + RATE * (SIZES[0] + SIZES[3]) + 3.2e5, abs=1)
+    expected = OVERHEAD + RATE * (SIZES[0] + SIZES[3]) + 3.2e5
+    assert there.measured and there.ns == pytest.approx(expected, abs=1)
     assert costs.region_cost((2, 3), CPU.at(INT8)) is None
     assert costs.table.region_ns[frozenset((0, 1)), CPU.at(INT8)] == 2e6
     one = costs.whole((1,), NPU.at(INT8))
@@ -143,17 +142,14 @@ def test_regions_in_8_bits_are_those_of_the_float_units():
     assert not costs.inferred(1, NPU.at(INT8))
 
 
-def test_bytes_are_those_of_floats():
+def test_what_bytes_of_floats_and_conversions_cost():
     costs = all_precisions()
     here, there = costs.price(NPU), costs.price(NPU.at(INT8))
     assert 0 < there.ns_per_in_byte < 0.3 * here.ns_per_in_byte
-    moved = 4 * SIZES[0], 4 * SIZES[3]
     both = RATE * (SIZES[0] + SIZES[3])
-    assert costs.transfer(NPU.at(INT8), *moved) == pytest.approx(both, rel=0.1)
-
-
-def test_the_table_says_what_conversions_cost():
-    conversions = all_precisions().table.conversions
+    transfer = costs.transfer(NPU.at(INT8), 4 * SIZES[0], 4 * SIZES[3])
+    assert transfer == pytest.approx(both, rel=0.1)
+    conversions = costs.table.conversions
     assert conversions.format.tolist() == [0, 0, 0, 1, 1]
     assert conversions.to_int8_ns["v0"] == 1000 + 5 * SIZES[0]
     assert conversions.to_int8_ns["v1"] == pytest.approx(1000 + 5 * SIZES[1])  # by the line
@@ -192,9 +188,8 @@ def test_equal_units_at_other_scales_are_measured_once():
     assert shared == [unit.signature for unit in again.canonical_graph.units]
     assert eight_bits.stretches == ((1, 2, 3), (7,))
     rows = eight_bits.shared_rows([*float_rows(), *int8_rows()])
-    assert {r.members for r in rows} == {
-        tuple(shared[u] for u in region) for region in (*regions((1, 2, 3)), (7,))
-    }
+    expected = {tuple(shared[u] for u in region) for region in (*regions((1, 2, 3)), (7,))}
+    assert {r.members for r in rows} == expected
     assert eight_bits.region((0, 2)) == {1, 3} and eight_bits.region((2, 3)) is None
     assert eight_bits.float_region((7,)) == {4} and eight_bits.float_region((0, 1)) is None
 
@@ -218,14 +213,9 @@ def test_what_reports_ask():
     costs = all_precisions()
     one = marginal(costs, 1, NPU.at(INT8))
     assert one.alone_ns is not None and one.alone_ns > one.ns
-    assert shown_targets(costs, FLOATS) == {
-        "cpu": CPU,
-        "npu": NPU,
-        "npu@relaxed": NPU.at(RELAXED),
-        "cpu@int8": CPU.at(INT8),
-        "npu@int8": NPU.at(INT8),
-    }
-    assert HOST not in costs.fits and costs.fits.keys() == set(costs.targets)
+    names = ("cpu", "npu", "npu@relaxed", "cpu@int8", "npu@int8")
+    assert shown_targets(costs, FLOATS) == dict(zip(names, costs.targets, strict=True))
+    assert costs.fits.keys() == set(costs.targets)
     times = costs.compile_times((NPU.at(INT8),))
     assert not times.fixed_ns.any() and not times.unit_ns.any() and not times.region_ns
 

@@ -48,20 +48,20 @@ def whole(fit: TargetFit, sizes: list[int], n: int) -> float:
     return fit.predict(RegionSample(members, "", "", 4 * sizes[0], 4 * sizes[n], 1))
 
 
-COSTS = st.lists(st.floats(1e3, 1e6), min_size=5, max_size=12)
-
-
 @settings(max_examples=40, deadline=None)
 @given(
-    COSTS, st.floats(1e4, 1e6), st.floats(0.01, 2.0), st.lists(st.integers(10, 10**5), min_size=13)
+    st.lists(st.floats(1e3, 1e6), min_size=5, max_size=12),
+    st.floats(1e4, 1e6),
+    st.floats(0.01, 2.0),
+    st.lists(st.integers(10, 10**5), min_size=13),
 )
 def test_a_long_region_is_predicted_from_short_chains(unit_ns, overhead, rate, sizes):
     fit = fit_target(planted(sizes, unit_ns, overhead, rate), on_cpu=False)
     n = len(unit_ns)
     truth = overhead + rate * 4 * (sizes[0] + sizes[n]) + sum(unit_ns)
     assert whole(fit, sizes, n) == pytest.approx(truth, rel=0.02)
-    assert fit.overhead_ns >= 0 and fit.ns_per_in_byte >= 0 and fit.ns_per_out_byte >= 0
-    assert all(cost >= 0 for cost in fit.unit_ns.values())
+    costs = fit.overhead_ns, fit.ns_per_in_byte, fit.ns_per_out_byte, *fit.unit_ns.values()
+    assert min(costs) >= 0
 
 
 SIZES = [150_528, 401_408, 100_352, 602_112, 150_528, 75_264, 12_544, 50_176, 1_280]
@@ -76,12 +76,9 @@ def test_overhead_rate_and_unit_costs_come_back():
     assert max(abs(r) for r in fit.residuals) < 0.01
 
 
-def test_noise_of_three_percent_moves_little():
+def test_noise_and_outliers_do_not_spoil_the_fit():
     fit = fit_target(planted(SIZES, UNITS, 300_000, 0.2, noise=0.03, seed=4), on_cpu=False)
     assert whole(fit, SIZES, 8) == pytest.approx(TRUTH, rel=0.08)
-
-
-def test_outliers_do_not_spoil_the_fit():
     samples = planted(SIZES, UNITS, 300_000, 0.2)
     for i in (3, 12):
         samples[i] = replace(samples[i], median_ns=8 * samples[i].median_ns)
@@ -97,28 +94,21 @@ def test_the_cpu_has_no_transfers():
     assert fit.unit_ns["u1"] == pytest.approx(900_000, rel=0.01)
 
 
-def test_without_chains_the_floor_of_small_units_is_the_overhead():
+def test_without_chains_the_floor_of_small_units_is_the_overhead_but_on_the_cpu():
     costs = [1_000.0, 2_000.0, 1_500.0, 400_000.0, 90_000.0, 3_000.0, 1_000.0, 2_500.0]
     fit = fit_target(planted([10] * 9, costs, 200_000, 0.0, longest=1), on_cpu=False)
     assert fit.overhead_ns == pytest.approx(200_000, rel=0.03)
     assert fit.unit_ns["u3"] == pytest.approx(400_000, rel=0.03)
     assert max(abs(r) for r in fit.residuals) < 0.02
-
-
-def test_without_chains_the_cpu_keeps_its_costs_in_the_units():
     costs = [100_000.0, 90_000.0, 110_000.0]
     fit = fit_target(planted([10] * 4, costs, 0.0, 0.0, longest=1), on_cpu=True)
     assert fit.overhead_ns < 5_000
     assert fit.unit_ns["u1"] == pytest.approx(90_000, rel=0.05)
 
 
-def test_one_sample_is_reproduced():
+def test_one_sample_is_reproduced_and_a_unit_twice_in_a_region_counts_twice():
     sample = RegionSample(("a",), "a", "npu", 100, 100, 5_000)
-    fit = fit_target([sample], on_cpu=False)
-    assert fit.predict(sample) == pytest.approx(5_000, rel=1e-3)
-
-
-def test_a_unit_twice_in_a_region_counts_twice():
+    assert fit_target([sample], on_cpu=False).predict(sample) == pytest.approx(5_000, rel=1e-3)
     samples = [RegionSample(("a",) * n, "a" * n, "cpu", 4, 4, 10_000 * n) for n in (1, 2, 3)]
     fit = fit_target(samples, on_cpu=True)
     assert fit.unit_ns["a"] == pytest.approx(10_000, rel=0.01)
