@@ -34,7 +34,6 @@ def _lane(problem: Problem, k: int) -> str:
         return "cpu"
     if target.engine is Engine.HOST or target.accelerator in ("auto", "nnapi-reference"):
         return ""
-    assert target.accelerator is not None
     return target.accelerator
 
 

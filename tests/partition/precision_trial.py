@@ -44,7 +44,7 @@ MET = 2e-6
 """Relative: how far above the optimum a plan may be that is said to meet its bound."""
 
 
-def drawn(seed: int) -> tuple[Problem, Noise]:
+def draw_noisy(seed: int) -> tuple[Problem, Noise]:
     """A problem with formats, and its noise; every other one as the judge of plans draws it."""
     if seed % 2:
         draws = (draw_case(f"precision/{seed}/{i}").problem for i in itertools.count())
@@ -57,7 +57,7 @@ def drawn(seed: int) -> tuple[Problem, Noise]:
 
 def complaints(seed: int) -> list[str]:
     """What is wrong with the answers about one graph."""
-    problem, noise = drawn(seed)
+    problem, noise = draw_noisy(seed)
     truth = true_front(problem, noise)
     chance = random.Random(seed)
     powers = [power for _, power in truth] or [0.0]

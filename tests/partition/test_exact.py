@@ -34,7 +34,6 @@ def searched(
     prices = relaxation.prices if relaxation else free_prices(problem, unit_shares(problem))
     standard = dict(watch=Watch(UNHURRIED), watched=costlier(problem))
     result = search_ideals(problem, prices, upper_ns, **standard | options)
-    assert result is not None
     return result
 
 
@@ -45,13 +44,13 @@ def check_optimal(problem: Problem, result: ExactResult, least: float) -> None:
     assert (result.fronts[0][0], result.bound_ns) == pytest.approx((least, least), rel=1e-9)
 
 
-def test_finds_the_optimum_of_all_plans() -> None:
+def test_finds_the_optimum_of_all_plans():
     for seed in range(150):
         problem = draw_problem(seed, 9)
         check_optimal(problem, searched(problem, seed), optimum(problem))
 
 
-def test_an_upper_bound_loses_nothing_below_it() -> None:
+def test_an_upper_bound_loses_nothing_below_it():
     for seed in range(60):
         problem = draw_problem(seed)
         least = optimum(problem)
@@ -62,7 +61,7 @@ def test_an_upper_bound_loses_nothing_below_it() -> None:
         assert below.bound_ns == least * 0.99 - 1, seed
 
 
-def test_a_narrow_search_proves_how_good_it_is() -> None:
+def test_a_narrow_search_proves_how_good_it_is():
     left_out = 0
     for seed in range(120):
         problem = draw_problem(seed, 9)
@@ -78,7 +77,7 @@ def test_a_narrow_search_proves_how_good_it_is() -> None:
     assert left_out > 20
 
 
-def test_one_that_is_broken_off_proves_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_broken_off_proves_a_bound(monkeypatch):
     chance = random.Random(0)
     broken_off = 0
     for seed in range(120):
@@ -91,14 +90,14 @@ def test_one_that_is_broken_off_proves_a_bound(monkeypatch: pytest.MonkeyPatch) 
     assert broken_off > 20
 
 
-def test_without_memory_it_ends_with_a_bound() -> None:
+def test_without_memory_it_ends_with_a_bound():
     problem = stem_problem(12)
     whole, poor = searched(problem), searched(problem, memory_bytes=0)
     assert whole.complete and not poor.complete and not poor.placements
     assert 0 < poor.bound_ns <= whole.bound_ns and poor.steps < whole.steps
 
 
-def test_a_watch_that_is_over_ends_it() -> None:
+def test_a_watch_that_is_over_ends_it():
     problem, watch = stem_problem(14), Watch(SearchLimits(seconds=0.0))
     over = searched(problem, watch=watch)
     assert not over.complete and watch.steps == over.steps
@@ -106,7 +105,7 @@ def test_a_watch_that_is_over_ends_it() -> None:
     check_plan(problem, insisting.placements)
 
 
-def test_a_costlier_region_counts_once_it_is_watched() -> None:
+def test_a_costlier_region_counts_once_it_is_watched():
     met = 0
     for seed in range(400):
         problem = draw_problem(seed)
@@ -121,7 +120,7 @@ def test_a_costlier_region_counts_once_it_is_watched() -> None:
     assert met > 1  # the others had no reason to be blind
 
 
-def test_budgets_give_the_whole_front() -> None:
+def test_budgets_give_the_whole_front():
     for seed in range(30):
         problem, chance = draw_problem(seed, 5), np.random.default_rng(seed)
         points = Budget(
@@ -145,11 +144,10 @@ def test_budgets_give_the_whole_front() -> None:
         assert bool(plans) == bool(result.fronts)
 
 
-def test_values_alive_at_once_have_different_slots() -> None:
+def test_values_alive_at_once_have_different_slots():
     for seed in range(60):
         problem = draw_problem(seed)
         slots = value_slots(problem)
-        assert slots is not None
         for ideal in ideals_of(problem).tolist():
             alive = [
                 int(slots[v])
@@ -160,7 +158,7 @@ def test_values_alive_at_once_have_different_slots() -> None:
             assert len(set(alive)) == len(alive) and -1 not in alive, seed
 
 
-def test_what_a_unit_takes_alone_needs_no_watching() -> None:
+def test_what_a_unit_takes_alone_needs_no_watching():
     met = 0
     for seed in range(60):
         problem, chance = draw_problem(seed), random.Random(seed)

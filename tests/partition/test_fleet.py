@@ -31,7 +31,7 @@ def brute_force(regret, k, objective, weights):
 
 @settings(SETTINGS, max_examples=80)
 @given(st.integers(0, 1 << 30), st.integers(1, 8), st.integers(1, 12), st.integers(1, 8))
-def test_equal_to_brute_force(seed: int, n: int, phones: int, k: int) -> None:
+def test_equal_to_brute_force(seed, n, phones, k):
     random = np.random.default_rng(seed)
     regret = random.choice([0.0, 0.01, 0.5, 3.0], (n, phones)) * random.random((n, phones))
     if seed % 3 == 0:  # some plans do not run on some phones
@@ -53,7 +53,7 @@ def test_equal_to_brute_force(seed: int, n: int, phones: int, k: int) -> None:
 
 
 @pytest.mark.slow
-def test_more_plans_than_are_solved_exactly_have_a_bound() -> None:
+def test_more_plans_than_are_solved_exactly_have_a_bound():
     regret = np.random.default_rng(1).random((60, 40))
     for objective in FleetObjective:
         one, two, four = (
@@ -65,7 +65,7 @@ def test_more_plans_than_are_solved_exactly_have_a_bound() -> None:
         assert one.is_optimal and one.value >= two.value >= four.value
 
 
-def test_regrets_are_of_the_least_latency() -> None:
+def test_regrets_are_of_the_least_latency():
     latency = np.array([[2e6, 3e6], [1e6, math.inf]])
     assert regrets(latency, [0.5e6, 3e6]).tolist() == [[3.0, 0.0], [1.0, math.inf]]
     with pytest.raises(PartitionError, match="phone 1"):
@@ -112,7 +112,7 @@ def runnable(fleet: list[Problem]) -> bool:
 @pytest.mark.slow
 @settings(SETTINGS, max_examples=80)
 @given(st.integers(0, 100_000), st.integers(1, 4))
-def test_one_plan_for_all_is_the_best_of_all_plans(seed: int, phones: int) -> None:
+def test_one_plan_for_all_is_the_best_of_all_plans(seed, phones):
     fleet = draw_fleet(seed, phones, 5)
     assume(runnable(fleet))
     weights = np.random.default_rng(seed).choice([0.5, 1.0, 4.0], phones)
@@ -133,7 +133,7 @@ def test_one_plan_for_all_is_the_best_of_all_plans(seed: int, phones: int) -> No
 
 @settings(SETTINGS, max_examples=40)
 @given(st.integers(0, 100_000))
-def test_a_sum_of_problems_costs_the_sum(seed: int) -> None:
+def test_a_sum_of_problems_costs_the_sum(seed):
     fleet = draw_fleet(seed, 3)
     factors = [0.5, 2.0, 0.125]
     summed = summed_problem(fleet, factors)
@@ -143,7 +143,7 @@ def test_a_sum_of_problems_costs_the_sum(seed: int) -> None:
         assert latency_of(summed, plan) == pytest.approx(sum(parts), rel=1e-9)
 
 
-def test_plans_that_must_not_be_are_left_out() -> None:
+def test_plans_that_must_not_be_are_left_out():
     fleet = next(fleet for seed in range(50) if runnable(fleet := draw_fleet(seed, 3)))
     search = plan_fleet(fleet, 1)
     unwanted = search.plans[search.choices[0].plans[0]]

@@ -27,7 +27,7 @@ PARTS = 4
 
 
 @pytest.mark.parametrize("part", slow_but(range(PARTS), 0))
-def test_plans_of_random_graphs(part: int) -> None:
+def test_plans_of_random_graphs(part):
     for seed in range(part, EXAMPLES, PARTS):
         assert judge_plans(seed) == [], draw_case(f"1/{seed}")
 
@@ -35,7 +35,7 @@ def test_plans_of_random_graphs(part: int) -> None:
 # ---- the truth ---------------------------------------------------------------------------------
 
 
-def test_costs_of_regions_are_those_of_the_definition() -> None:
+def test_costs_of_regions_are_those_of_the_definition():
     problems = [draw_case(f"small/{number}").problem for number in range(60)]
     for problem in [each for each in problems if each.n <= 8]:
         for (mask, k), ns in np.ndenumerate(region_costs(problem)):
@@ -62,12 +62,12 @@ HEADS = Case(
 LUCKY = Case(lucky_chain(), tolerance=0.01)
 
 
-def test_the_truth_about_heads() -> None:
+def test_the_truth_about_heads():
     assert truth_of(HEADS).optimum_ns == 82.0
     assert truth_of(HEADS).least_ns.tolist() == [94.0, 82.0, 82.0, 82.0]
     assert judge(HEADS) == []
     proof = ask(HEADS).best.proof
-    assert proof is not None and proof.is_optimal
+    assert proof.is_optimal
 
 
 def on_the_cpu(answer: Partitioning) -> Partitioning:
@@ -126,7 +126,7 @@ LIARS: tuple[tuple[str, Callable[[Partitioning], Partitioning]], ...] = (
 
 
 @pytest.mark.parametrize(("kinds", "liar"), LIARS)
-def test_liars_are_caught(kinds: str, liar: Callable[[Partitioning], Partitioning]) -> None:
+def test_liars_are_caught(kinds, liar):
     complaints = judge(HEADS, lambda case: liar(ask(case)))
     assert {complaint.partition(":")[0] for complaint in complaints} == set(kinds.split())
 
@@ -139,7 +139,7 @@ def test_liars_are_caught(kinds: str, liar: Callable[[Partitioning], Partitionin
         (replace(HEADS, constraints=Constraints(pinned={0: NPU})), HEADS, "impossible"),
     ],
 )
-def test_a_plan_for_another_case_is_caught(case: Case, answered: Case, complaint: str) -> None:
+def test_a_plan_for_another_case_is_caught(case, answered, complaint):
     """More segments than the tolerance asks for, over its limits, or where no plan exists."""
     assert judge(case) == []
     answer = ask(answered)
@@ -148,7 +148,7 @@ def test_a_plan_for_another_case_is_caught(case: Case, answered: Case, complaint
 
 
 @pytest.mark.parametrize("seed", ["1/13977", "1/11701"])
-def test_without_time_there_is_a_plan_and_it_is_what_it_says(seed: str) -> None:
+def test_without_time_there_is_a_plan_and_it_is_what_it_says(seed):
     """Two that once were not: one has a unit that runs only inside of measured regions, the other
     begins with a plan that joining betters by a fifth."""
     case = draw_case(seed)

@@ -51,7 +51,7 @@ def gcc() -> str:
     return result
 
 
-def test_no_warnings(gcc: str, tmp_path: Path) -> None:
+def test_no_warnings(gcc, tmp_path):
     for source in sorted(SOURCES.glob("*.c")):
         command = [gcc, *FLAGS, *WARNINGS, source, "-o", tmp_path / "out.so", "-lm"]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -59,7 +59,7 @@ def test_no_warnings(gcc: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.again("`make sanitize` runs it")
-def test_sanitizers_find_nothing(gcc: str, tmp_path: Path) -> None:
+def test_sanitizers_find_nothing(gcc, tmp_path):
     runtime = subprocess.run(
         [gcc, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
     ).stdout.strip()

@@ -1,4 +1,4 @@
-"""Lanes: what plans load them with, prices of their time, and how long they are busy."""
+"""Lanes: what plans load them with, schedules of one frame on them, and prices of their time."""
 
 import random
 from dataclasses import replace
@@ -6,9 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
+from nnapi_prof.graph.plan import CPU, HOST, Preference, ProofKind, Target
+from nnapi_prof.partition import SearchLimits, Watch, evaluate, plan_parallel
 from nnapi_prof.partition.baselines import total_ns
+from nnapi_prof.partition.blocks import best_targets, find_blocks, starts_of
 from nnapi_prof.partition.lanes import (
     NO_LANE,
     LaneStep,
@@ -19,16 +22,24 @@ from nnapi_prof.partition.lanes import (
     priced,
     steps_of,
 )
+from nnapi_prof.partition.overlap import lower_bound
+from nnapi_prof.partition.parallel import Scheduler, makespan, timeline
+from tests.partition.cases import problem_of
+from tests.partition.families import wide_problem
 from tests.partition.lanes_judge import least_bottleneck, region_loads
 from tests.partition.networks import problem_on
-from tests.partition.problems import drawn
+from tests.partition.problems import check_plan, draw_plan, drawn, stem_problem
+from tests.partition.throughput_trial import judge_schedule
+from tests.partition.trial import EXAMPLES
+from tests.parts import again_but
+from tests.reports.sample import cnn, measure
 
 FAST, LOW = Preference.FAST_SINGLE_ANSWER, Preference.LOW_POWER
 NPU, NPU_LOW, GPU = Target.nnapi("npu", FAST), Target.nnapi("npu", LOW), Target.nnapi("gpu", FAST)
 AUTO = Target.nnapi("auto", FAST)
 
 
-def test_a_lane_is_the_cpu_or_an_accelerator_whatever_its_preference_and_precision() -> None:
+def test_a_lane_is_the_cpu_or_an_accelerator_whatever_its_preference_and_precision():
     targets = (GPU, CPU, NPU, NPU_LOW, Target("nnapi:npu/fast@relaxed"), AUTO, HOST)
     lanes = make_lanes(targets, 1.0)
     assert lanes.names == ("cpu", "gpu", "npu")
@@ -46,12 +57,12 @@ def test_a_lane_is_the_cpu_or_an_accelerator_whatever_its_preference_and_precisi
         ({("cpu", "npu"): 0.5}, "cpu beside npu is 0.5"),
     ],
 )
-def test_contention_that_is_none_is_refused(contention: object, words: str) -> None:
+def test_contention_that_is_none_is_refused(contention, words):
     with pytest.raises(PartitionError, match=words):
         make_lanes((CPU, NPU), contention)  # type: ignore[arg-type]
 
 
-def test_without_a_processor_there_are_no_lanes_and_nowhere_to_go() -> None:
+def test_without_a_processor_there_are_no_lanes_and_nowhere_to_go():
     with pytest.raises(PartitionError, match="measure the CPU"):
         make_lanes((AUTO, HOST), 1.0)
     problem = problem_on([[], [0]], [[1, 1], [1, np.inf]], targets=(HOST, CPU))
@@ -59,7 +70,7 @@ def test_without_a_processor_there_are_no_lanes_and_nowhere_to_go() -> None:
         on_lanes(problem, make_lanes(problem.targets, 1.0))
 
 
-def test_loads_are_sums_and_prices_of_lanes_make_a_problem_of_the_same_kind() -> None:
+def test_loads_are_sums_and_prices_of_lanes_make_a_problem_of_the_same_kind():
     for seed, problem, plan in drawn(120, 7):
         lanes = make_lanes(problem.targets, 1.1)
         loads = loads_of(problem, lanes, plan)
@@ -74,7 +85,7 @@ def test_loads_are_sums_and_prices_of_lanes_make_a_problem_of_the_same_kind() ->
         assert np.isfinite(weighted.unit_ns).tolist() == np.isfinite(problem.unit_ns).tolist()
 
 
-def test_a_hand_over_between_accelerators_loads_both_and_the_cpu_twice() -> None:
+def test_a_hand_over_between_accelerators_loads_both_and_the_cpu_twice():
     problem = problem_on(
         [[], [0]],
         np.full((2, 3), 10.0),
@@ -109,13 +120,13 @@ def test_a_hand_over_between_accelerators_loads_both_and_the_cpu_twice() -> None
     ],
 )
 def test_lanes_are_busy_for_the_largest_load_and_what_the_others_slow(
-    targets: tuple[Target, ...], contention: float, loads: list[float], busy_ns: float
-) -> None:
+    targets, contention, loads, busy_ns
+):
     lanes = make_lanes(targets, contention)
     assert lanes.busy_ns(np.array(loads, dtype=np.float64)) == pytest.approx(busy_ns)
 
 
-def test_the_judge_agrees_on_busy_lanes() -> None:
+def test_the_judge_agrees_on_busy_lanes():
     chance = random.Random(0)
     for _ in range(60):
         names = [CPU, NPU, GPU, Target.nnapi("dsp", FAST)][: chance.randint(1, 4)]
@@ -125,3 +136,85 @@ def test_the_judge_agrees_on_busy_lanes() -> None:
         loads = [chance.choice((0.0, chance.uniform(0, 9))) for _ in names]
         truth = least_bottleneck([tuple(loads)], lanes.slowdown)
         assert lanes.busy_ns(np.array(loads)) == pytest.approx(truth, abs=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", again_but(range(2), 0, why="more random graphs"))
+def test_schedules_are_the_best_of_all_and_bounds_are_below(part):
+    judged = [judge_schedule(seed) for seed in range(part, EXAMPLES // 4, 2)]
+    assert [wrong for wrong in judged if wrong] == []
+    assert sum(wrong is not None for wrong in judged) > EXAMPLES // 60
+
+
+def test_a_time_line_keeps_to_lanes_and_dependencies():
+    for _, problem, plan in drawn(60):
+        lanes = make_lanes(problem.targets, 1.0)
+        ns = [problem.segment_ns(units, k) for units, k in plan]
+        if not np.isfinite(ns).all():
+            continue
+        spans = timeline(problem, lanes, plan)
+        home = {u: i for i, (units, _) in enumerate(plan) for u in units}
+        for i, ((units, k), span) in enumerate(zip(plan, spans, strict=True)):
+            assert span.end_ns - span.start_ns == pytest.approx(ns[i], rel=1e-6, abs=1e-9)
+            assert span.lane == lanes.of_target[k]
+            before = [spans[home[p]] for u in units for p in problem.predecessors[u] if home[p] < i]
+            before += [other for other in spans[:i] if other.lane == span.lane]
+            ready = max((other.end_ns for other in before), default=0.0)
+            assert span.start_ns == pytest.approx(ready, rel=1e-9, abs=1e-9)
+        slowed = makespan(problem, make_lanes(problem.targets, 1.4), plan)
+        assert makespan(problem, lanes, plan) <= slowed * (1 + 1e-9)
+        assert slowed <= 4.0 * total_ns(problem, plan) + 1e-9
+
+
+def test_annealed_schedules_are_legal_and_never_worse():
+    watch = Watch(SearchLimits(seconds=1e6, effort=1e18))
+    for seed, problem, start in drawn(40, 12):
+        lanes = make_lanes(problem.targets, 1.2)
+        scheduler = Scheduler(problem, lanes, best_targets(problem, lanes))
+        before = makespan(problem, lanes, start)
+        if not np.isfinite(before):
+            continue
+        after = scheduler.run(start, 4_000, before / 4, before / 400, seed, watch)
+        check_plan(problem, after)
+        assert makespan(problem, lanes, after) <= before * (1 + 1e-9), seed
+        assert after == scheduler.run(start, 4_000, before / 4, before / 400, seed, watch)
+
+
+def test_starts_are_plans():
+    for problem in (stem_problem(6, length=2), wide_problem("blocks", 60, 3, 0)):
+        lanes = make_lanes(problem.targets, 1.0)
+        plan = draw_plan(problem, random.Random(0))
+        bound = lower_bound(problem, lanes)
+        for start in starts_of(problem, plan, [bound.share]):
+            check_plan(problem, start)
+
+
+def test_blocks_part_a_graph_at_its_cuts():
+    problem = wide_problem("blocks", 51, 2, 0)  # two times eight chains of three, between cuts
+    blocks = find_blocks(problem)
+    assert blocks.cuts == (0, 25)
+    assert blocks.block[:1] == (0,) and set(blocks.block[1:26]) == {1}
+    assert set(blocks.block[26:]) == {2}
+    stray = replace(problem, unit_ns=problem.unit_ns.copy())
+    stray.unit_ns[3] = 1.0
+    assert find_blocks(stray).count >= blocks.count
+
+
+@pytest.mark.slow
+def test_branches_on_processors_of_like_speed_overlap():
+    problem = wide_problem("blocks", 101, 2, 1)
+    limits = SearchLimits(seconds=4.0)
+    answer = plan_parallel(problem, contention=1.1, limits=limits)
+    assert answer.tried and answer.gain > 1.2
+    assert answer.latency_ns == pytest.approx(max(span.end_ns for span in answer.spans))
+    assert answer.proof.bound_ns <= answer.latency_ns <= answer.serial_ns
+    evaluate(problem, answer.plan.segments)
+
+
+def test_a_chain_has_nothing_to_overlap():
+    graph = cnn(12, (4,))
+    answer = plan_parallel(problem_of(graph, fit(graph, measure(graph, (4,)))), contention=1.0)
+    assert not answer.tried and answer.gain == 1.0
+    assert answer.plan.segments == answer.serial.segments
+    assert answer.spans[-1].end_ns == pytest.approx(answer.serial_ns)
+    assert answer.proof.kind in (ProofKind.GAP, ProofKind.BOUND_MET)
