@@ -17,7 +17,7 @@ from nnapi_prof.partition.search import SearchLimits, Watch, articulation
 from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.articulation import Stretches, articulation_units
 from nnapi_prof.partition.search.minimum_cut import Network, minimum_cut
-from nnapi_prof.partition.search.relaxation import Relaxation, relax
+from nnapi_prof.partition.search.relaxation import relax
 from nnapi_prof.partition.search.tables import free_prices, unit_shares
 from nnapi_prof.partition.search.windows import subproblem
 from tests.partition.cases import lower_bound
@@ -27,11 +27,6 @@ from tests.partition.judge import ideals_of
 from tests.partition.networks import problem_on
 from tests.partition.precisions import optimum, with_formats
 from tests.partition.problems import check_plan, draw_plan, draw_problem, with_regions
-
-
-def relaxed(problem: Problem) -> Relaxation:
-    relaxation = relax(problem)
-    return relaxation
 
 
 @pytest.mark.parametrize("formats", [False, True])
@@ -53,19 +48,15 @@ def test_no_plan_costs_less_than_the_bound(formats):
 
 def test_units_that_read_from_none_have_no_order():
     problem = wide_problem("random", 9, 3, 1)
-    loose = replace(
-        problem,
-        predecessors=((),) * problem.n,
-        values=tuple(ValueFlow(u, (), 50_000, True) for u in range(problem.n)),
-    )
-    relaxation = relax(loose, in_order=True)
-    assert 0 < relaxation.bound_ns <= optimum(loose) * (1 + 1e-9)
+    values = tuple(ValueFlow(u, (), 50_000, True) for u in range(problem.n))
+    loose = replace(problem, predecessors=((),) * problem.n, values=values)
+    assert 0 < relax(loose, in_order=True).bound_ns <= optimum(loose) * (1 + 1e-9)
 
 
 def test_a_unit_elsewhere_costs_what_is_said():
     for seed in range(60):
         problem = draw_problem(seed, 6)
-        relaxation = relaxed(problem)
+        relaxation = relax(problem)
         extra = relaxation.cost_ns - relaxation.cost_ns.min(axis=1, keepdims=True)
         for u, k in np.ndindex(extra.shape):
             elsewhere = np.zeros(extra.shape, dtype=np.bool_)
@@ -79,7 +70,7 @@ def test_regions_that_the_best_plan_has_keep_their_price():
     for seed in range(120):
         problem = draw_problem(seed, 7)
         least = optimum(problem)
-        small = relaxed(problem).without_regions(problem, least * (1 + 1e-9))
+        small = relax(problem).without_regions(problem, least * (1 + 1e-9))
         ruled_out += len(problem.region_ns) - len(small.region_ns)
         assert optimum(small) == pytest.approx(least, rel=1e-9), seed
     assert ruled_out > 20
@@ -88,7 +79,7 @@ def test_regions_that_the_best_plan_has_keep_their_price():
 def test_prices_bound_what_remains_after_any_prefix():
     for seed in range(60):
         problem = draw_problem(seed, 7)
-        prices = relaxed(problem).prices
+        prices = relax(problem).prices
         for ideal in ideals_of(problem).tolist():
             rest = [u for u in range(problem.n) if not ideal >> u & 1]
             if rest:
@@ -137,18 +128,17 @@ def test_rows_of_cycles_know_the_order_of_segments_and_bound_every_plan():
     assert met > met_before + 5 and met > 50
 
 
-def test_a_unit_that_runs_nowhere_has_no_relaxation():
+def test_a_unit_that_runs_nowhere_has_no_relaxation_and_free_prices_know_units_alone():
+    problem = draw_problem(5)
+    prices = free_prices(problem, problem.unit_ns.min(axis=1))
+    assert not prices.enters.any() and not prices.leaves.any() and not prices.switch.any()
+    assert prices.slack == 0.0
     problem = draw_problem(3, regions=False)
     problem.unit_ns[0] = math.inf
     assert relax(problem) is None
 
 
-def test_free_prices_know_units_alone():
-    problem = draw_problem(5)
-    prices = free_prices(problem, problem.unit_ns.min(axis=1))
-    assert not prices.enters.any() and not prices.leaves.any() and not prices.switch.any()
-    assert prices.slack == 0.0
-
+# ---- minimum cuts --------------------------------------------------------------------------------
 
 NODES = 5
 
@@ -192,18 +182,14 @@ def test_the_cut_is_the_least_of_all():
 
 def test_terminals_and_what_they_forbid():
     net = Network(1)
-    (hub,) = net.nodes(1)
-    assert hub == 1
+    assert list(net.nodes(1)) == [1]
     net.terminal(np.array([0, 1]), np.array([5.0, 9.0]), np.array([7.0, 2.0]))
-    side = net.sink_side()
-    assert side.tolist() == [True, False]
+    assert net.sink_side().tolist() == [True, False]
     net.forbid(np.array([1]), np.array([0]))  # not 1 near and 0 far
-    result = net.cut()
-    assert result[0] == pytest.approx(2.0)  # beyond what both pay: 0 stays
-    assert result[1].tolist() == [False, False]
+    ns, side = net.cut()
+    assert ns == pytest.approx(2.0) and not side.any()  # beyond what both pay: 0 stays
     net.forbid_source(np.array([0]))
-    side = net.sink_side()
-    assert side.tolist() == [True, True]
+    assert net.sink_side().tolist() == [True, True]
     net.forbid_sink(np.array([1]))
     assert net.sink_side() is None
 
@@ -235,8 +221,8 @@ def chain_problem(seed: int) -> Problem:
 def test_of_additive_costs_the_cut_is_the_optimum():
     for seed in range(60):
         problem = chain_problem(seed)
-        cut = minimum_cut(problem)
-        assert cut.ns == pytest.approx(optimum(problem), rel=1e-6, abs=1e-4), seed
+        least = optimum(problem)
+        assert minimum_cut(problem).ns == pytest.approx(least, rel=1e-6, abs=1e-4), seed
 
 
 def test_where_no_plan_goes_without_an_accelerator_its_overhead_is_in_the_bound():
@@ -244,12 +230,12 @@ def test_where_no_plan_goes_without_an_accelerator_its_overhead_is_in_the_bound(
     assert problem.n > 2 and problem.targets[0] == CPU
     problem.unit_ns[1, 0] = np.inf
     paid = replace(problem, overhead_ns=np.array([0.0, 50.0]))
-    cut, without = minimum_cut(paid), minimum_cut(problem)
-    assert cut.ns == pytest.approx(without.ns + 50.0)
-    assert cut.ns <= optimum(paid) * (1 + 1e-9)
+    cut_ns = minimum_cut(paid).ns
+    assert cut_ns == pytest.approx(minimum_cut(problem).ns + 50.0)
+    assert cut_ns <= optimum(paid) * (1 + 1e-9)
 
 
-MOST_UNITS = 9
+# ---- stretches between articulation units -------------------------------------------------------
 
 
 @pytest.fixture
@@ -264,7 +250,7 @@ def draw_articulated() -> Iterator[tuple[int, Problem]]:
         problem = draw_case(f"articulation/{seed}").problem
         problem = with_formats(problem, seed) if seed % 2 else problem
         runs = np.isfinite(problem.unit_ns).any(axis=1).all()
-        if problem.n <= MOST_UNITS and runs and articulation_units(problem):
+        if problem.n <= 9 and runs and articulation_units(problem):
             yield seed, problem
 
 
@@ -281,8 +267,8 @@ def test_no_plan_costs_less_than_the_bound_of_stretches():
         for prices in (relaxation.prices, free_prices(problem, unit_shares(problem))):
             stretches = Stretches(problem, prices)
             for effort in (seed % 50, 1e8):
-                watch = Watch(SearchLimits(seconds=100.0, effort=effort))
-                bound_ns, plan = stretches.solve(start, watch)
+                limits = SearchLimits(seconds=100.0, effort=effort)
+                bound_ns, plan = stretches.solve(start, Watch(limits))
                 assert bound_ns <= least * (1 + 1e-9), seed
                 check_plan(problem, plan)
                 ns = total_ns(problem, plan)

@@ -33,8 +33,7 @@ def searched(
     relaxation = relax(problem) if seed % 2 else None
     prices = relaxation.prices if relaxation else free_prices(problem, unit_shares(problem))
     standard = dict(watch=Watch(UNHURRIED), watched=costlier(problem))
-    result = search_ideals(problem, prices, upper_ns, **standard | options)
-    return result
+    return search_ideals(problem, prices, upper_ns, **standard | options)
 
 
 def check_optimal(problem: Problem, result: ExactResult, least: float) -> None:
@@ -56,9 +55,9 @@ def test_an_upper_bound_loses_nothing_below_it():
         least = optimum(problem)
         result = searched(problem, seed, least * (1 + 1e-8))
         assert total_ns(problem, result.placements) == pytest.approx(least, rel=1e-9), seed
-        below = searched(problem, seed, least * 0.99 - 1)
-        assert below.complete and not below.placements, seed
-        assert below.bound_ns == least * 0.99 - 1, seed
+        bound_ns = least * 0.99 - 1
+        below = searched(problem, seed, bound_ns)
+        assert below.complete and not below.placements and below.bound_ns == bound_ns, seed
 
 
 def test_a_narrow_search_proves_how_good_it_is():
@@ -90,14 +89,11 @@ def test_one_that_is_broken_off_proves_a_bound(monkeypatch):
     assert broken_off > 20
 
 
-def test_without_memory_it_ends_with_a_bound():
+def test_without_memory_it_ends_with_a_bound_and_a_watch_that_is_over_ends_it():
     problem = stem_problem(12)
     whole, poor = searched(problem), searched(problem, memory_bytes=0)
     assert whole.complete and not poor.complete and not poor.placements
     assert 0 < poor.bound_ns <= whole.bound_ns and poor.steps < whole.steps
-
-
-def test_a_watch_that_is_over_ends_it():
     problem, watch = stem_problem(14), Watch(SearchLimits(seconds=0.0))
     over = searched(problem, watch=watch)
     assert not over.complete and watch.steps == over.steps
@@ -147,11 +143,11 @@ def test_budgets_give_the_whole_front():
 def test_values_alive_at_once_have_different_slots():
     for seed in range(60):
         problem = draw_problem(seed)
-        slots = value_slots(problem)
+        slots = list(zip(value_slots(problem), problem.values, strict=True))
         for ideal in ideals_of(problem).tolist():
             alive = [
-                int(slots[v])
-                for v, value in enumerate(problem.values)
+                slot
+                for slot, value in slots
                 if (value.producer == GRAPH_INPUT or ideal >> value.producer & 1)
                 and any(not ideal >> r & 1 for r in value.readers)
             ]

@@ -59,7 +59,7 @@ def test_a_lane_is_the_cpu_or_an_accelerator_whatever_its_preference_and_precisi
 )
 def test_contention_that_is_none_is_refused(contention, words):
     with pytest.raises(PartitionError, match=words):
-        make_lanes((CPU, NPU), contention)  # type: ignore[arg-type]
+        make_lanes((CPU, NPU), contention)
 
 
 def test_without_a_processor_there_are_no_lanes_and_nowhere_to_go():
@@ -86,23 +86,16 @@ def test_loads_are_sums_and_prices_of_lanes_make_a_problem_of_the_same_kind():
 
 
 def test_a_hand_over_between_accelerators_loads_both_and_the_cpu_twice():
-    problem = problem_on(
-        [[], [0]],
-        np.full((2, 3), 10.0),
-        sizes=[7, 0],
-        overhead_ns=[0, 2, 3],
-        in_ns_per_byte=[0, 1, 2],
-        out_ns_per_byte=[0, 4, 5],
-    )
+    rates = dict(in_ns_per_byte=[0, 1, 2], out_ns_per_byte=[0, 4, 5])
+    costs = np.full((2, 3), 10.0)
+    problem = problem_on([[], [0]], costs, sizes=[7, 0], overhead_ns=[0, 2, 3], **rates)
     lanes = make_lanes(problem.targets, 1.0)
     plan = (((0,), 1), ((1,), 2))
     assert moved_ns(problem, lanes, plan[0]) == (0.0, 28.0)
     assert moved_ns(problem, lanes, plan[1]) == (14.0, 0.0)
     assert loads_of(problem, lanes, plan).tolist() == [42.0, 40.0, 27.0]
-    assert steps_of(problem, lanes, plan) == (
-        LaneStep(1, 40.0, 0.0, 28.0),
-        LaneStep(2, 27.0, 14.0, 0.0),
-    )
+    steps = LaneStep(1, 40.0, 0.0, 28.0), LaneStep(2, 27.0, 14.0, 0.0)
+    assert steps_of(problem, lanes, plan) == steps
     measured = replace(problem, region_ns={(frozenset({0}), 1): 14.0})
     assert moved_ns(measured, lanes, plan[0]) == (0.0, 14.0)
 
@@ -119,9 +112,7 @@ def test_a_hand_over_between_accelerators_loads_both_and_the_cpu_twice():
         ((CPU, NPU, GPU), 1.2, [10, 50, 20], 50.0 + 0.2 * 30.0),
     ],
 )
-def test_lanes_are_busy_for_the_largest_load_and_what_the_others_slow(
-    targets, contention, loads, busy_ns
-):
+def test_lanes_are_busy_for_the_largest_load_and_the_others(targets, contention, loads, busy_ns):
     lanes = make_lanes(targets, contention)
     assert lanes.busy_ns(np.array(loads, dtype=np.float64)) == pytest.approx(busy_ns)
 
@@ -172,29 +163,26 @@ def test_annealed_schedules_are_legal_and_never_worse():
         lanes = make_lanes(problem.targets, 1.2)
         scheduler = Scheduler(problem, lanes, best_targets(problem, lanes))
         before = makespan(problem, lanes, start)
-        if not np.isfinite(before):
-            continue
-        after = scheduler.run(start, 4_000, before / 4, before / 400, seed, watch)
-        check_plan(problem, after)
-        assert makespan(problem, lanes, after) <= before * (1 + 1e-9), seed
-        assert after == scheduler.run(start, 4_000, before / 4, before / 400, seed, watch)
+        if np.isfinite(before):
+            effort = 4_000, before / 4, before / 400, seed, watch
+            after = scheduler.run(start, *effort)
+            check_plan(problem, after)
+            assert makespan(problem, lanes, after) <= before * (1 + 1e-9), seed
+            assert after == scheduler.run(start, *effort)
 
 
 def test_starts_are_plans():
     for problem in (stem_problem(6, length=2), wide_problem("blocks", 60, 3, 0)):
         lanes = make_lanes(problem.targets, 1.0)
         plan = draw_plan(problem, random.Random(0))
-        bound = lower_bound(problem, lanes)
-        for start in starts_of(problem, plan, [bound.share]):
+        for start in starts_of(problem, plan, [lower_bound(problem, lanes).share]):
             check_plan(problem, start)
 
 
 def test_blocks_part_a_graph_at_its_cuts():
     problem = wide_problem("blocks", 51, 2, 0)  # two times eight chains of three, between cuts
     blocks = find_blocks(problem)
-    assert blocks.cuts == (0, 25)
-    assert blocks.block[:1] == (0,) and set(blocks.block[1:26]) == {1}
-    assert set(blocks.block[26:]) == {2}
+    assert blocks.cuts == (0, 25) and blocks.block == (0, *[1] * 25, *[2] * 25)
     stray = replace(problem, unit_ns=problem.unit_ns.copy())
     stray.unit_ns[3] = 1.0
     assert find_blocks(stray).count >= blocks.count
@@ -203,8 +191,7 @@ def test_blocks_part_a_graph_at_its_cuts():
 @pytest.mark.slow
 def test_branches_on_processors_of_like_speed_overlap():
     problem = wide_problem("blocks", 101, 2, 1)
-    limits = SearchLimits(seconds=4.0)
-    answer = plan_parallel(problem, contention=1.1, limits=limits)
+    answer = plan_parallel(problem, contention=1.1, limits=SearchLimits(seconds=4.0))
     assert answer.tried and answer.gain > 1.2
     assert answer.latency_ns == pytest.approx(max(span.end_ns for span in answer.spans))
     assert answer.proof.bound_ns <= answer.latency_ns <= answer.serial_ns

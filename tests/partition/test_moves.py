@@ -3,7 +3,6 @@
 import itertools
 import math
 import random
-from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -44,19 +43,20 @@ def test_plans_are_legal_never_worse_and_often_best():
     assert optimal > 0.8 * tried
 
 
-def check_moves_add_up(
-    monkeypatch: pytest.MonkeyPatch, draws: Iterable[tuple[int, Problem, Plan]]
-) -> None:
+@pytest.mark.parametrize("formats", [False, True])
+def test_what_moves_cost_adds_up_to_what_the_plan_costs(monkeypatch, formats):
     """``Labelling.cost`` holds the change since the start, and the least one met."""
     calls: list[tuple[MoveTables, Labelling]] = []
     anneal = annealing.anneal
 
     def recorded(tables: MoveTables, labelling: Labelling, *rest: float) -> None:
-        anneal(tables, labelling, *rest)  # type: ignore[arg-type]
+        anneal(tables, labelling, *rest)
         calls.append((tables, labelling))
 
     monkeypatch.setattr(annealing, "anneal", recorded)
-    for seed, problem, plan in draws:
+    if not formats:
+        monkeypatch.setattr(annealing, "MANY_READERS", 2)  # so that some are counted
+    for seed, problem, plan in drawn(60, 9, formats=formats):
         before = total_ns(problem, plan)
         annealed(problem, plan, seed)
         tables, labelling = calls[-1]
@@ -66,19 +66,14 @@ def check_moves_add_up(
                 assert before + change == pytest.approx(after, rel=1e-9, abs=1e-6), seed
 
 
-def test_what_moves_cost_adds_up_to_what_the_plan_costs(monkeypatch):
-    monkeypatch.setattr(annealing, "MANY_READERS", 2)  # so that some are counted
-    check_moves_add_up(monkeypatch, drawn(60, 9))
-
-
 def test_the_same_seed_gives_the_same_plan_and_spends_its_moves():
     problem = stem_problem(20)
-    plan = draw_plan(problem, random.Random(1))
+    plan, annealer = draw_plan(problem, random.Random(1)), Annealer(problem, [0, 1])
     assert annealed(problem, plan, seed=4) == annealed(problem, plan, seed=4)
     watch, none = Watch(SearchLimits()), Watch(SearchLimits(seconds=0.0))
-    Annealer(problem, [0, 1]).run(plan, 5_000, 10.0, 1.0, 0, watch)
+    annealer.run(plan, 5_000, 10.0, 1.0, 0, watch)
     assert watch.steps == 5_000
-    assert Annealer(problem, [0, 1]).run(plan, 5_000, 10.0, 1.0, 0, none) == plan
+    assert annealer.run(plan, 5_000, 10.0, 1.0, 0, none) == plan
 
 
 def test_a_labelling_is_the_plan_again():
@@ -102,15 +97,12 @@ def test_joined_plans_are_legal_and_no_costlier():
     assert shorter > 50
 
 
-def test_segments_with_others_between_are_joined_around_them():
+def test_segments_with_others_between_are_joined_around_them_and_what_is_a_plan():
     problem = stem_problem(3)  # u0 -> u1, u2, u3 -> u4
     plan = (((0,), 0), ((1,), 1), ((2,), 2), ((3,), 1), ((4,), 0))
     assert join_segments(problem, plan) == (((0,), 0), ((2,), 2), ((1, 3), 1), ((4,), 0))
     apart = (((0,), 1), ((1, 2, 3), 0), ((4,), 1))  # what is between needs one and is needed
     assert join_segments(problem, apart) == apart
-
-
-def test_what_is_a_plan():
     problem = stem_problem(2)  # u0 -> u1, u2 -> u3
     assert is_plan(problem, (((0, 1), 0), ((2, 3), 1)))
     assert not is_plan(problem, (((0, 1), 0), ((2,), 1)))  # u3 is missing
@@ -187,9 +179,6 @@ def test_sweeps_never_make_a_plan_worse():
         assert total_ns(problem, after) <= total_ns(problem, plan), seed
         better += total_ns(problem, after) < total_ns(problem, plan)
     assert better > 15
-
-
-def test_a_watch_that_is_over_ends_the_sweeps():
     problem = stem_problem(6)
     plan = draw_plan(problem, random.Random(1))
     assert expand(problem, plan, Watch(SearchLimits(seconds=0.0))) == plan
@@ -203,9 +192,7 @@ def test_a_chain_of_two_targets_gives_the_best_of_its_plans(formats):
             continue
         plan = solve_phases(problem, [0, 1, 0], 60.0)
         check_plan(problem, plan)
-        least = min(
-            total_ns(problem, rival)
-            for rival in every_plan(problem)
-            if [k for _, k in rival] in ([0], [1], [0, 1], [1, 0], [0, 1, 0])
-        )
+        orders = [0], [1], [0, 1], [1, 0], [0, 1, 0]
+        rivals = [rival for rival in every_plan(problem) if [k for _, k in rival] in orders]
+        least = min(total_ns(problem, rival) for rival in rivals)
         assert total_ns(problem, plan) == pytest.approx(least, rel=1e-5), seed

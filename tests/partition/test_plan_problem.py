@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nnapi_prof.errors import BuildError
-from nnapi_prof.graph.plan import CPU, Preference, ProofKind, Target
+from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition import (
     Constraints,
     Partitioning,
@@ -48,13 +48,10 @@ def lucky_chain() -> Problem:
     return problem_on([[], [0], [1], [2]], np.full((4, 1), 100.0), region_ns=pairs)
 
 
-def test_the_plan_to_ship_needs_no_curve():
+def test_the_plan_to_ship_needs_no_curve_and_says_what_it_gives_up():
     problem = draw_problem(11, 8)
     answer = plan_problem(problem, with_curve=False)
     assert answer.curve == () and answer.default == plan_problem(problem).default
-
-
-def test_the_plan_to_ship_says_what_it_gives_up():
     answer = plan_problem(lucky_chain())
     assert len(answer.best.segments) == 2 and len(answer.default.segments) == 1
     assert "2 segments, this plan 1, for 0.8% more latency" in answer.default.notes[0]
@@ -92,16 +89,10 @@ def fastest() -> float:
 
 @pytest.mark.parametrize(
     "limits",
-    [
-        SearchLimits(seconds=0.0),
-        SearchLimits(seconds=1e-9),
-        SearchLimits(seconds=0.05),
-        SearchLimits(effort=0.0),
-        SearchLimits(effort=1e5),
-    ],
+    [dict(seconds=0.0), dict(seconds=1e-9), dict(seconds=0.05), dict(effort=0.0), dict(effort=1e5)],
 )
 def test_hardly_any_time_still_gives_a_plan_with_a_bound(limits, fastest):
-    answer = plan_problem(WIDE, limits=limits)
+    answer = plan_problem(WIDE, limits=SearchLimits(**limits))
     check(WIDE, answer)
     proof = answer.best.proof
     assert proof.kind is ProofKind.GAP and not is_optimum(answer.best)
@@ -124,12 +115,8 @@ def test_effort_alone_decides_which_plan_it_is():
     one, two = search(problem, Watch(limits)), search(problem, Watch(limits))
     assert (one.placements, one.bound_ns, one.steps) == (two.placements, two.bound_ns, two.steps)
     assert one.kind is ProofKind.GAP and one.ns == pytest.approx(one.bound_ns * (1 + one.gap))
-
-
-def test_a_problem_without_any_plan_has_none():
-    problem = draw_problem(2, regions=False)
     problem.unit_ns[0] = math.inf
-    assert search(problem, Watch(SearchLimits())) is None
+    assert search(problem, Watch(SearchLimits())) is None, "there is no plan"
 
 
 def stop_after(reports: int) -> Callable[[Watch], None]:
@@ -156,8 +143,8 @@ def test_ctrl_c_during_the_search_keeps_the_best_plan():
 )
 def test_ctrl_c_keeps_the_best_plan_wherever_it_comes(constraints):
     problem = stem_problem(9, length=2)
-    seen: list[str] = []
-    plan_problem(problem, constraints=constraints, report=lambda watch: seen.append(watch.stage))
+    seen: list[Watch] = []
+    plan_problem(problem, constraints=constraints, report=seen.append)
     assert len(seen) > 3
     for reports in sorted({1, 2, 3, len(seen) // 2, len(seen) - 1, len(seen)}):
         try:
@@ -169,20 +156,20 @@ def test_ctrl_c_keeps_the_best_plan_wherever_it_comes(constraints):
         assert math.isfinite(answer.best.predicted_ns)
 
 
+# ---- fewest segments and the curve ---------------------------------------------------------------
+
+
 def trade_off(problem: Problem, seconds: float = 100.0) -> TradeOff:
     watch = Watch(SearchLimits(seconds=seconds))
-    best = search(problem, watch)
-    return TradeOff(problem, best, find_baselines(problem), [], watch)
+    return TradeOff(problem, search(problem, watch), find_baselines(problem), [], watch)
 
 
 @pytest.mark.slow
 def test_a_curve_by_prices_has_valid_bounds():
-    # Too wide for the exact front.
-    points = trade_off(stem_problem(30, length=2), 2.0).curve()
-    assert len(points) > 1
+    points = trade_off(stem_problem(30, length=2), 2.0).curve()  # too wide for the exact front
+    assert len(points) > 1 and all(0 < p.bound_ns <= p.ns for p in points)
     for one, more in itertools.pairwise(points):
         assert more.ns <= one.ns and more.n_segments == one.n_segments + 1
-    assert all(0 < p.bound_ns <= p.ns for p in points)
 
 
 def near_ties(n: int, overhead_ns: float = 80.0) -> Problem:
@@ -190,10 +177,8 @@ def near_ties(n: int, overhead_ns: float = 80.0) -> Problem:
     chance = np.random.default_rng(0)
     unit_ns = np.full((n, 3), 1e6)
     unit_ns[:, 1:] = 1e5 * chance.normal(1.0, 0.001, (n, 2))
-    named = [Target.nnapi(f, Preference.FAST_SINGLE_ANSWER) for f in ("npu", "auto")]
     reads = [[u - 1] if u else [] for u in range(n)]
-    overheads = [0.0, overhead_ns, overhead_ns]
-    return problem_on(reads, unit_ns, targets=(CPU, *named), overhead_ns=overheads)
+    return problem_on(reads, unit_ns, overhead_ns=[0.0, overhead_ns, overhead_ns])
 
 
 def test_noise_between_two_names_of_one_thing_does_not_split_a_plan():
@@ -217,13 +202,15 @@ def test_the_curve_knows_the_plan_that_is_shipped():
     problem = near_ties(12)
     best = search(problem, Watch(SearchLimits()))
     assert len(best.placements) > 1
-    # No time is left to find that plan otherwise.
-    over = Watch(SearchLimits(seconds=1e-9))
+    over = Watch(SearchLimits(seconds=1e-9))  # no time to find that plan otherwise
     trade = TradeOff(problem, replace(best, plans=()), [], [], over)
     shipped = trade.fewest(0.01)
     assert len(shipped) == 1
     (point,) = (p for p in trade.curve() if p.n_segments == len(shipped))
     assert point.ns <= total_ns(problem, shipped)
+
+
+# ---- the loops in C, compiled on first use -------------------------------------------------------
 
 
 @pytest.fixture

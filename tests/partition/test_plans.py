@@ -1,4 +1,4 @@
-"""Plans against numbers worked out by hand, a MILP and every baseline; causes as a user reads them."""
+"""Plans against numbers worked out by hand, a MILP and every baseline, and their causes."""
 
 import math
 import subprocess
@@ -41,10 +41,9 @@ def segments_of(plan: Plan) -> list[tuple[tuple[int, ...], Target]]:
 def test_milp_agrees():
     for seed in range(25):
         problem = draw_problem(seed, 4)
-        plan = plan_problem(problem, tolerance=0).best
-        for upper_ns in (math.inf, plan.predicted_ns):
-            least = least_by_milp(problem, upper_ns)
-            assert plan.predicted_ns == pytest.approx(least, rel=1e-6), seed
+        ns = plan_problem(problem, tolerance=0).best.predicted_ns
+        for upper_ns in (math.inf, ns):
+            assert ns == pytest.approx(least_by_milp(problem, upper_ns), rel=1e-6), seed
 
 
 def test_chain_goes_to_the_accelerator_once_it_pays():
@@ -94,16 +93,13 @@ def test_host_units_stand_alone():
         assert [s.estimated for s in plan.segments] == [False, True, False]
 
 
-def test_unit_without_target_is_an_error_that_names_it():
+def test_units_without_target_and_costs_that_are_none_are_refused():
     costs = paid({CPU: [1, None], NPU: [1, None]}, refusals={(1, CPU): "no kernel for FOO"})
     with pytest.raises(PartitionError, match=r"op1 \(unit 1\).*no kernel for FOO"):
         solve(chain(2), costs)
-
-
-@pytest.mark.parametrize("bad", [-1.0, math.nan])
-def test_costs_that_are_no_costs_are_refused(bad):
-    with pytest.raises(PartitionError, match=r"op1 .* on cpu costs"):
-        solve(chain(2), paid({CPU: [1, bad], NPU: [1, 1]}))
+    for bad in (-1.0, math.nan):
+        with pytest.raises(PartitionError, match=r"op1 .* on cpu costs"):
+            solve(chain(2), paid({CPU: [1, bad], NPU: [1, 1]}))
 
 
 def test_evaluate_refuses_what_is_no_plan():
@@ -154,12 +150,12 @@ def test_the_whole_model_on_a_target_that_was_left_at_a_trial_is_a_baseline():
     assert f"largest-supported {AUTO}" not in found(math.inf)
 
 
-TIMES = {0: "0 ms", 1.234e6: "1.23 ms", 45_600: "0.0456 ms", 123.4e6: "123 ms", 5e9: "5000 ms"}
+# ---- causes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ns", TIMES)
-def test_times_have_three_digits(ns):
-    assert amount(ns) == TIMES[ns]
+def test_times_have_three_digits():
+    texts = list(map(amount, (0, 1.234e6, 45_600, 123.4e6, 5e9)))
+    assert texts == ["0 ms", "1.23 ms", "0.0456 ms", "123 ms", "5000 ms"]
 
 
 def causes(rows: dict[Target, list[float | None]], start_ms: float, **rest: object) -> list[str]:
@@ -178,13 +174,7 @@ REFUSED = Reason.of("refused", "no RESIZE", failed=False)
     ("cpu", "npu", "start_ms", "rest", "cause"),
     [
         ([2, 1.4], [0.5, 0.5], 0.2, {}, "fastest: 1.20 ms here, 3.40 ms on cpu"),
-        (
-            [0.5, 0.5],
-            [2, 2],
-            0.2,
-            {},
-            "fastest: 1.00 ms here, 4.20 ms on nnapi:sim-npu/fast",
-        ),
+        ([0.5, 0.5], [2, 2], 0.2, {}, "fastest: 1.00 ms here, 4.20 ms on nnapi:sim-npu/fast"),
         (
             [0.1, 9, 0.1],
             [0.05, None, 0.05],
@@ -235,9 +225,8 @@ def test_refusal_is_the_cause_and_comes_before_what_other_accelerators_would_cos
 
 def test_host_is_called_an_estimate():
     (segment,) = solve(chain(1), table({HOST: [1]})).segments
-    assert segment.cause == (
-        "no engine of the agent runs op0 (unit 0): eager PyTorch on the host, estimated"
-    )
+    words = "no engine of the agent runs op0 (unit 0): eager PyTorch on the host, estimated"
+    assert segment.cause == words
 
 
 def test_baselines_are_named_and_take_the_best_preference():
@@ -262,8 +251,8 @@ def test_baselines_are_named_and_take_the_best_preference():
 
 
 def test_every_segment_has_a_one_line_cause():
-    problems = [draw_case(f"small/{number}").problem for number in range(120)]
-    for problem in problems:
+    for number in range(120):
+        problem = draw_case(f"small/{number}").problem
         if problem.n > 8 or not np.isfinite(problem.unit_ns).any(axis=1).all():
             continue
         for plan in (plan_problem(problem, with_curve=False).default, *baselines(problem)):
@@ -275,11 +264,9 @@ def test_every_segment_has_a_one_line_cause():
 def test_import_loads_neither_torch_nor_adb():
     code = (
         "import sys, nnapi_prof.partition\n"
-        "bad = {'torch', 'adb_shell', 'usb1', 'pandas', 'sqlalchemy'} & set(sys.modules)\n"
-        "sys.exit(f'loaded: {sorted(bad)}' if bad else 0)"
+        "print({'torch', 'adb_shell', 'usb1', 'pandas', 'sqlalchemy'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
 
 
 def test_causes_compare_targets_of_one_format():
@@ -289,11 +276,8 @@ def test_causes_compare_targets_of_one_format():
     in_8_bits = [s for s in mixed.segments if s.target.precision is Precision.INT8]
     assert in_8_bits and in_8_bits[0].cause.endswith("here, 14.3 ms on cpu@int8")
     assert all("int8" not in s.cause for s in mixed.segments if s not in in_8_bits)
-    floats_on_npu = [
-        target.engine is Engine.NNAPI and target.precision is not Precision.INT8
-        for target in problem.targets
-    ]
-    left = problem.without(np.broadcast_to(floats_on_npu, problem.unit_ns.shape))
+    on_npu = np.array([target.engine is Engine.NNAPI for target in problem.targets])
+    left = problem.without(np.broadcast_to(on_npu & (problem.formats == 0), problem.unit_ns.shape))
     limit = Constraints(errors=(ErrorLimit(noise, 0.0),))
     (floats,) = plan_problem(left, constraints=limit).best.segments
     assert "kept off npu-1: it runs in 8 bits only" in floats.cause

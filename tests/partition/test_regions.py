@@ -36,10 +36,8 @@ PROBLEMS = [problem for seed in range(60) if (problem := draw_problem(seed, 9)).
 
 
 def units_of(regions: Regions) -> list[frozenset[int]]:
-    return [
-        frozenset(regions.units[begin:end].tolist())
-        for begin, end in zip(regions.unit_at[:-1], regions.unit_at[1:], strict=True)
-    ]
+    ends = itertools.pairwise(regions.unit_at)
+    return [frozenset(regions.units[begin:end].tolist()) for begin, end in ends]
 
 
 assert sum(len(problem.region_ns) > 1 for problem in PROBLEMS) > 15
@@ -48,9 +46,8 @@ assert sum(len(problem.region_ns) > 1 for problem in PROBLEMS) > 15
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_the_arrays_say_what_the_problem_says(problem):
     regions = problem.regions
-    assert list(zip(units_of(regions), regions.target.tolist(), strict=True)) == [
-        *problem.region_ns
-    ]
+    places = zip(units_of(regions), regions.target.tolist(), strict=True)
+    assert list(places) == [*problem.region_ns]
     assert regions.ns.tolist() == [*problem.region_ns.values()]
     assert np.all(np.diff(regions.region) >= 0)
     for (units, k), parts_ns in problem.region_parts_ns.items():
@@ -75,9 +72,9 @@ def test_regions_that_hold_one_unit_and_not_another(problem):
     chance = random.Random(problem.n)
     pairs = [chance.choices(range(-1, problem.n), k=2) for _ in range(18)]
     inside, outside = (np.array(ends, dtype=np.int64) for ends in zip(*pairs, strict=True))
-    held = zip(*problem.regions.holding(inside, outside), strict=True)
-    assert sorted((int(pair), int(region)) for pair, region in held) == [
-        (pair, region)
+    held = np.array(problem.regions.holding(inside, outside)).T.tolist()
+    assert sorted(held) == [
+        [pair, region]
         for pair, (unit, other) in enumerate(pairs)
         for region, units in enumerate(units_of(problem.regions))
         if unit in units and other not in units
@@ -89,14 +86,12 @@ def test_sets_without_a_way_out_and_back_are_differences_of_ideals():
         problem = draw_problem(seed, 6, regions=False)
         pairs = itertools.combinations(ideals_of(problem).tolist(), 2)
         expected = {members(large & ~small) for small, large in pairs if not small & ~large}
-        actual = convex_sets(problem.predecessors, 1000)
-        assert {members(bits) for bits in actual} == expected
-
-
-def test_too_many_are_not_counted():
-    assert convex_sets([[] for _ in range(12)], 1000) is None
+        assert set(map(members, convex_sets(problem.predecessors, 1000))) == expected
+    assert convex_sets([[] for _ in range(12)], 1000) is None, "too many are not counted"
     assert convex_sets([[] for _ in range(3)], 1000) == set(range(1, 8))
 
+
+# ---- as the fitted cost model has them -----------------------------------------------------------
 
 GRAPH = cnn(12, (4,))
 
@@ -122,16 +117,14 @@ def check_regions(costs: TabulatedCosts, regions: Iterable[tuple[int, ...]] = ()
 def test_every_convex_region_costs_the_same(costs):
     problem = problem_of(GRAPH, costs)
     assert problem.targets[0] == CPU
-    sets = convex_sets(problem.predecessors, 10_000)
-    check_regions(costs, map(members, sets))
+    check_regions(costs, map(members, convex_sets(problem.predecessors, 10_000)))
 
 
 def test_plans_carry_the_models_marks_and_survive_json(costs):
     plan, problem = solve(GRAPH, costs), problem_of(GRAPH, costs)
     assert plan.simulated
     for segment in plan.segments:
-        told = costs.region_cost(segment.units, segment.target)
-        assert told.measured == segment.measured
+        assert costs.region_cost(segment.units, segment.target).measured == segment.measured
         assert 4 not in segment.units or segment.target not in NPU
     for each_plan in (plan, *baselines(problem)):
         again = Plan.from_json(each_plan.to_json())
@@ -140,13 +133,11 @@ def test_plans_carry_the_models_marks_and_survive_json(costs):
 
 
 def test_what_nobody_runs_goes_to_the_host_alone():
-    graph = cnn(8)
-    lost = graph.units[4].signature
-    rows = [
-        replace(row, status=Status.REFUSED, samples_ns=()) if row.signature == lost else row
-        for row in measure(graph, ())
-        if row.n_units == 1
-    ]
+    graph, rows = cnn(8), []
+    for row in measure(graph, ()):
+        lost = row.signature == graph.units[4].signature
+        if row.n_units == 1:
+            rows.append(replace(row, status=Status.REFUSED, samples_ns=()) if lost else row)
     costs = fit(graph, rows)
     for plan in (solve(graph, costs), *baselines(problem_of(graph, costs))):
         (host,) = [s for s in plan.segments if s.target == HOST]
@@ -193,7 +184,7 @@ def test_an_objective_changes_units_invocations_and_measured_regions(costs):
     for (units, target), ns in before.region_ns.items():
         own = [before.unit_cost(unit, target) for unit in units]
         if target == npu and None not in own:
-            expected = 0.5 * (ns + sum(own) + len(own))  # type: ignore[arg-type]
+            expected = 0.5 * (ns + sum(own) + len(own))
             assert after.region_ns[units, target] == pytest.approx(expected)
         elif target == CPU and 3 in units:
             assert math.isinf(after.region_ns[units, target])
