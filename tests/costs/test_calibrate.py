@@ -217,15 +217,11 @@ def test_steps_are_learnt_where_a_table_is_long(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_short_table_has_none():
+def test_a_short_table_and_noise_have_no_trees(monkeypatch):
     short = stepped(LONG - 1, 0)
     assert is_long(stepped(LONG, 0)) and not is_long(short)
     assert not is_long([replace(s, works=s.works * 50) for s in stepped(LONG, 0)])
     assert fit_samples(short).forest is None
-
-
-@pytest.mark.slow
-def test_trees_of_noise_are_dropped(monkeypatch):
     """Latencies that no shape tells: cross-validation finds them no better."""
     monkeypatch.setattr(calibration, "LONG", 100)
     assert is_long(measured(works_of(table())))
@@ -261,11 +257,15 @@ def described() -> str:
     return Description("phone", "one", "made up", {CPU: model}, {CPU: 80}).to_json()
 
 
-def test_a_description_holds_it_as_numbers():
+def test_a_description_holds_trees_as_numbers_and_the_version_before_had_none():
     after, before = parse_description(json.loads(described())), forest_of(stepped(80, 0))
     works, forest = works_of(table(seed=7)), after.targets[CPU].forest
     assert np.allclose(forest.log_ratio(works), before.log_ratio(works), atol=1e-5)
     assert after.to_json() == described()
+    data = json.loads(described()) | {"version": 2}
+    del data["targets"]["cpu"]["forest"], data["targets"]["cpu"]["ns_per_gathered_byte"]
+    model = parse_description(data).targets[CPU]
+    assert model.forest is None and model.roof.ns_per_gathered_byte == 0.0
 
 
 @pytest.mark.parametrize(
@@ -306,13 +306,6 @@ def test_a_damaged_one_is_refused(path, value):
     inner[name] = value(inner[name]) if callable(value) else value
     with pytest.raises(CostError, match="damaged" if "forest" in path else None):
         parse_description(data)
-
-
-def test_a_description_of_the_version_before_is_read():
-    data = json.loads(described()) | {"version": 2}
-    del data["targets"]["cpu"]["forest"], data["targets"]["cpu"]["ns_per_gathered_byte"]
-    model = parse_description(data).targets[CPU]
-    assert model.forest is None and model.roof.ns_per_gathered_byte == 0.0
 
 
 def test_calibrate_says_once_that_scikit_learn_would_help(monkeypatch, caplog):

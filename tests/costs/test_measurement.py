@@ -227,13 +227,10 @@ def test_few_runs_and_coarse_clocks_decide_nothing(level, runs, ratio):
     assert difference.low is None
 
 
-def test_words_of_a_refusal_are_no_change():
+def test_words_of_a_refusal_and_throttled_rounds_are_no_change():
     refused = (measurement(status=Status.REFUSED, samples_ns=(), message=m) for m in "ab")
     difference = only(*refused)
     assert difference.verdict is DiffVerdict.SAME and not difference.changed
-
-
-def test_throttled_rounds_take_no_part():
     rounds = (Round(9, throttled=True), Round(9))
     hot = measurement(samples_ns=(900,) * 9 + (100,) * 9, rounds=rounds)
     difference = only(hot, measurement(samples_ns=(100,) * 9, rounds=(Round(9),)))

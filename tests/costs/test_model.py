@@ -152,15 +152,12 @@ def test_chains_stop_where_a_value_is_read_twice():
     assert list(chains(chain_graph([1, 2, 3, 4]), 3)) == [(0, 1, 2)]
 
 
-def test_a_region_with_a_gap_is_found_again():
+def test_regions_whose_units_stand_apart_are_found_again():
     graph = diamond()
     singles = [row(graph, [u], t, 10.0) for u in range(4) for t in (CPU, NPU)]
     model = fit(graph, [*singles, row(graph, [0, 2], NPU, 99)])
     assert model.table.region_ns[frozenset([0, 2]), NPU] == 99
     assert (frozenset([0, 1]), NPU) not in model.table.region_ns
-
-
-def test_a_named_region_is_found_where_its_units_stand_apart():
     graph = chain_graph([8, 8, 8], ["a", "b"])
     measured = row(graph, [0, 1], CPU, 5)
     places = RegionMatcher(graph).places([measured], extra=[(0, 1)])
@@ -212,13 +209,10 @@ def test_measured_segments_are_known_better_than_sums():
     assert Plan.from_json(result.to_json()) == result
 
 
-def test_the_host_has_no_interval():
+def test_the_host_and_plans_of_before_have_no_intervals():
     segment = Segment((0,), HOST, 1e6, "", estimated=True)
     result = with_intervals(plan(segment), fit(GRAPH, rows()))
     assert result.segments == (segment,) and "estimated, and has none" in result.notes[1]
-
-
-def test_plans_of_before_have_no_intervals():
     text = plan(Segment((0,), CPU, 1.0, "")).to_json()
     old = text.replace(',\n   "interval_ns": null', "")
     assert "interval_ns" not in old
@@ -240,7 +234,7 @@ def test_hope_lowers_sums_and_leaves_measurements():
     assert hopeful.unit_cost(0, CPU) == pytest.approx(costs.unit_cost(0, CPU), rel=0.1)
 
 
-def test_units_of_a_preference_are_inferred_from_a_sample():
+def test_units_of_a_preference_are_inferred_from_a_sample_and_refused_as_by_the_other():
     costs = fit(GRAPH, rows(*in_low_power()))
     assert costs.targets == (CPU, NPU, LOW)
     assert costs.inferred(2, LOW) and not costs.inferred(1, LOW) and not costs.inferred(2, NPU)
@@ -248,9 +242,6 @@ def test_units_of_a_preference_are_inferred_from_a_sample():
     assert not result.measured
     assert result.ns == pytest.approx(truth((2, 3), LOW), rel=0.1)
     assert (frozenset({2}), LOW) not in costs.table.region_ns
-
-
-def test_what_one_preference_refuses_the_other_does_too():
     refused = row(GRAPH, (2,), NPU, None, status=Status.REFUSED, message="no kernel")
     costs = fit(GRAPH, rows(refused, *in_low_power()))
     assert costs.unit_cost(2, LOW) is None and costs.refusals[2, LOW] == "refused: no kernel"
@@ -317,11 +308,8 @@ def test_what_stays(factors, more, stays):
     assert left(costs(factors, *more)) == stays
 
 
-def test_auto_stays_where_it_is_asked_for():
+def test_auto_that_is_asked_for_and_what_was_compared_nowhere_stay():
     assert left(costs({NPU: 1, CHOICE: 1}), auto=True) == {NPU, CHOICE}
-
-
-def test_what_was_compared_nowhere_stays():
     assert left(costs({NPU: 1, LOW: 1}, n_low=1)) == {NPU}
     apart = [row(GRAPH, region, NPU, 6e5) for region in REGIONS[:3]]
     apart += [row(GRAPH, region, LOW, 6e5) for region in REGIONS[3:6]]

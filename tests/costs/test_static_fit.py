@@ -164,13 +164,10 @@ def test_what_cannot_be_fitted_is_refused():
         from_frame(table().assign(dtype="complex"))
 
 
-def test_rows_of_one_sample_are_added():
+def test_work_is_counted_from_sizes_and_rows_of_one_sample_are_added():
     samples = from_frame(table(6).assign(sample=[1, 1, 2, 2, 2, 3], latency_ns=10.0))
     assert [len(s.works) for s in samples] == [2, 3, 1]
     assert [s.ns for s in samples] == [20.0, 30.0, 10.0]
-
-
-def test_work_is_counted_from_sizes():
     sizes = dict(op="CONV_2D", in_h=9, in_w=9, in_c=8, out_h=7, out_w=7, out_c=16)
     window = dict(kernel_h=3, kernel_w=3, stride=1, groups=2, dtype="float16", batch=2)
     work = conv_like(SimpleNamespace(**sizes, **window))

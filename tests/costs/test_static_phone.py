@@ -72,15 +72,12 @@ def unit(target: Target, threads: int = 1, burst: bool = False) -> PhoneUnit:
 FAST = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
 
 
-def test_threads_add_up_as_the_emulator_has_it():
+def test_threads_add_up_as_the_emulator_has_it_and_other_data_have_their_rates():
     assert unit(CPU, threads=3).ns([CONV]) == pytest.approx(1e6 / (5 * 1.75) + 3000)
     assert thread_speed(constants(thread_scaling=0.5, cores=2), 9) == 1.5
     measured = {"2": constant(1.5), "8": constant(1)}
     rows = {**constants(thread_scaling=0.5, cores=7), "thread_speed": measured}
     assert [thread_speed(rows, n) for n in (1, 2, 5)] == pytest.approx([1, 1.5, 1.25])
-
-
-def test_rates_of_other_data():
     for data, rate in (("relaxed", 20), ("float16", 20), ("per_channel", 40), ("int32", 10)):
         result = unit(CPU).ns([replace(CONV, data=data)])
         assert result == pytest.approx(1e6 / (rate * 0.5) + 3000)
@@ -103,14 +100,11 @@ def test_what_is_taken(changes, words):
     assert result is None if words is None else words in result
 
 
-def test_a_damaged_description_is_refused():
+def test_a_damaged_description_is_refused_and_joined_operations_are_told():
     broken = description()
     del broken["cpu"]["bandwidth"]
     with pytest.raises(CostError, match="bandwidth"):
         phone_units(broken, 1, False)
-
-
-def test_a_phone_that_joins_operations_says_so():
     described = json.loads(phone_file("dsp-phone").read_text())
     assert any(result.fuses for result in phone_units(described, 1, False))
 

@@ -320,16 +320,13 @@ def test_a_known_model_is_not_loaded_and_one_that_is_needed_once(model, tmp_path
     assert cached.load() is cached.load() is second.program and second.calls == 1
 
 
-def test_other_bytes_or_inputs_are_another_model(model, tmp_path):
+def test_other_bytes_or_inputs_and_damaged_memories_are_another_model(model, tmp_path):
     loader = Loader("relu")
     cached_units(model, [], loader, tmp_path)
     cached_units(model, ["1x64"], loader, tmp_path)
     model.write_bytes(b"another model")
     cached_units(model, [], loader, tmp_path)
     assert loader.calls == 3
-
-
-def test_a_damaged_memory_is_made_again(model, tmp_path):
     loader = Loader("relu")
     cached_units(model, [], loader, tmp_path)
     (entry,) = (tmp_path / "graphs").iterdir()
@@ -347,15 +344,12 @@ def test_a_model_with_other_units_than_remembered_is_refused(model, tmp_path):
     assert list((tmp_path / "graphs").iterdir()) == []
 
 
-def test_a_missing_model_is_the_loaders_to_refuse(tmp_path):
+def test_a_missing_model_is_the_loaders_to_refuse_and_a_cache_costs_only_time(tmp_path, model):
     def load():
         raise ModelFileError("no.pt does not exist")
 
     with pytest.raises(ModelFileError, match="does not exist"):
         cached_units(tmp_path / "no.pt", [], load, tmp_path)
-
-
-def test_a_cache_that_cannot_be_written_costs_only_time(model, tmp_path):
     (tmp_path / "file").write_text("")
     loader = Loader("relu")
     for _ in range(2):

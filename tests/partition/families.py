@@ -18,14 +18,7 @@ import numpy as np
 
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
-from tests.partition.networks import (
-    ROOFS,
-    Network,
-    Reads,
-    on_cpu_and_gpu,
-    on_npu_phone,
-    problem_on,
-)
+from tests.partition.networks import ROOFS, Network, Reads, on_cpu_and_gpu, on_npu_phone, problem_on
 
 # ---- wide graphs -------------------------------------------------------------------------------
 

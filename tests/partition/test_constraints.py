@@ -26,7 +26,7 @@ from nnapi_prof.partition.search.lagrangian import search_within
 from tests.partition.cases import NPU, NPU_LOW, chain, problem_of, solve, table
 from tests.partition.judge import Case
 from tests.partition.problems import check_plan, draw_problem, every_plan, stem_problem
-from tests.partition.verdict import ask, judge
+from tests.partition.trial import ask, judge
 
 
 def solved(**constraints: object) -> Plan:

@@ -16,8 +16,7 @@ from tests.partition.drawing import draw_case
 from tests.partition.judge import Case, region_costs, truth_of
 from tests.partition.networks import problem_on
 from tests.partition.test_plan_problem import lucky_chain
-from tests.partition.trial import EXAMPLES, judge_plans
-from tests.partition.verdict import ask, judge
+from tests.partition.trial import EXAMPLES, ask, judge, judge_plans
 from tests.parts import slow_but
 
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
@@ -35,12 +34,17 @@ def test_plans_of_random_graphs(part):
 # ---- the truth ---------------------------------------------------------------------------------
 
 
-def test_costs_of_regions_are_those_of_the_definition():
+def test_the_truth_is_that_of_the_definition():
     problems = [draw_case(f"small/{number}").problem for number in range(60)]
     for problem in [each for each in problems if each.n <= 8]:
         for (mask, k), ns in np.ndenumerate(region_costs(problem)):
             units = [u for u in range(problem.n) if mask >> u & 1]
             assert not units or ns == pytest.approx(problem.segment_ns(units, k), rel=1e-12)
+    assert truth_of(HEADS).optimum_ns == 82.0
+    assert truth_of(HEADS).least_ns.tolist() == [94.0, 82.0, 82.0, 82.0]
+    assert judge(HEADS) == []
+    proof = ask(HEADS).best.proof
+    assert proof.is_optimal
 
 
 # ---- liars -------------------------------------------------------------------------------------
@@ -60,14 +64,6 @@ HEADS = Case(
 """Three heads read one value: on the accelerator it is brought in once."""
 
 LUCKY = Case(lucky_chain(), tolerance=0.01)
-
-
-def test_the_truth_about_heads():
-    assert truth_of(HEADS).optimum_ns == 82.0
-    assert truth_of(HEADS).least_ns.tolist() == [94.0, 82.0, 82.0, 82.0]
-    assert judge(HEADS) == []
-    proof = ask(HEADS).best.proof
-    assert proof.is_optimal
 
 
 def on_the_cpu(answer: Partitioning) -> Partitioning:

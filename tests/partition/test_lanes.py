@@ -26,10 +26,9 @@ from nnapi_prof.partition.overlap import lower_bound
 from nnapi_prof.partition.parallel import Scheduler, makespan, timeline
 from tests.partition.cases import problem_of
 from tests.partition.families import wide_problem
-from tests.partition.lanes_judge import least_bottleneck, region_loads
 from tests.partition.networks import problem_on
 from tests.partition.problems import check_plan, draw_plan, drawn, stem_problem
-from tests.partition.throughput_trial import judge_schedule
+from tests.partition.throughput_trial import judge_schedule, least_bottleneck, region_loads
 from tests.partition.trial import EXAMPLES
 from tests.parts import again_but
 from tests.reports.sample import cnn, measure
