@@ -153,9 +153,7 @@ def noisy(
     common = drift * random.standard_normal((N_ROUNDS, 1))
     samples = 1e6 * scale * np.exp(noise + common)
     return measurement(
-        signature,
-        samples_ns=tuple(int(x) for x in samples.ravel()),
-        rounds=tuple(Round(RUNS) for _ in range(N_ROUNDS)),
+        signature, samples_ns=tuple(map(int, samples.ravel())), rounds=(Round(RUNS),) * N_ROUNDS
     )
 
 

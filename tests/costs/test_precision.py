@@ -244,15 +244,12 @@ def test_lines_between_measured_sizes(points, n_bytes):
 def test_a_cpu_in_float16_is_a_target_of_its_own():
     """Of a trial's few units: the others are inferred, and bytes at a border cost something."""
     relaxed = Conditions(RELAXED)
-    trial = [
-        replace(row(FLOATS, (u,), CPU, 0.5 * FLOAT_NS[CPU][u]), conditions=relaxed)
-        for u in (0, 1, 4)
-    ]
+    halves = {u: 0.5 * FLOAT_NS[CPU][u] for u in (0, 1, 4)}
+    trial = [replace(row(FLOATS, (u,), CPU, ns), conditions=relaxed) for u, ns in halves.items()]
     costs = fit_precisions(FLOATS, {Precision.FLOAT32: float_rows(), RELAXED: trial})
     assert costs.targets == (CPU, NPU, CPU.at(RELAXED))
-    for u in (0, 1, 4):
-        cost = costs.region_cost([u], CPU.at(RELAXED))
-        assert cost.ns == pytest.approx(0.5 * FLOAT_NS[CPU][u])
+    for u, ns in halves.items():
+        assert costs.region_cost([u], CPU.at(RELAXED)).ns == pytest.approx(ns)
     assert costs.unit_cost(1, CPU.at(RELAXED)) == pytest.approx(2e6, rel=0.1)
     assert costs.inferred(2, CPU.at(RELAXED)) and not costs.inferred(2, CPU)
     slower = [replace(r, conditions=relaxed) for r in float_rows() if r.target == CPU]

@@ -31,22 +31,12 @@ def table(n: int = 120, seed: int = 0) -> pd.DataFrame:
     deep = draw.random(n) < 0.3
     side, stride = draw.choice([7, 14, 28, 56, 112], n), draw.choice([1, 2], n)
     channels, kernel = draw.choice([8, 24, 64, 160, 512], n), draw.choice([1, 3, 5], n)
-    return pd.DataFrame(
-        {
-            "op": np.where(deep, "DEPTHWISE_CONV_2D", "CONV_2D"),
-            "in_h": side * stride,
-            "in_w": side * stride,
-            "in_c": channels,
-            "out_h": side,
-            "out_w": side,
-            "out_c": np.where(deep, channels, draw.choice([8, 32, 96, 320], n)),
-            "kernel_h": kernel,
-            "kernel_w": kernel,
-            "stride": stride,
-            "groups": np.where(deep, channels, 1),
-            "latency_ns": 1.0,
-        }
-    )
+    out_channels = np.where(deep, channels, draw.choice([8, 32, 96, 320], n))
+    image = dict(in_h=side * stride, in_w=side * stride, in_c=channels, latency_ns=1.0)
+    out = dict(out_h=side, out_w=side, out_c=out_channels, groups=np.where(deep, channels, 1))
+    window = dict(kernel_h=kernel, kernel_w=kernel, stride=stride)
+    kinds = np.where(deep, "DEPTHWISE_CONV_2D", "CONV_2D")
+    return pd.DataFrame(dict(op=kinds, **image, **out, **window))
 
 
 RATES = {"CONV_2D": 0.05, "CONV_2D 1x1": 0.08, "DEPTHWISE_CONV_2D": 0.4, "default": 1.0}
@@ -213,11 +203,8 @@ def network(draw: np.random.Generator) -> tuple[Work, ...]:
     cell = draw.integers(0, 5, 6).tolist()
     works = [square("CONV_2D", 32, 3, 16, 3)]
     for channels, side in ((16, 32), (32, 16), (64, 8)):
-        edges = {
-            2: square("CONV_2D", side, channels, channels, 1),
-            3: square("CONV_2D", side, channels, channels, 3),
-            4: square("AVERAGE_POOL_2D", side, channels, channels, 3),
-        }
+        choices = {2: ("CONV_2D", 1), 3: ("CONV_2D", 3), 4: ("AVERAGE_POOL_2D", 3)}
+        edges = {c: square(op, side, channels, channels, k) for c, (op, k) in choices.items()}
         for choice in cell * 5:
             works += [edges[choice]] if choice in edges else []
             works.append(square("ADD", side, channels, channels))

@@ -208,13 +208,9 @@ def compare(
     """Every unit estimated and measured, which must agree; how many ran."""
     graph, description, path = program.units, quiet(phone), folder / f"{phone}.json"
     path.write_text(json.dumps(description))
-    costs = estimated_costs(
-        program,
-        description,
-        threads=conditions.threads,
-        burst=conditions.mode is Mode.BURST,
-        relaxed=conditions.precision is Precision.RELAXED,
-    )
+    burst, relaxed = conditions.mode is Mode.BURST, conditions.precision is Precision.RELAXED
+    how = dict(threads=conditions.threads, burst=burst, relaxed=relaxed)
+    costs = estimated_costs(program, description, **how)
     options = ProfileOptions(conditions=conditions, runs=1)
     with open_simulated(str(path)) as client, CostStore("sqlite://") as store:
         measurer = Measurer(UnitGraphCache.of(program), client, store, options, None)

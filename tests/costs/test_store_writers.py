@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -40,10 +41,8 @@ def writers(
     """Processes that add ``rows`` pairs each: one of their own, and one that all of them add."""
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command, ending = [*warm.python(), "-c", WRITER, where], [str(rows), str(pause_s)]
-    started = [
-        subprocess.Popen([*command, str(i), *ending], env=environment(), **piped)
-        for i in range(count)
-    ]
+    start = partial(subprocess.Popen, env=environment(), **piped)
+    started = [start([*command, str(i), *ending]) for i in range(count)]
     try:
         yield started
     finally:

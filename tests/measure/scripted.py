@@ -106,11 +106,9 @@ class ScriptedClient:
 
 
 def _result(action: Action, throttled: tuple[bool, ...]) -> ActionResult:
-    ns = (
-        NPU_INVOCATION_NS + NPU_OPERATION_NS * action.n_operations
-        if action.on_nnapi
-        else CPU_OPERATION_NS * action.n_operations
-    )
+    npu, cpu = (NPU_INVOCATION_NS, NPU_OPERATION_NS), (0, CPU_OPERATION_NS)
+    invocation, each = npu if action.on_nnapi else cpu
+    ns = invocation + each * action.n_operations
     rounds = tuple(Round(3, throttled=hot) for hot in throttled)
     samples = tuple(ns * (10 if each.throttled else 1) for each in rounds for _ in range(3))
     samples = samples or (ns, ns, ns)

@@ -125,10 +125,8 @@ def test_three_precisions_cost_little_more_than_two_profiles(
 def check_costs_in_the_table(
     program: Program, recipe: Recipe, outcome: PrecisionOutcome, store: CostStore
 ) -> None:
-    rows = {
-        precision: store.measurements(outcome.total.fingerprint, conditions=Conditions(precision))
-        for precision in (Precision.FLOAT32, Precision.RELAXED)
-    }
+    measured = functools.partial(store.measurements, outcome.total.fingerprint)
+    rows = {p: measured(conditions=Conditions(p)) for p in (Precision.FLOAT32, Precision.RELAXED)}
     costs = read_precision_costs(program, recipe, rows)
     assert costs.targets == outcome.costs.targets
     plan = solve(program.units, costs)

@@ -38,14 +38,17 @@ def problem_on(
     sizes: Sequence[float] = (),
     inputs: Iterable[ValueFlow] = (),
     overhead_ns: ArrayLike = 0.0,
-    in_ns_per_byte: ArrayLike = 0.0,
-    out_ns_per_byte: ArrayLike = 0.0,
+    ns_per_byte: ArrayLike = 0.0,
+    in_ns_per_byte: ArrayLike | None = None,
+    out_ns_per_byte: ArrayLike | None = None,
     **rest: Any,
 ) -> Problem:
     """Units that each make one value, of 10 bytes, which is an output where no unit reads it.
 
-    Without targets they are the CPU and accelerators; costs that are not given are zero.
+    Without targets they are the CPU and accelerators; costs that are not given are zero, and a byte
+    costs ``ns_per_byte`` in and out.
     """
+    into, out = (ns_per_byte if ns is None else ns for ns in (in_ns_per_byte, out_ns_per_byte))
     costs, readers = np.array(unit_ns, dtype=np.float64), readers_of(reads)
     n, t = costs.shape
     made = zip(readers, sizes or [10] * n, strict=True)
@@ -57,8 +60,8 @@ def problem_on(
         targets=tuple(targets) or TARGETS[:t],
         unit_ns=costs,
         overhead_ns=np.zeros(t) + overhead_ns,
-        in_ns_per_byte=np.zeros(t) + in_ns_per_byte,
-        out_ns_per_byte=np.zeros(t) + out_ns_per_byte,
+        in_ns_per_byte=np.zeros(t) + into,
+        out_ns_per_byte=np.zeros(t) + out,
     )
     return Problem(**standard | rest)
 
@@ -147,23 +150,18 @@ def on_npu_phone(
         for preference, factor in SLOWDOWN.items():
             targets.append(Target.nnapi(name, preference))
             roofs.append(roof)
-            columns.append(
-                [
-                    math.inf
-                    if network.kinds[u] in refused[name]
-                    else plain[u] * factor * chance.lognormvariate(0.0, 0.01)
-                    for u in range(n)
-                ]
-            )
-    slopes = np.array([1.0 / roof.transfer_gigabytes for roof in roofs])
+            column = np.full(n, np.inf)
+            for u, kind in enumerate(network.kinds):
+                if kind not in refused[name]:
+                    column[u] = plain[u] * factor * chance.lognormvariate(0.0, 0.01)
+            columns.append(column)
     return _problem(
         network,
         network.n_bytes,
         np.array(columns).T,
         targets=targets,
-        overhead_ns=np.array([roof.invocation_ns for roof in roofs]),
-        in_ns_per_byte=slopes,
-        out_ns_per_byte=slopes,
+        overhead_ns=[roof.invocation_ns for roof in roofs],
+        ns_per_byte=[1.0 / roof.transfer_gigabytes for roof in roofs],
     )
 
 
@@ -201,14 +199,7 @@ def on_cpu_and_gpu(network: Network, chance: random.Random) -> Problem:
         launch_ns + ns / speed * favour[kind] * chance.lognormvariate(0.0, 0.3)
         for ns, kind in zip(cpu_ns, network.kinds, strict=True)
     ]
-    moves = [
-        base_ns * chance.lognormvariate(0.0, 0.05) + n_bytes / 60.0 for n_bytes in network.n_bytes
-    ]
-    return _problem(
-        network,
-        moves,
-        np.array([cpu_ns, gpu_ns]).T,
-        targets=(CPU, Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER)),
-        in_ns_per_byte=[0.0, 1.0],
-        out_ns_per_byte=[0.0, 1.2],
-    )
+    moves = [base_ns * chance.lognormvariate(0.0, 0.05) + size / 60.0 for size in network.n_bytes]
+    targets = CPU, Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER)
+    rates = dict(in_ns_per_byte=[0.0, 1.0], out_ns_per_byte=[0.0, 1.2])
+    return _problem(network, moves, np.array([cpu_ns, gpu_ns]).T, targets=targets, **rates)

@@ -63,10 +63,8 @@ def complaints(seed: int) -> list[str]:
     powers = [power for _, power in truth] or [0.0]
     budgets = [0.0, chance.uniform(min(powers), max(powers)), chance.choice(powers)]
     budget, tolerance = chance.choice(budgets), chance.choice((0.0, 0.01, 0.2))
-    return [
-        *_about_plan(problem, noise, truth, budget, tolerance),
-        *_about_front(problem, noise, truth, budgets, chance.choice((4, 16))),
-    ]
+    about_front = _about_front(problem, noise, truth, budgets, chance.choice((4, 16)))
+    return [*_about_plan(problem, noise, truth, budget, tolerance), *about_front]
 
 
 def _about_plan(
@@ -76,13 +74,8 @@ def _about_plan(
     limit = ErrorLimit(noise, math.sqrt(budget))
     least = least_ns(truth, limit.limit**2)
     try:
-        answer = plan_problem(
-            problem,
-            tolerance=tolerance,
-            constraints=Constraints(errors=(limit,)),
-            limits=SearchLimits(seconds=60.0),
-            with_curve=False,
-        )
+        limited = dict(constraints=Constraints(errors=(limit,)), limits=SearchLimits(seconds=60.0))
+        answer = plan_problem(problem, tolerance=tolerance, with_curve=False, **limited)
     except PartitionError as error:
         if math.isfinite(least):
             yield f"refused: there is a plan of {least}, but: {error}"
@@ -90,9 +83,8 @@ def _about_plan(
     if math.isinf(least):
         yield f"impossible: no plan is within {budget}"
         return
-    index = problem.target_index
     for plan in (answer.best, answer.default):
-        placements = [(s.units, index(s.target)) for s in plan.segments]
+        placements = [(s.units, problem.target_index(s.target)) for s in plan.segments]
         yield from _about_placements(problem, noise, placements, plan.predicted_ns, None)
         if limit.error(placements) > limit.limit * (1 + EXACT):
             yield f"limit: an error of {limit.error(placements)}, {limit.limit} allowed"

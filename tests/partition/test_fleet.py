@@ -19,14 +19,11 @@ from tests.partition.problems import draw_problem, every_plan, on_targets
 
 def brute_force(regret, k, objective, weights):
     """The least objective of any k plans; inf where none serve all phones."""
-    share = np.asarray(weights) / np.sum(weights)
-    counted = share > 0
-    least = math.inf
-    for plans in itertools.combinations(range(len(regret)), min(k, len(regret))):
-        own = regret[list(plans)].min(axis=0)[counted]
-        mean = float((own * share[counted]).sum())
-        least = min(least, mean if objective is FleetObjective.MEAN else float(own.max()))
-    return least
+    regret, share = regret[:, weights > 0], weights[weights > 0] / weights.sum()
+    sets = itertools.combinations(range(len(regret)), min(k, len(regret)))
+    least = [regret[list(plans)].min(axis=0) for plans in sets]
+    is_mean = objective is FleetObjective.MEAN
+    return min(float(own @ share if is_mean else own.max()) for own in least)
 
 
 @settings(SETTINGS, max_examples=80)
@@ -56,10 +53,9 @@ def test_equal_to_brute_force(seed, n, phones, k):
 def test_more_plans_than_are_solved_exactly_have_a_bound():
     regret = np.random.default_rng(1).random((60, 40))
     for objective in FleetObjective:
+        limits = (1, 60.0), (2, 0.2), (4, 0.2)  # enough for one of 40, not for the others
         one, two, four = (
-            choose_plans(regret, k, objective=objective, seconds=seconds)
-            # Enough for one of 40, not for the others.
-            for k, seconds in ((1, 60.0), (2, 0.2), (4, 0.2))
+            choose_plans(regret, k, objective=objective, seconds=seconds) for k, seconds in limits
         )
         assert all(c.bound <= c.value + 1e-12 for c in (one, two, four))
         assert one.is_optimal and one.value >= two.value >= four.value
@@ -84,16 +80,13 @@ def draw_fleet(seed: int, phones: int, most_units: int = 6) -> list[Problem]:
     alone = np.isfinite(whole).any(axis=1).all()
     fleet = []
     for _ in range(phones):
-        problem = replace(
-            first,
-            unit_ns=whole * chance.choice([0.5, 1.0, 3.0], whole.shape),
-            overhead_ns=first.overhead_ns * chance.random(first.overhead_ns.shape),
-            region_ns={
-                region: (ns + 1.0) * chance.choice([0.5, 2.0])
-                for region, ns in first.region_ns.items()
-                if chance.random() < 0.7 and alone
-            },
-        )
+        unit_ns = whole * chance.choice([0.5, 1.0, 3.0], whole.shape)
+        overhead_ns = first.overhead_ns * chance.random(first.overhead_ns.shape)
+        regions = {}
+        for region, ns in first.region_ns.items():
+            if chance.random() < 0.7 and alone:
+                regions[region] = (ns + 1.0) * chance.choice([0.5, 2.0])
+        problem = replace(first, unit_ns=unit_ns, overhead_ns=overhead_ns, region_ns=regions)
         if chance.random() < 0.3 and np.isfinite(whole[:, :-1]).any(axis=1).all():
             problem = on_targets(problem, len(problem.targets) - 1)
         fleet.append(problem)
@@ -103,7 +96,7 @@ def draw_fleet(seed: int, phones: int, most_units: int = 6) -> list[Problem]:
 def runnable(fleet: list[Problem]) -> bool:
     """Each unit runs alone somewhere on each phone: that region did not fail there."""
     return all(
-        any(math.isfinite(problem.segment_ns((unit,), k)) for k in range(len(problem.targets)))
+        min(problem.segment_ns((unit,), k) for k in range(len(problem.targets))) < math.inf
         for problem in fleet
         for unit in range(problem.n)
     )

@@ -43,8 +43,7 @@ def test_the_truth_is_that_of_the_definition():
     assert truth_of(HEADS).optimum_ns == 82.0
     assert truth_of(HEADS).least_ns.tolist() == [94.0, 82.0, 82.0, 82.0]
     assert judge(HEADS) == []
-    proof = ask(HEADS).best.proof
-    assert proof.is_optimal
+    assert ask(HEADS).best.proof.is_optimal
 
 
 # ---- liars -------------------------------------------------------------------------------------
@@ -57,8 +56,7 @@ HEADS = Case(
         inputs=[ValueFlow(-1, (0,), 1)],
         targets=(CPU, NPU),
         overhead_ns=[0, 2],
-        in_ns_per_byte=[0, 1],
-        out_ns_per_byte=[0, 1],
+        ns_per_byte=[0, 1],
     )
 )
 """Three heads read one value: on the accelerator it is brought in once."""

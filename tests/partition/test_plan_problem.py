@@ -61,13 +61,11 @@ def test_a_warm_start_gives_no_worse_plan():
     cold = plan_problem(WIDE, limits=SearchLimits(seconds=60.0, effort=4e6))
     assert cold.warm.plans
     costlier = replace(WIDE, unit_ns=WIDE.unit_ns * 1.01)
-    bound = min(
-        sum(costlier.segment_ns(units, costlier.target_index(t)) for units, t in plan)
-        for plan in cold.warm.plans
-    )
     warm = plan_problem(costlier, limits=SearchLimits(effort=2e5), warm=cold.warm)
     check(costlier, warm)
-    assert warm.best.predicted_ns <= bound * (1 + 1e-9)
+    for plan in cold.warm.plans:
+        ns = sum(costlier.segment_ns(units, costlier.target_index(t)) for units, t in plan)
+        assert warm.best.predicted_ns <= ns * (1 + 1e-9)
 
 
 def test_a_warm_start_with_a_target_that_is_gone_does_no_harm():

@@ -99,15 +99,9 @@ def least_bottleneck(loads: Sequence[Loads], slow: np.ndarray) -> float:
         [-1.0 / s[i] if i in s else 0.0 for s in sets] + [load[i] / scale for load in loads]
         for i in range(m)
     ]
-    answer = linprog(
-        [1.0] * len(sets) + [0.0] * len(loads),
-        A_ub=rows,
-        b_ub=[0.0] * m,
-        A_eq=[[0.0] * len(sets) + [1.0] * len(loads)],
-        b_eq=[1.0],
-        method="highs",
-    )
-    return float(answer.fun) * scale
+    is_set = np.repeat([1.0, 0.0], [len(sets), len(loads)])
+    limits = dict(A_ub=rows, b_ub=[0.0] * m, A_eq=[1.0 - is_set], b_eq=[1.0])
+    return float(linprog(is_set, **limits, method="highs").fun) * scale
 
 
 # ---- schedules -----------------------------------------------------------------------------------

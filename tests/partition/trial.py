@@ -38,13 +38,8 @@ Planner = Callable[[Case], Partitioning]
 
 def ask(case: Case) -> Partitioning:
     """The partitioner's answer."""
-    return plan_problem(
-        case.problem,
-        tolerance=case.tolerance,
-        constraints=case.constraints,
-        compiling=case.compiling,
-        limits=SearchLimits(seconds=case.seconds),
-    )
+    asked = dict(tolerance=case.tolerance, constraints=case.constraints, compiling=case.compiling)
+    return plan_problem(case.problem, limits=SearchLimits(seconds=case.seconds), **asked)
 
 
 def judge(case: Case, planner: Planner = ask) -> list[str]:
