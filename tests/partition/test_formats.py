@@ -37,7 +37,7 @@ from tests.partition.networks import problem_on
 from tests.partition.precision_trial import complaints, draw_noisy
 from tests.partition.precisions import draw_noise, optimum, with_formats
 from tests.partition.problems import check_plan, draw_problem, every_plan
-from tests.partition.test_exact import check_optimal, searched
+from tests.partition.test_search import check_optimal, searched
 
 INT8 = CPU.at(Precision.INT8)
 
