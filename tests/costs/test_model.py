@@ -124,15 +124,12 @@ def test_what_no_engine_runs_is_priced_by_the_static_model():
     assert model.region_cost([3], CPU) is None
 
 
-def test_units_that_were_never_tried_are_named():
+def test_rows_of_other_models_do_not_matter_and_units_that_were_never_tried_are_named():
+    other = chain_graph([1, 2, 3], ["sig0", "elsewhere"])
+    assert fit(GRAPH, rows(row(other, [0, 1], NPU, 1))).fits == fit(GRAPH, rows()).fits
     few = [r for r in rows() if r.signature not in ("sig4", "sig5")]
     with pytest.raises(CostError, match=r"2 of the model's 6 units were never measured.*u4, op4"):
         fit(GRAPH, few)
-
-
-def test_rows_of_other_models_do_not_matter():
-    other = chain_graph([1, 2, 3], ["sig0", "elsewhere"])
-    assert fit(GRAPH, rows(row(other, [0, 1], NPU, 1))).fits == fit(GRAPH, rows()).fits
 
 
 def test_equal_units_share_their_measurements():

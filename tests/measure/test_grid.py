@@ -117,10 +117,17 @@ def test_one_chain_for_each_pair_of_kinds_and_runs_up_to_the_whole():
     assert ten == {(0, 1), (0, 1, 2, 3), tuple(range(2, 10)), tuple(range(10))}
 
 
-def test_a_sample_from_the_lightest_to_the_heaviest():
+def test_a_trial_has_a_sample_of_all_weights_and_the_heaviest_of_each_kind():
     assert sample_units(chain_graph([8] * 3)) == (0, 1)
     sample = sample_units(chain_graph([8] * 21))
     assert len(sample) == 3 and sample[0] == 0 and sample[-1] == 19
+    graph = chain("relu", "tanh", *["relu"] * 9, "sigmoid", "floor", "relu").units
+    result = trial_units(graph)
+    assert set(sample_units(graph)) <= set(result) and list(result) == sorted(result)
+    kinds = {graph.units[u].label.partition(" ")[0] for u in result}
+    assert kinds == {unit.label.partition(" ")[0] for unit in graph.units}
+    signatures = [graph.units[u].signature for u in result]
+    assert len(set(signatures)) == len(signatures) <= 6
 
 
 def test_the_leading_preference_is_fast_and_another_must_promise_something():
@@ -141,16 +148,6 @@ def test_the_leading_preference_is_fast_and_another_must_promise_something():
 
 REFERENCE = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
 OWN_CHOICE = Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER)
-
-
-def test_a_trial_has_the_sample_and_the_heaviest_of_each_kind():
-    graph = chain("relu", "tanh", *["relu"] * 9, "sigmoid", "floor", "relu").units
-    result = trial_units(graph)
-    assert set(sample_units(graph)) <= set(result) and list(result) == sorted(result)
-    kinds = {graph.units[u].label.partition(" ")[0] for u in result}
-    assert kinds == {unit.label.partition(" ")[0] for unit in graph.units}
-    signatures = [graph.units[u].signature for u in result]
-    assert len(set(signatures)) == len(signatures) <= 6
 
 
 def after_trial(**ns: tuple[float | None, ...]) -> frozenset[Target]:

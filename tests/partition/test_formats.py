@@ -223,13 +223,10 @@ def test_what_is_said_of_errors():
 LONG = SearchLimits(seconds=1e4, effort=1e10)
 
 
-def test_equal_to_brute_force():
+def test_fronts_are_those_of_brute_force(monkeypatch):
     for seed in range(100):
         assert complaints(seed) == [], seed
-
-
-def test_what_prices_and_limits_meet_is_right_as_well(monkeypatch):
-    """Where the whole front at once is out of reach."""
+    # Where the whole front at once is out of reach:
     module = importlib.import_module("nnapi_prof.partition.front")  # the package has the function
     monkeypatch.setattr(module, "WHOLE_STEPS", 0)
     for seed in range(14):

@@ -65,7 +65,7 @@ def test_each_value_crosses_once_and_branches_of_a_diamond_run_in_one_segment_ea
     assert plan.segments[1].units == (1,)  # u2 joins either side, so the CPU has two stretches
 
 
-def test_measured_region_replaces_the_sum():
+def test_measured_region_replaces_the_sum_and_may_hold_units_that_cannot_run_alone():
     def with_whole(ns: float) -> Plan:
         whole = {(frozenset(range(3)), NPU): ns}
         return solve(chain(3), paid({CPU: [100] * 3, NPU: [5] * 3}, whole=whole))
@@ -74,9 +74,6 @@ def test_measured_region_replaces_the_sum():
     assert with_whole(7.0).segments[0].measured and with_whole(7.0).predicted_ns == 7.0
     failed = with_whole(math.inf)
     assert failed.predicted_ns < math.inf and len(failed.segments) > 1
-
-
-def test_measured_region_may_hold_units_that_cannot_run_alone():
     whole = {(frozenset({0, 1}), NPU): 4.0}
     costs = paid({CPU: [5, None, 5], NPU: [1, None, 1]}, whole=whole)
     plan = solve(chain(3), costs)
@@ -85,12 +82,15 @@ def test_measured_region_may_hold_units_that_cannot_run_alone():
     assert baselines(problem_of(chain(3), costs)) == ()
 
 
-def test_host_units_stand_alone():
+def test_host_units_stand_alone_and_are_called_estimates():
     rows = {CPU: [1, None, 1], HOST: [None, 5, None]}
     costs = table(rows, start={CPU: 1.0}, guessed=frozenset({(1, HOST)}))
     for plan in (solve(chain(3), costs), *baselines(problem_of(chain(3), costs))):
         assert segments_of(plan) == [((0,), CPU), ((1,), HOST), ((2,), CPU)]
         assert [s.estimated for s in plan.segments] == [False, True, False]
+    (segment,) = solve(chain(1), table({HOST: [1]})).segments
+    words = "no engine of the agent runs op0 (unit 0): eager PyTorch on the host, estimated"
+    assert segment.cause == words
 
 
 def test_units_without_target_and_costs_that_are_none_are_refused():
@@ -221,12 +221,6 @@ def test_refusal_is_the_cause_and_comes_before_what_other_accelerators_would_cos
         "stays on the CPU: sim-npu refuses: no RESIZE; too small to pay 2.00 ms of invocation and "
         "transfer on nnapi:sim-gpu/fast: 0.200 ms here, 2.10 ms there"
     )
-
-
-def test_host_is_called_an_estimate():
-    (segment,) = solve(chain(1), table({HOST: [1]})).segments
-    words = "no engine of the agent runs op0 (unit 0): eager PyTorch on the host, estimated"
-    assert segment.cause == words
 
 
 def test_baselines_are_named_and_take_the_best_preference():
