@@ -229,8 +229,7 @@ def test_a_short_table_and_noise_have_no_trees(monkeypatch):
 
 
 def forest_of(samples: list[WorkSample], seed: int = 0) -> Forest:
-    model = fit_samples(samples, correct=False)
-    return fit_forest(samples, model, kinds_of(samples), seed)
+    return fit_forest(samples, fit_samples(samples, correct=False), kinds_of(samples), seed)
 
 
 def test_it_says_what_scikit_learn_says_and_the_same_every_time():

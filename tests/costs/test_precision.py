@@ -108,8 +108,7 @@ def fitted(float32: list[Measurement], relaxed: list[Measurement] | None = None)
 
 @functools.cache
 def all_precisions() -> PrecisionCosts:
-    rows = [*float_rows(), *int8_rows()]
-    return fitted(rows, [r for r in float_rows(0.5) if r.n_units == 1])
+    return fitted([*float_rows(), *int8_rows()], [r for r in float_rows(0.5) if r.n_units == 1])
 
 
 def test_targets_of_all_precisions():
@@ -165,8 +164,7 @@ def test_every_region_costs_the_solver_the_same():
             told = costs.region_cost(region, target)
             expected = math.inf if told is None else told.ns
             assert problem.segment_ns(region, k) == pytest.approx(expected, rel=1e-6)
-    hopeful = make_problem(FLOATS, optimistic(costs.table))
-    assert (hopeful.unit_ns <= problem.unit_ns).all()
+    assert (make_problem(FLOATS, optimistic(costs.table)).unit_ns <= problem.unit_ns).all()
 
 
 def test_another_precision_is_inferred_from_a_few_units():

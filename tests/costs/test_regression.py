@@ -60,8 +60,7 @@ def test_a_long_region_is_predicted_from_short_chains(unit_ns, overhead, rate, s
     n = len(unit_ns)
     truth = overhead + rate * 4 * (sizes[0] + sizes[n]) + sum(unit_ns)
     assert whole(fit, sizes, n) == pytest.approx(truth, rel=0.02)
-    costs = fit.overhead_ns, fit.ns_per_in_byte, fit.ns_per_out_byte, *fit.unit_ns.values()
-    assert min(costs) >= 0
+    assert min(fit.overhead_ns, fit.ns_per_in_byte, fit.ns_per_out_byte, *fit.unit_ns.values()) >= 0
 
 
 SIZES = [150_528, 401_408, 100_352, 602_112, 150_528, 75_264, 12_544, 50_176, 1_280]

@@ -79,8 +79,7 @@ def test_threads_add_up_as_the_emulator_has_it_and_other_data_have_their_rates()
     rows = {**constants(thread_scaling=0.5, cores=7), "thread_speed": measured}
     assert [thread_speed(rows, n) for n in (1, 2, 5)] == pytest.approx([1, 1.5, 1.25])
     for data, rate in (("relaxed", 20), ("float16", 20), ("per_channel", 40), ("int32", 10)):
-        result = unit(CPU).ns([replace(CONV, data=data)])
-        assert result == pytest.approx(1e6 / (rate * 0.5) + 3000)
+        assert unit(CPU).ns([replace(CONV, data=data)]) == pytest.approx(1e6 / (rate * 0.5) + 3000)
 
 
 @pytest.mark.parametrize(

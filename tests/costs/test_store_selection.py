@@ -62,8 +62,7 @@ def filled(store):
 
 def test_selections(filled):
     for selection, expected in SELECTIONS:
-        actual = [row["signature"] for row in filled.rows(selection)]
-        assert " ".join(actual) == expected, selection
+        assert " ".join([row["signature"] for row in filled.rows(selection)]) == expected, selection
 
 
 def test_the_newest_of_those_that_fit(filled):

@@ -122,8 +122,7 @@ def test_a_full_disk(tmp_path):
     )
     assert done.returncode == 1
     assert done.stderr.startswith("refused cost table ") and "cannot" in done.stderr
-    told = done.stdout.split()
-    assert signatures(where) == sorted(told) != []
+    assert signatures(where) == sorted(done.stdout.split()) != []
 
 
 def test_a_server_that_restarts_is_waited_for(postgres):

@@ -283,8 +283,7 @@ def test_what_drifts_is_marked_and_measured_again(tmp_path, body):
 
     # Without the agent's own waiting for hot phones, which would repeat these rounds.
     gates = nnp.Gates(anchor_s=0.001, max_temp_c=HOT_C - 1)
-    at_once = replace(BRIEF, cooldown_s=0)
-    costs = profiled(drifting, phone, at_once, gates=gates, progress=use)
+    costs = profiled(drifting, phone, replace(BRIEF, cooldown_s=0), gates=gates, progress=use)
     assert used and costs.outcome.spent_s["anchor"] > 0
     assert DRIFTING not in costs.outcome.doubts
     before, after = ([(m.key, m.samples_ns) for m in rows(table)] for table in (calm, drifting))

@@ -304,8 +304,7 @@ def test_the_cheapest_form_is_in_plan_and_bundle(tmp_path, form, slow, level):
     planned.save(tmp_path / "bundle")
     bundle = read_bundle(tmp_path / "bundle")
     assert bundle.forms.get("sim-npu", {}) == chosen
-    used = {u: f for _, _, forms in bundle.regions for u, f in forms}
-    assert used == chosen
+    assert {u: f for _, _, forms in bundle.regions for u, f in forms} == chosen
     batched = [r for r in bundle.regions.values() if "BATCH_MATMUL" in r.operations]
     assert bool(batched) == (form is ProductForm.BATCHED)
     assert {r.level for r in batched} <= {FeatureLevel.LEVEL_6}
@@ -322,8 +321,7 @@ def test_the_cheapest_form_is_in_plan_and_bundle(tmp_path, form, slow, level):
     again = nnp.profile(path, device, costs=table, options=options)
     assert again.outcome.n_measured == 0
     assert again.forms == costs.forms
-    alone = nnp.fleet(costs.model, {"one": costs}).bundle
-    assert alone.forms.get("sim-npu", {}) == chosen
+    assert nnp.fleet(costs.model, {"one": costs}).bundle.forms.get("sim-npu", {}) == chosen
     if batched:  # a phone whose accelerator of this name has an older level
         other = write_phone(tmp_path, 30)
         with pytest.raises(UsageError, match="feature level 1000006"):

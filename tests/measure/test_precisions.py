@@ -112,12 +112,10 @@ def test_three_precisions_cost_little_more_than_two_profiles(
     again = profiled(phone)
     assert again.total.n_measured == again.total.n_refused == 0
     for name, plan in outcome.plans.items():  # of plans as fast, the first profile keeps its first
-        ns = again.plans[name].predicted_ns
-        assert ns == pytest.approx(plan.predicted_ns, rel=SETTLED)
+        assert again.plans[name].predicted_ns == pytest.approx(plan.predicted_ns, rel=SETTLED)
     check_costs_in_the_table(program, recipe, outcome, store)
     if phone == "dsp-phone":
-        in_float32 = outcome.floats.plan
-        assert outcome.plans["fastest"].predicted_ns < 0.7 * in_float32.predicted_ns
+        assert outcome.plans["fastest"].predicted_ns < 0.7 * outcome.floats.plan.predicted_ns
         targets = {segment.target.key for segment in outcome.plans["floats"].segments}
         assert "cpu@relaxed" in targets, "the DSP has no floats"
 

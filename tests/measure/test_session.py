@@ -49,8 +49,7 @@ def profiled(store):
     """Profiles a chain of these operations, on the scripted device unless another is named."""
 
     def run(names, client=None, options=FAST, progress=None):
-        program = chain(*names.split())
-        return profile(program, client or ScriptedClient(), store, options, progress)
+        return profile(chain(*names.split()), client or ScriptedClient(), store, options, progress)
 
     return run
 
@@ -363,8 +362,7 @@ def test_a_missing_model_is_the_loaders_to_refuse_and_a_cache_costs_only_time(tm
 def test_a_second_profile_does_not_load_the_model(model, tmp_path, store):
     loader = Loader("relu erf tanh")
     for _ in range(2):
-        units = cached_units(model, [], loader, tmp_path)
-        outcome = profile(units, ScriptedClient(), store, FAST)
+        outcome = profile(cached_units(model, [], loader, tmp_path), ScriptedClient(), store, FAST)
         assert loader.calls == 1
     assert outcome.stable and outcome.n_measured == 0
 

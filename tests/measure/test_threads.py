@@ -131,8 +131,7 @@ def test_the_choice_is_kept_in_table_costs_and_bundle(tmp_path):
     assert again.thread_trial.n_measured == again.outcome.n_measured == 0
     read = np_.read_costs(model, table)
     assert read.conditions == costs.conditions and read.thread_trial.ns == trial.ns
-    planned = np_.partition(model, again, verify=False)
-    assert planned.bundle.conditions.threads == trial.threads
+    assert np_.partition(model, again, verify=False).bundle.conditions.threads == trial.threads
     with CostStore(table) as store:
         tried = store.select(Selection(kinds=(Kind.THREADS,)))
         units = store.select(Selection(kinds=(Kind.UNIT,), targets=("cpu",)))
@@ -241,8 +240,7 @@ def test_no_fixed_number_has_a_faster_plan(phone, tmp_path):
             assert beside <= 0.1 * (beside + costs.outcome.n_measured)
         return costs.outcome.plan.predicted_ns
 
-    own = plan_ns("auto")
-    assert own <= 1.01 * min(plan_ns(n) for n in (1, 2, 4, 8))
+    assert plan_ns("auto") <= 1.01 * min(plan_ns(n) for n in (1, 2, 4, 8))
 
 
 class GatedNet(nn.Module):

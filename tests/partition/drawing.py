@@ -33,8 +33,7 @@ def draw_case(seed: str) -> Case:
     n = chance.randint(1, 10) if limited else min(chance.randint(2, 20), MOST_UNITS)
     structure = chance.choice(tuple(STRUCTURES))
     reads = STRUCTURES[structure](chance, n)
-    targets = _draw_targets(chance)
-    problem = _draw_costs(chance, reads, targets, structure)
+    problem = _draw_costs(chance, reads, _draw_targets(chance), structure)
     problem = _draw_regions(chance, problem, reads)
     compiling = _draw_compiling(chance, problem, reads) if limited else None
     return Case(

@@ -189,8 +189,7 @@ def on_cpu_and_gpu(network: Network, chance: random.Random) -> Problem:
     """
     n = len(network.kinds)
     cpu = Roof(45.0, 0.25, 0.3, 0.1, 14.0, 8e3)
-    kinds = sorted(set(network.kinds))
-    favour = {kind: chance.lognormvariate(0.0, 0.4) for kind in kinds}
+    favour = {kind: chance.lognormvariate(0.0, 0.4) for kind in sorted(set(network.kinds))}
     speed = 2.0 ** chance.uniform(-0.5, 1.0)
     launch_ns = chance.uniform(2e4, 8e4)
     base_ns = 10.0 ** chance.uniform(5.0, 6.0)

@@ -136,8 +136,7 @@ def _about_placements(
     except AssertionError:
         yield f"invalid: {placements} is not a plan"
         return
-    formats = formats_of(problem)
-    eight = sum(1 << u for units, k in placements for u in units if formats[k])
+    eight = sum(1 << u for units, k in placements for u in units if formats_of(problem)[k])
     ns = sum(problem.segment_ns(units, k) for units, k in placements)
     ns += converting_ns(problem, eight)
     if not math.isclose(ns, said_ns, rel_tol=EXACT, abs_tol=1e-12):

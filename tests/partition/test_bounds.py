@@ -221,8 +221,7 @@ def chain_problem(seed: int) -> Problem:
 def test_of_additive_costs_the_cut_is_the_optimum():
     for seed in range(60):
         problem = chain_problem(seed)
-        least = optimum(problem)
-        assert minimum_cut(problem).ns == pytest.approx(least, rel=1e-6, abs=1e-4), seed
+        assert minimum_cut(problem).ns == pytest.approx(optimum(problem), rel=1e-6, abs=1e-4), seed
 
 
 def test_where_no_plan_goes_without_an_accelerator_its_overhead_is_in_the_bound():

@@ -227,13 +227,11 @@ def test_the_whole_answer_is_no_slower_than_any_rival():
         problem = draw_problem(seed, 7)
         contention = draw_contention(problem, random.Random(seed))
         plan = plan_throughput(problem, contention=contention)
-        least = min(rate.period_ns for rate in plan.baselines)
-        assert plan.period_ns <= least * (1 + 1e-9)
+        assert plan.period_ns <= min(rate.period_ns for rate in plan.baselines) * (1 + 1e-9)
         assert plan.proof.bound_ns <= plan.period_ns * (1 + 1e-9)
         assert plan.proof.kind is ProofKind.BOUND_MET and plan.chosen is None
         assert plan.most_per_second >= plan.frames_per_second * (1 - 1e-9)
-        serial = plan.baseline(FrameStrategy.SERIAL)
-        assert plan.curve[0].period_ns <= serial.period_ns * (1 + 1e-9)
+        assert plan.curve[0].period_ns <= plan.baseline(FrameStrategy.SERIAL).period_ns * (1 + 1e-9)
         for point in plan.curve:
             assert point.period_ns >= plan.period_ns * (1 - 1e-9)
         for each in plan.plans:
@@ -259,11 +257,9 @@ def test_limits_of_frames_latency_and_memory_are_kept():
     assert few.chosen.frames_in_flight <= 3
     assert few.frames_per_second <= free.frames_per_second * (1 + 1e-6)
     latency = few.chosen.latency_ns[1] * 0.8
-    prompt = plan(max_latency_ns=latency)
-    assert prompt.chosen.latency_ns[1] <= latency
+    assert plan(max_latency_ns=latency).chosen.latency_ns[1] <= latency
     memory = few.chosen.memory_bytes // 2
-    small = plan(max_memory_bytes=memory)
-    assert small.chosen.memory_bytes <= memory
+    assert plan(max_memory_bytes=memory).chosen.memory_bytes <= memory
     with pytest.raises(PartitionError, match="one alone takes"):
         plan(max_latency_ns=1.0)
     with pytest.raises(PartitionError, match="at least 1"):
@@ -275,8 +271,7 @@ def test_limits_of_frames_latency_and_memory_are_kept():
 def test_a_large_network_comes_with_a_gap():
     problem = cells_problem("nasnet", 0)
     plan = plan_throughput(problem, contention=1.1, limits=SearchLimits(seconds=4.0))
-    best = plan.baseline(FrameStrategy.BEST_SINGLE)
-    assert plan.frames_per_second > 1.4 * best.frames_per_second
+    assert plan.frames_per_second > 1.4 * plan.baseline(FrameStrategy.BEST_SINGLE).frames_per_second
     assert plan.proof.gap < 0.1
     assert np.array(plan.loads_ns).max() <= plan.period_ns
 
@@ -377,5 +372,4 @@ def test_the_cpu_stands_still_while_an_accelerator_moves_values():
     figures = simulate(lanes, ways, (1 / 3, 2 / 3), 8, OLDEST)
     # Of 3 ns of a frame there 1.5 move; for 6 ns here two such frames slow both lanes, 1.5 times.
     assert figures.period_ns == pytest.approx((2 * (1.5 + 1.5 * 1.5) + (6 - 3)) / 3, rel=0.03)
-    alone = simulate(lanes, ways[1:], (1.0,), 1, OLDEST)
-    assert alone.latency_ns == pytest.approx((3.0,) * 3)
+    assert simulate(lanes, ways[1:], (1.0,), 1, OLDEST).latency_ns == pytest.approx((3.0,) * 3)

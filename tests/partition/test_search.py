@@ -12,7 +12,7 @@ import pytest
 from nnapi_prof.partition.arrays import Ints
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.constraints import Budget
-from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Region
+from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search import SearchLimits, Watch, annealing, exact
 from nnapi_prof.partition.search.annealing import Annealer, Labelling, MoveTables
 from nnapi_prof.partition.search.exact import ExactResult, search_ideals
@@ -25,9 +25,8 @@ from nnapi_prof.partition.search.expansion import (
     plan_of_labelling,
 )
 from nnapi_prof.partition.search.relaxation import relax
-from nnapi_prof.partition.search.tables import free_prices, unit_shares, value_slots
+from nnapi_prof.partition.search.tables import free_prices, unit_shares
 from nnapi_prof.partition.search.windows import solve_phases, subproblem, windows
-from tests.partition.judge import ideals_of
 from tests.partition.precisions import optimum
 from tests.partition.problems import (
     Plan,
@@ -158,20 +157,6 @@ def test_budgets_give_the_whole_front():
             rival = (total_ns(problem, plan), *(b.of(plan) for b in budgets))
             assert np.any(np.all(met <= np.add(rival, 1e-9), axis=1)), seed
         assert bool(plans) == bool(result.fronts)
-
-
-def test_values_alive_at_once_have_different_slots():
-    for seed in range(60):
-        problem = draw_problem(seed)
-        slots = list(zip(value_slots(problem), problem.values, strict=True))
-        for ideal in ideals_of(problem).tolist():
-            alive = [
-                slot
-                for slot, value in slots
-                if (value.producer == GRAPH_INPUT or ideal >> value.producer & 1)
-                and any(not ideal >> r & 1 for r in value.readers)
-            ]
-            assert len(set(alive)) == len(alive) and -1 not in alive, seed
 
 
 def test_what_a_unit_takes_alone_needs_no_watching():
