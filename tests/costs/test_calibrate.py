@@ -106,8 +106,7 @@ def test_what_did_not_run_and_what_is_unknown_take_no_part():
     add = ("add 1x4", 4, 4)
     result = samples_of([*rows(), measurement(NPU, add, add, signature="stranger")])
     assert all(math.isfinite(sample.ns) for samples in result.values() for sample in samples)
-    assert len(result[NPU]) == 36 + 17
-    assert {s.invocations for s in result[NPU]} == {1.0}
+    assert len(result[NPU]) == 36 + 17 and {s.invocations for s in result[NPU]} == {1.0}
     assert {s.invocations for s in result[CPU]} == {0.0}
     with pytest.raises(CostError, match="nnapi-prof profile"):  # the CPU is compared with
         calibrate([row for row in rows() if row.target == NPU], "a", "b")

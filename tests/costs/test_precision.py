@@ -137,8 +137,7 @@ def test_regions_in_8_bits_are_those_of_the_float_units():
     assert costs.region_cost((2, 3), CPU.at(INT8)) is None
     assert costs.table.region_ns[frozenset((0, 1)), CPU.at(INT8)] == 2e6
     one = costs.whole((1,), NPU.at(INT8))
-    assert one.usable and one.target == NPU
-    assert not costs.inferred(1, NPU.at(INT8))
+    assert one.usable and one.target == NPU and not costs.inferred(1, NPU.at(INT8))
 
 
 def test_what_bytes_of_floats_and_conversions_cost():

@@ -125,8 +125,7 @@ def test_what_is_there_without_reading_all_rows(store):
     fill(store)
     for device, phone in (("phone", "a"), ("unused", "b")):
         store.add_device(device, {"phone": phone}, True)
-    assert store.most_rows() == 6
-    assert store.fingerprints() == ["phone", "tablet"]
+    assert store.most_rows() == 6 and store.fingerprints() == ["phone", "tablet"]
     assert store.members() == dict.fromkeys("old cpu gpu bad tab".split(), ("a", "b"))
     names = {each.fingerprint: each.name for each in named(store)}
     assert list(names) == ["phone", "tablet"]

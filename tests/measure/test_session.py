@@ -209,8 +209,7 @@ def test_refinement_finds_the_plan_of_measuring_everything(profiled):
         costs, plan, count = profile_exhaustively(units, ScriptedClient(), everything, FAST)
     assert refined.n_rows < count
     placed, expected = ([(s.units, s.target) for s in p.segments] for p in (refined.plan, plan))
-    assert placed == expected
-    assert all(s.measured for s in plan.segments)
+    assert placed == expected and all(s.measured for s in plan.segments)
     assert costs.table.region_ns.keys() > refined.costs.table.region_ns.keys()
 
 

@@ -84,13 +84,18 @@ def draw_plan(problem: Problem, chance: random.Random) -> Plan:
     return merge_by_target(problem, [chance.choice(targets) for targets in able])
 
 
-def drawn(
+def draws(
     count: int, most_units: int = 8, *, formats: bool = False, regions: bool = True
-) -> Iterator[tuple[int, Problem, Plan]]:
-    """Problems of units that each run somewhere, with their seeds and a plan of each."""
+) -> Iterator[tuple[int, Problem]]:
+    """Problems with their seeds."""
     for seed in range(count):
         problem = draw_problem(seed, most_units, regions=regions)
-        problem = with_formats(problem, seed) if formats else problem
+        yield seed, with_formats(problem, seed) if formats else problem
+
+
+def drawn(count: int, most_units: int = 8, **options: bool) -> Iterator[tuple[int, Problem, Plan]]:
+    """Problems of units that each run somewhere, with their seeds and a plan of each."""
+    for seed, problem in draws(count, most_units, **options):
         if np.isfinite(problem.unit_ns).any(axis=1).all():
             yield seed, problem, draw_plan(problem, random.Random(seed))
 

@@ -26,15 +26,13 @@ from tests.partition.families import wide_problem
 from tests.partition.judge import ideals_of
 from tests.partition.networks import problem_on
 from tests.partition.precisions import optimum, with_formats
-from tests.partition.problems import check_plan, draw_plan, draw_problem, with_regions
+from tests.partition.problems import check_plan, draw_plan, draw_problem, draws, with_regions
 
 
 @pytest.mark.parametrize("formats", [False, True])
 def test_no_plan_costs_less_than_the_bound(formats):
     tight = solved = 0
-    for seed in range(200):
-        problem = draw_problem(seed, 8 if formats else 9)
-        problem = with_formats(problem, seed) if formats else problem
+    for seed, problem in draws(200, 8 if formats else 9, formats=formats):
         relaxation, least = relax(problem), optimum(problem)
         if formats and (relaxation is None or math.isinf(least)):
             continue
@@ -54,8 +52,7 @@ def test_units_that_read_from_none_have_no_order():
 
 
 def test_a_unit_elsewhere_costs_what_is_said():
-    for seed in range(60):
-        problem = draw_problem(seed, 6)
+    for seed, problem in draws(60, 6):
         relaxation = relax(problem)
         extra = relaxation.cost_ns - relaxation.cost_ns.min(axis=1, keepdims=True)
         for u, k in np.ndindex(extra.shape):
@@ -67,8 +64,7 @@ def test_a_unit_elsewhere_costs_what_is_said():
 
 def test_regions_that_the_best_plan_has_keep_their_price():
     ruled_out = 0
-    for seed in range(120):
-        problem = draw_problem(seed, 7)
+    for seed, problem in draws(120, 7):
         least = optimum(problem)
         small = relax(problem).without_regions(problem, least * (1 + 1e-9))
         ruled_out += len(problem.region_ns) - len(small.region_ns)
@@ -77,8 +73,7 @@ def test_regions_that_the_best_plan_has_keep_their_price():
 
 
 def test_prices_bound_what_remains_after_any_prefix():
-    for seed in range(60):
-        problem = draw_problem(seed, 7)
+    for seed, problem in draws(60, 7):
         prices = relax(problem).prices
         for ideal in ideals_of(problem).tolist():
             rest = [u for u in range(problem.n) if not ideal >> u & 1]

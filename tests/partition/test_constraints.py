@@ -25,7 +25,7 @@ from nnapi_prof.partition.search import SearchLimits, SearchResult, Watch
 from nnapi_prof.partition.search.lagrangian import search_within
 from tests.partition.cases import NPU, NPU_LOW, chain, problem_of, solve, table
 from tests.partition.judge import Case
-from tests.partition.problems import check_plan, draw_problem, every_plan, stem_problem
+from tests.partition.problems import check_plan, draws, every_plan, stem_problem
 from tests.partition.trial import ask, judge
 
 
@@ -54,8 +54,7 @@ def solved(**constraints: object) -> Plan:
 def test_a_constrained_plan_is_not_called_the_optimum(constraints, words, targets):
     assert is_optimum(solved())
     plan = solved(**constraints)
-    assert not is_optimum(plan)
-    assert f"within the constraints ({words})" in plan.notes[0]
+    assert not is_optimum(plan) and f"within the constraints ({words})" in plan.notes[0]
     assert [segment.target for segment in plan.segments] == targets
 
 
@@ -145,8 +144,7 @@ def compile_times(problem: Problem, seed: int) -> CompileTimes:
 
 
 def test_a_limit_of_compile_time_and_both():
-    for seed in range(60):
-        problem = draw_problem(seed, 4)
+    for seed, problem in draws(60, 4):
         time = Constraints(max_compile_ns=float(seed % 7) * 10)
         for constraints in (time, replace(time, max_regions=seed % 3)):
             case = Case(problem, constraints, compile_times(problem, seed))
@@ -162,8 +160,7 @@ def test_a_limit_of_compile_time_and_both():
 
 
 def test_a_price_on_a_budget_is_a_problem_of_the_same_kind():
-    for seed in range(20):
-        problem = draw_problem(seed, 4)
+    for seed, problem in draws(20, 4):
         budget = compile_budget(compile_times(problem, seed), math.inf)
         rival = add_prices(problem, [budget], [2.5])
         for plan in every_plan(problem):

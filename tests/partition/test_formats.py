@@ -35,15 +35,11 @@ from tests.partition.cases import GPU, NPU, build_graph, table
 from tests.partition.mixed import mixed_network
 from tests.partition.networks import problem_on
 from tests.partition.precision_trial import complaints, draw_noisy
-from tests.partition.precisions import draw_noise, optimum, with_formats
-from tests.partition.problems import check_plan, draw_problem, every_plan
+from tests.partition.precisions import draw_noise, optimum
+from tests.partition.problems import check_plan, draws, every_plan
 from tests.partition.test_search import check_optimal, searched
 
 INT8 = CPU.at(Precision.INT8)
-
-
-def mixed(seed: int, most_units: int = 8) -> Problem:
-    return with_formats(draw_problem(seed, most_units), seed)
 
 
 def converted_chain() -> Problem:
@@ -138,8 +134,7 @@ def test_the_least_latency_contains_copies_from_and_to_an_app():
 
 
 def test_the_exact_programme_finds_the_optimum():
-    for seed in range(200):
-        problem = mixed(seed)
+    for seed, problem in draws(200, formats=True):
         least = optimum(problem)
         check_optimal(problem, searched(problem, seed), least)
         limited = searched(problem, seed, least * (1 + 1e-8), width=1 + seed % 5)
@@ -152,7 +147,7 @@ def test_the_exact_programme_finds_the_optimum():
 def test_the_search_keeps_the_optimum(monkeypatch):
     """With little effort for each step, so that all get their turn."""
     steps = set()
-    for seed in range(240):
+    for seed, problem in draws(240, formats=True):
         if seed == 120:
             little = {windows: dict(STEPS=500, WIDTH=4), exact: dict(SLICE=20)}
             steps_20 = dict.fromkeys(("FIRST_STEPS", "WHOLE_STEPS", "MOST_STEPS"), 20)
@@ -160,7 +155,6 @@ def test_the_search_keeps_the_optimum(monkeypatch):
             for module, efforts in little.items():
                 for name, effort in efforts.items():
                     monkeypatch.setattr(module, name, effort)
-        problem = mixed(seed)
         least = optimum(problem)
         result = search(problem, Watch(SearchLimits(seconds=1e6, effort=1e7)))
         if result is None:
@@ -180,9 +174,8 @@ def test_the_search_keeps_the_optimum(monkeypatch):
 
 @pytest.mark.slow
 def test_several_outputs_each_have_a_limit():
-    for seed in range(40):
-        problem, chance = mixed(seed, 5), random.Random(seed)
-        errors = []
+    for seed, problem in draws(40, 5, formats=True):
+        chance, errors = random.Random(seed), []
         for name, own in (("logits", seed), ("boxes", -1 - seed)):
             noise, share = draw_noise(problem, own), chance.choice((0.3, 0.6, 1.0))
             errors.append(ErrorLimit(noise, share * math.sqrt(noise.max(axis=1).sum()), name))

@@ -42,8 +42,7 @@ def test_the_truth_is_that_of_the_definition():
             assert not units or ns == pytest.approx(problem.segment_ns(units, k), rel=1e-12)
     assert truth_of(HEADS).optimum_ns == 82.0
     assert truth_of(HEADS).least_ns.tolist() == [94.0, 82.0, 82.0, 82.0]
-    assert judge(HEADS) == []
-    assert ask(HEADS).best.proof.is_optimal
+    assert judge(HEADS) == [] and ask(HEADS).best.proof.is_optimal
 
 
 # ---- liars -------------------------------------------------------------------------------------
@@ -146,5 +145,4 @@ def test_without_time_there_is_a_plan_and_it_is_what_it_says(seed):
     """Two that once were not: one has a unit that runs only inside of measured regions, the other
     begins with a plan that joining betters by a fifth."""
     case = draw_case(seed)
-    assert case.seconds == 0
-    assert judge(case) == []
+    assert case.seconds == 0 and judge(case) == []

@@ -27,7 +27,7 @@ from nnapi_prof.partition.search.anytime import search
 from nnapi_prof.partition.search.tradeoff import TradeOff
 from tests.partition.networks import problem_on
 from tests.partition.precisions import optimum
-from tests.partition.problems import draw_problem, on_targets, stem_problem
+from tests.partition.problems import draw_problem, draws, on_targets, stem_problem
 
 WIDE = stem_problem(24, length=2)
 
@@ -38,8 +38,7 @@ def check(problem: Problem, answer: Partitioning) -> None:
         assert evaluate(problem, plan.segments) == pytest.approx(plan.predicted_ns)
         assert plan.name == "dp" and plan.notes and plan.proof == proof
     assert proof.least_ns == pytest.approx(answer.best.predicted_ns)
-    assert proof.bound_ns <= proof.least_ns
-    assert proof.found_by and proof.bounded_by
+    assert proof.bound_ns <= proof.least_ns and proof.found_by and proof.bounded_by
 
 
 def lucky_chain() -> Problem:
@@ -69,8 +68,7 @@ def test_a_warm_start_gives_no_worse_plan():
 
 
 def test_a_warm_start_with_a_target_that_is_gone_does_no_harm():
-    for seed in range(30):
-        problem = draw_problem(seed, 7)
+    for seed, problem in draws(30, 7):
         fewer = on_targets(problem, 1)
         least = optimum(fewer)
         if math.isfinite(least):

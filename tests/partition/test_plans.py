@@ -27,7 +27,7 @@ from tests.partition.drawing import draw_case
 from tests.partition.families import skips
 from tests.partition.milp import least_by_milp
 from tests.partition.mixed import mixed_network
-from tests.partition.problems import draw_problem
+from tests.partition.problems import draws
 
 AUTO = Target.nnapi("auto", Preference.FAST_SINGLE_ANSWER)
 
@@ -39,8 +39,7 @@ def segments_of(plan: Plan) -> list[tuple[tuple[int, ...], Target]]:
 
 
 def test_milp_agrees():
-    for seed in range(25):
-        problem = draw_problem(seed, 4)
+    for seed, problem in draws(25, 4):
         ns = plan_problem(problem, tolerance=0).best.predicted_ns
         for upper_ns in (math.inf, ns):
             assert ns == pytest.approx(least_by_milp(problem, upper_ns), rel=1e-6), seed

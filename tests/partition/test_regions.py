@@ -29,10 +29,10 @@ from nnapi_prof.partition.arrays import Regions
 from nnapi_prof.partition.blocks import convex_sets, members
 from tests.partition.cases import problem_of, solve
 from tests.partition.judge import ideals_of
-from tests.partition.problems import draw_problem
+from tests.partition.problems import draws
 from tests.reports.sample import NPU, TARGETS, cnn, measure
 
-PROBLEMS = [problem for seed in range(60) if (problem := draw_problem(seed, 9)).region_ns]
+PROBLEMS = [problem for _, problem in draws(60, 9) if problem.region_ns]
 
 
 def units_of(regions: Regions) -> list[frozenset[int]]:
@@ -82,8 +82,7 @@ def test_regions_that_hold_one_unit_and_not_another(problem):
 
 
 def test_sets_without_a_way_out_and_back_are_differences_of_ideals():
-    for seed in range(120):
-        problem = draw_problem(seed, 6, regions=False)
+    for _, problem in draws(120, 6, regions=False):
         pairs = itertools.combinations(ideals_of(problem).tolist(), 2)
         expected = {members(large & ~small) for small, large in pairs if not small & ~large}
         assert set(map(members, convex_sets(problem.predecessors, 1000))) == expected

@@ -34,6 +34,7 @@ from tests.partition.problems import (
     draw_plan,
     draw_problem,
     drawn,
+    draws,
     every_plan,
     stem_problem,
 )
@@ -63,14 +64,12 @@ def check_optimal(problem: Problem, result: ExactResult, least: float) -> None:
 
 
 def test_finds_the_optimum_of_all_plans():
-    for seed in range(150):
-        problem = draw_problem(seed, 9)
+    for seed, problem in draws(150, 9):
         check_optimal(problem, searched(problem, seed), optimum(problem))
 
 
 def test_an_upper_bound_loses_nothing_below_it():
-    for seed in range(60):
-        problem = draw_problem(seed)
+    for seed, problem in draws(60):
         least = optimum(problem)
         result = searched(problem, seed, least * (1 + 1e-8))
         assert total_ns(problem, result.placements) == pytest.approx(least, rel=1e-9), seed
@@ -81,8 +80,7 @@ def test_an_upper_bound_loses_nothing_below_it():
 
 def test_a_narrow_search_proves_how_good_it_is():
     left_out = 0
-    for seed in range(120):
-        problem = draw_problem(seed, 9)
+    for seed, problem in draws(120, 9):
         least = optimum(problem)
         result = searched(problem, seed, width=(1, 2, 5)[seed % 3])
         assert result.bound_ns <= least * (1 + 1e-9), seed
@@ -98,8 +96,7 @@ def test_a_narrow_search_proves_how_good_it_is():
 def test_one_that_is_broken_off_proves_a_bound(monkeypatch):
     chance = random.Random(0)
     broken_off = 0
-    for seed in range(120):
-        problem = draw_problem(seed, 9)
+    for seed, problem in draws(120, 9):
         monkeypatch.setattr(exact, "SLICE", chance.randint(1, 60))
         result = searched(problem, seed, steps=chance.randint(0, 200))
         assert result.bound_ns <= optimum(problem) * (1 + 1e-9), seed
@@ -122,8 +119,7 @@ def test_without_memory_it_ends_with_a_bound_and_a_watch_that_is_over_ends_it():
 
 def test_a_costlier_region_counts_once_it_is_watched():
     met = 0
-    for seed in range(400):
-        problem = draw_problem(seed)
+    for seed, problem in draws(400):
         least = optimum(problem)
         if math.isinf(least) or all(len(units) == 1 for units, _ in costlier(problem)):
             continue
