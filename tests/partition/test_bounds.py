@@ -249,8 +249,7 @@ def draw_articulated() -> Iterator[tuple[int, Problem]]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("stretches_of_any_length")
-def test_no_plan_costs_less_than_the_bound_of_stretches():
+def test_no_plan_costs_less_than_the_bound_of_stretches(stretches_of_any_length):
     solved = tight = 0
     for seed, problem in itertools.islice(draw_articulated(), 25):
         least = optimum(problem)
@@ -276,8 +275,7 @@ def test_no_plan_costs_less_than_the_bound_of_stretches():
     assert tight > 0.9 * solved
 
 
-@pytest.mark.usefixtures("stretches_of_any_length")
-def test_what_passes_a_unit_by_keeps_it_from_being_one(monkeypatch):
+def test_what_passes_a_unit_by_keeps_it_from_being_one(stretches_of_any_length, monkeypatch):
     problem = wide_problem("blocks", 51, 2, 0)
     assert articulation_units(problem) == [25]
     around = replace(problem.values[1], readers=(1, 26))

@@ -96,7 +96,6 @@ def test_baselines_of_tflite_and_of_a_list():
 
 TIMES = CompileTimes(np.array([0.0, 1e7]), np.array([[0.0, 1e7]] * 6))
 CHAIN = problem_of(chain(6), table({CPU: [3e6] * 6, NPU: [1e6] * 6}, start={NPU: 1e6}))
-ON_NPU = problem_of(chain(6), table({CPU: [], NPU: [1e6] * 6}, start={NPU: 1e6}))
 
 
 def within(limit_ms: float, problem: Any = CHAIN, times: Any = TIMES) -> Partitioning:
@@ -126,7 +125,7 @@ def test_a_region_takes_what_was_measured_of_it_or_its_parts_and_may_take_too_lo
     budget = compile_budget(whole, 1e9)
     assert budget.of([((0, 1), 1), ((2,), 1), ((3, 4, 5), 0)]) == 5e6 + 2e7
     with pytest.raises(PartitionError, match=r"compiles within 1.00 ms"):
-        within(1, ON_NPU)
+        within(1, problem_of(chain(6), table({CPU: [], NPU: [1e6] * 6}, start={NPU: 1e6})))
     with pytest.raises(PartitionError, match="needs costs that tell compile times"):
         within(1, times=None)
 

@@ -216,16 +216,16 @@ def no_library_yet() -> Iterator[None]:
     library.cache_clear()
 
 
-@pytest.mark.usefixtures("no_library_yet")
-def test_without_a_compiler_the_error_says_what_to_do(tmp_path, monkeypatch):
+def test_without_a_compiler_the_error_says_what_to_do(no_library_yet, tmp_path, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("NNAPI_PROF_CC", "no-such-compiler")
     with pytest.raises(BuildError, match="not a working C compiler: name another"):
         plan_problem(stem_problem(4))
 
 
-@pytest.mark.usefixtures("no_library_yet")
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch, caplog):
+def test_a_cache_that_cannot_be_written_is_not_needed(
+    no_library_yet, tmp_path, monkeypatch, caplog
+):
     (tmp_path / "file").touch()
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path / "file"))
     assert plan_problem(stem_problem(4)).best.segments
