@@ -38,7 +38,6 @@ class Table:
     simulated: bool = True
 
     def of(self, graph: UnitGraph) -> CostTable:
-        """The same as arrays."""
         shape = len(graph.units), len(self.targets)
         unit_ns, guessed = np.full(shape, np.inf), np.zeros(shape, dtype=np.bool_)
         for (u, target), ns in self.unit.items():

@@ -21,15 +21,6 @@ Reads = list[list[int]]
 TARGETS = (CPU, *(Target.nnapi(f"npu-{i}", Preference.FAST_SINGLE_ANSWER) for i in range(3)))
 
 
-def readers_of(reads: Sequence[Sequence[int]]) -> list[list[int]]:
-    """For each unit, the units that read its result, ascending."""
-    readers: list[list[int]] = [[] for _ in reads]
-    for u, units in enumerate(reads):
-        for p in units:
-            readers[p].append(u)
-    return readers
-
-
 def problem_on(
     reads: Sequence[Sequence[int]],
     unit_ns: ArrayLike,
@@ -49,8 +40,9 @@ def problem_on(
     costs ``ns_per_byte`` in and out.
     """
     into, out = (ns_per_byte if ns is None else ns for ns in (in_ns_per_byte, out_ns_per_byte))
-    costs, readers = np.array(unit_ns, dtype=np.float64), readers_of(reads)
+    costs = np.array(unit_ns, dtype=np.float64)
     n, t = costs.shape
+    readers = [[r for r, units in enumerate(reads) if u in units] for u in range(n)]
     made = zip(readers, sizes or [10] * n, strict=True)
     values = (ValueFlow(u, tuple(by), size, not by) for u, (by, size) in enumerate(made))  # type: ignore[arg-type]
     standard: dict[str, Any] = dict(

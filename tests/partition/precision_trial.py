@@ -56,7 +56,6 @@ def draw_noisy(seed: int) -> tuple[Problem, Noise]:
 
 
 def complaints(seed: int) -> list[str]:
-    """What is wrong with the answers about one graph."""
     problem, noise = draw_noisy(seed)
     truth = true_front(problem, noise)
     chance = random.Random(seed)

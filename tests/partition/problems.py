@@ -87,7 +87,6 @@ def draw_plan(problem: Problem, chance: random.Random) -> Plan:
 def draws(
     count: int, most_units: int = 8, *, formats: bool = False, regions: bool = True
 ) -> Iterator[tuple[int, Problem]]:
-    """Problems with their seeds."""
     for seed in range(count):
         problem = draw_problem(seed, most_units, regions=regions)
         yield seed, with_formats(problem, seed) if formats else problem
@@ -101,7 +100,6 @@ def drawn(count: int, most_units: int = 8, **options: bool) -> Iterator[tuple[in
 
 
 def on_targets(problem: Problem, count: int) -> Problem:
-    """The problem on the first targets only."""
     return replace(
         problem,
         targets=problem.targets[:count],

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import CPU, Plan, Preference, ProofKind, Target
+from nnapi_prof.graph.plan import CPU, Preference, ProofKind, Target
 from nnapi_prof.partition import Partitioning
 from nnapi_prof.partition.constraints import Constraints
 from nnapi_prof.partition.problem import ValueFlow
@@ -87,17 +88,10 @@ def with_last_point(answer: Partitioning, **changes: object) -> Partitioning:
     return replace(answer, curve=(replace(answer.curve[-1], **changes),))
 
 
-def cheaper(plan: Plan) -> Plan:
-    first, *rest = plan.segments
-    return replace(plan, segments=(replace(first, predicted_ns=first.predicted_ns / 2), *rest))
-
-
-def without_a_plan(answer: Partitioning) -> Partitioning:
-    raise PartitionError("no plan")
-
-
-def stopped(answer: Partitioning) -> Partitioning:
-    raise ZeroDivisionError
+def with_cheaper_default(answer: Partitioning) -> Partitioning:
+    first, *rest = answer.default.segments
+    cheaper = replace(first, predicted_ns=first.predicted_ns / 2)
+    return replace(answer, default=replace(answer.default, segments=(cheaper, *rest)))
 
 
 LIARS: tuple[tuple[str, Callable[[Partitioning], Partitioning]], ...] = (
@@ -107,14 +101,14 @@ LIARS: tuple[tuple[str, Callable[[Partitioning], Partitioning]], ...] = (
     ("gap", lambda answer: with_proof(answer, kind=ProofKind.GAP)),
     ("proof", lambda answer: with_proof(answer, least_ns=81.0, bound_ns=80.0)),
     ("unproven", lambda answer: with_best(answer, proof=None)),
-    ("invalid", lambda answer: replace(answer, default=cheaper(answer.default))),
+    ("invalid", with_cheaper_default),
     ("invalid", lambda answer: with_best(answer, segments=answer.best.segments[::-1])),
     ("curve", lambda answer: with_last_point(answer, bound_ns=83.0)),
     ("invalid curve", lambda answer: with_last_point(answer, ns=81.0)),
     ("curve", lambda answer: with_last_point(answer, n_segments=1, bound_ns=0.0)),
     ("curve", lambda answer: replace(answer, curve=())),
-    ("refused", without_a_plan),
-    ("crashed", stopped),
+    ("refused", Mock(side_effect=PartitionError("no plan"))),
+    ("crashed", Mock(side_effect=ZeroDivisionError)),
 )
 
 

@@ -58,25 +58,20 @@ def test_the_arrays_say_what_the_problem_says(problem):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_subset_has_the_chosen_regions_in_their_order(problem):
+def test_subsets_of_regions_and_those_that_hold_one_unit_and_not_another(problem):
     regions, chance = problem.regions, random.Random(problem.n)
     chosen = chance.sample(range(regions.count), chance.randint(0, regions.count))
     subset = regions.subset(np.array(chosen, dtype=np.int64))
     assert units_of(subset) == [units_of(regions)[g] for g in chosen]
     for name in ("target", "ns", "border_ns", "parts_ns"):
         assert getattr(subset, name).tolist() == [getattr(regions, name)[g] for g in chosen]
-
-
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_regions_that_hold_one_unit_and_not_another(problem):
-    chance = random.Random(problem.n)
     pairs = [chance.choices(range(-1, problem.n), k=2) for _ in range(18)]
     inside, outside = (np.array(ends, dtype=np.int64) for ends in zip(*pairs, strict=True))
-    held = np.array(problem.regions.holding(inside, outside)).T.tolist()
+    held = np.array(regions.holding(inside, outside)).T.tolist()
     assert sorted(held) == [
         [pair, region]
         for pair, (unit, other) in enumerate(pairs)
-        for region, units in enumerate(units_of(problem.regions))
+        for region, units in enumerate(units_of(regions))
         if unit in units and other not in units
     ]
 

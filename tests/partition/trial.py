@@ -37,7 +37,6 @@ Planner = Callable[[Case], Partitioning]
 
 
 def ask(case: Case) -> Partitioning:
-    """The partitioner's answer."""
     asked = dict(tolerance=case.tolerance, constraints=case.constraints, compiling=case.compiling)
     return plan_problem(case.problem, limits=SearchLimits(seconds=case.seconds), **asked)
 
