@@ -223,9 +223,7 @@ def test_without_a_compiler_the_error_says_what_to_do(no_library_yet, tmp_path, 
         plan_problem(stem_problem(4))
 
 
-def test_a_cache_that_cannot_be_written_is_not_needed(
-    no_library_yet, tmp_path, monkeypatch, caplog
-):
+def test_an_unwritable_cache_is_done_without(no_library_yet, tmp_path, monkeypatch, caplog):
     (tmp_path / "file").touch()
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path / "file"))
     assert plan_problem(stem_problem(4)).best.segments
