@@ -1,7 +1,7 @@
 """A client of a device that does not exist: latencies by formula, faults on demand."""
 
 import struct
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from nnapi_prof.costs.measurement import Round, Status
@@ -18,6 +18,7 @@ from nnapi_prof.device.protocol import (
 from nnapi_prof.device.protocol.actions import ActionFlag
 from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.errors import AgentError
+from nnapi_prof.execution.profile import Progress
 from nnapi_prof.nnapi.container import ContainerKind, read_container
 
 CPU_OPERATION_NS = 100_000
@@ -66,8 +67,17 @@ def read_actions(request: bytes) -> list[Action]:
 
 
 def _word(data: bytes, at: int) -> int:
-    result: int = struct.unpack_from("<I", data, at)[0]
-    return result
+    return struct.unpack_from("<I", data, at)[0]
+
+
+def interrupt_at(done: int, phase: str = "") -> Callable[[Progress], None]:
+    """Ctrl-C when so many jobs are done of a phase that begins with ``phase``."""
+
+    def report(progress: Progress) -> None:
+        if progress.phase.startswith(phase) and progress.done == done:
+            raise KeyboardInterrupt
+
+    return report
 
 
 @dataclass

@@ -31,7 +31,7 @@ from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Preference, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.nnapi.codes import FeatureLevel
 from tests.emulator.phones.descriptions import constant, npu, operations, phone, ratio, us
-from tests.measure.scripted import info
+from tests.measure.scripted import info, interrupt_at
 
 FAST = ProfileOptions(preferences=("fast",), runs=10)
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
@@ -188,11 +188,7 @@ def test_costs_are_as_without_it(convolutions, gpu_phone, store):
 
 
 def test_an_interrupt_keeps_what_ran_side_by_side(convolutions, gpu_phone, store):
-    def interrupt(progress):
-        if progress.phase == "side by side" and progress.done == 2:
-            raise KeyboardInterrupt
-
-    outcome = profile(convolutions, gpu_phone, store, CORUN, interrupt)
+    outcome = profile(convolutions, gpu_phone, store, CORUN, interrupt_at(2, "side by side"))
     assert outcome.interrupted and outcome.plan is not None and len(coruns(store)) == 4
     outcome = profile(convolutions, gpu_phone, store, CORUN)
     assert outcome.contention.basis is not ContentionBasis.ASSUMED

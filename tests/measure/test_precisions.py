@@ -29,6 +29,7 @@ from nnapi_prof.partition.front import front
 from nnapi_prof.precision import Recipe
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.sensitivity import UnitNoise
+from tests.measure.scripted import interrupt_at
 from tests.partition.cases import solve
 from tests.parts import again_but
 
@@ -193,11 +194,7 @@ def test_floats_alone_are_profiled_as_ever(program, profiled):
 
 
 def test_an_interrupt_keeps_what_there_is(program, recipes, profiled):
-    def stop(progress):
-        if progress.phase == "units, int8" and progress.done == 3:
-            raise KeyboardInterrupt
-
-    outcome = profiled("dsp-phone", progress=stop)
+    outcome = profiled("dsp-phone", progress=interrupt_at(3, "units, int8"))
     assert outcome.total.interrupted and outcome.costs is None
     assert outcome.floats.stable and outcome.total.n_measured > outcome.floats.n_measured
     again = profiled("dsp-phone")

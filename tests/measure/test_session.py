@@ -34,6 +34,7 @@ from tests.measure.scripted import (
     NPU_OPERATION_NS,
     ScriptedClient,
     info,
+    interrupt_at,
     read_actions,
 )
 from tests.partition.cases import solve
@@ -137,12 +138,7 @@ def test_the_death_of_the_agent_keeps_what_was_measured(store, profiled, after):
 
 def test_an_interrupt_keeps_what_was_measured_and_stops_the_agent(store, profiled):
     names, client = "relu sigmoid tanh", ScriptedClient()
-
-    def interrupt(progress):
-        if progress.phase == "units" and progress.done == 4:
-            raise KeyboardInterrupt
-
-    outcome = profiled(names, client, progress=interrupt)
+    outcome = profiled(names, client, progress=interrupt_at(4, "units"))
     assert outcome.interrupted and outcome.plan is None and client.closed_early == 1
     assert outcome.n_measured == len(store.rows()) == 4
     resumed = profiled(names)

@@ -34,7 +34,13 @@ from nnapi_prof.graph.plan import CPU, CPU_ALONE
 from nnapi_prof.graph.unit import UnitGraph
 from tests.cli.common import TinyNet, trace
 from tests.costs.graphs import chain_graph, row
-from tests.measure.scripted import CPU_OPERATION_NS, ScriptedClient, info, read_actions
+from tests.measure.scripted import (
+    CPU_OPERATION_NS,
+    ScriptedClient,
+    info,
+    interrupt_at,
+    read_actions,
+)
 from tests.parts import again_but
 
 PIXEL_8 = (1704, 1704, 1704, 1704, 2367, 2367, 2367, 2367, 2914)  # MHz: 4 + 4 + 1
@@ -160,13 +166,8 @@ def test_without_a_trial_the_number_is_that_of_the_rows(tmp_path):
 
 def test_ctrl_c_in_a_trial_keeps_what_it_measured(tmp_path):
     model, table = tiny(tmp_path, 16), tmp_path / "costs.sqlite"
-
-    def stop(progress):
-        if progress.done == 3:
-            raise KeyboardInterrupt
-
     with pytest.raises(Interrupted) as raised:
-        profiled(model, table, progress=stop)
+        profiled(model, table, progress=interrupt_at(3))
     assert raised.value.outcome.interrupted and raised.value.outcome.n_measured == 3
     trial = profiled(model, table).thread_trial
     assert trial.n_measured == 4 * trial.n_units + N_CALLS - 3

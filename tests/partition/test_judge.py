@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import CPU, Preference, ProofKind, Target
+from nnapi_prof.graph.plan import CPU, ProofKind
 from nnapi_prof.partition import Partitioning
 from nnapi_prof.partition.constraints import Constraints
 from nnapi_prof.partition.problem import ValueFlow
+from tests.partition.cases import NPU
 from tests.partition.drawing import draw_case
 from tests.partition.judge import Case, region_costs, truth_of
 from tests.partition.networks import problem_on
 from tests.partition.test_plan_problem import lucky_chain
 from tests.partition.trial import EXAMPLES, ask, judge, judge_plans
 from tests.parts import slow_but
-
-NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
 
 PARTS = 4
 """Tests among which the graphs are shared out, for runs in parallel."""
