@@ -53,13 +53,13 @@ MUTATIONS = (
         f"{SEARCH}/kernels/ideals.c",
         "double ahead = lv->ideals[ideal].rest + label->saved + label->formats;",
         "double ahead = 1.5 * lv->ideals[ideal].rest + label->saved + label->formats;",
-        ("tests/partition/test_exact.py", "-k", "upper_bound or proves"),
+        ("tests/partition/test_search.py", "-k", "upper_bound or proves"),
     ),
     Mutation(
         f"{SEARCH}/kernels/ideals.c",
         "cost += lv->tb->alone_ns[la->unit * t + k];",
         "cost += 0 * lv->tb->alone_ns[la->unit * t + k];",
-        ("tests/partition/test_exact.py", "-k", "watched or watching"),
+        ("tests/partition/test_search.py", "-k", "watched or watching"),
     ),
     Mutation(
         f"{SEARCH}/kernels/ideals.c",
@@ -77,19 +77,19 @@ MUTATIONS = (
         f"{SEARCH}/kernels/anneal.c",
         "ns += np_region_ns(r, st->key[b] ^ own, kb);",
         "ns -= np_region_ns(r, st->key[b] ^ own, kb);",
-        ("tests/partition/test_annealing.py", "-k", "adds_up"),
+        ("tests/partition/test_search.py", "-k", "adds_up and False"),
     ),
     Mutation(
         f"{SEARCH}/kernels/anneal.c",
         "ns += converting_ns(r, value, (int64_t)1 << format, n_int8[value]);",
         "ns += converting_ns(r, value, (int64_t)1 << (1 - format), n_int8[value]);",
-        ("tests/partition/test_formats.py::test_what_annealing_moves_cost_adds_up",),
+        ("tests/partition/test_search.py", "-k", "adds_up and True"),
     ),
     Mutation(
         f"{SEARCH}/kernels/schedules.c",
         "last = fmax(last, end[u]);",
         "last = fmax(last, 2 * end[u]);",
-        ("tests/partition/test_parallel.py", "-k", "best_of_all"),
+        ("tests/partition/test_lanes.py", "-k", "schedules_are_the_best_of_all"),
     ),
     # ---- the converter ---------------------------------------------------------------------------
     Mutation(
@@ -279,7 +279,7 @@ MUTATIONS = (
         "nnapi_prof/costs/measurement.py",
         "if runs and not each.unsteady]",
         "if runs]",
-        ("tests/costs/test_rounds.py",),
+        ("tests/costs/test_measurement.py", "-k", "rounds"),
     ),
 )
 

@@ -23,8 +23,7 @@ def anywhere(request, tmp_path):
     """What ``CostStore`` takes for a new database, on each kind of database."""
     if request.param == "sqlite":
         return str(tmp_path / "costs.sqlite")
-    server = request.getfixturevalue("postgres")
-    return server.empty()
+    return request.getfixturevalue("postgres").empty()
 
 
 @pytest.fixture

@@ -60,7 +60,6 @@ class Server:
         self.start()
 
     def pause(self, seconds: float) -> None:
-        """Stopped for so long."""
         self._control("-m", "immediate", "stop")
         time.sleep(seconds)
         self.start()

@@ -1,10 +1,10 @@
-"""Filters on both databases, and the devices of a table."""
+"""Rows selected and deleted on both databases, and the devices of a table."""
 
 import pytest
 
 from nnapi_prof.costs import Conditions, Mode
 from nnapi_prof.costs.measurement import Kind, Status
-from nnapi_prof.costs.store import CostStore, find, find_one, measured, named
+from nnapi_prof.costs.store import CostStore, Pruned, find, find_one, measured, named, prune
 from nnapi_prof.costs.store.selection import Selection, instant
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import CPU, Preference, Target
@@ -12,11 +12,6 @@ from tests.costs.test_store import measurement
 
 GPU = Target.nnapi("gpu_1", Preference.LOW_POWER)
 DAY = "2026-01-0{}T12:00:00{}+00:00"
-
-
-@pytest.fixture
-def filled(store):
-    return fill(store)
 
 
 def fill(store: CostStore) -> CostStore:
@@ -60,10 +55,14 @@ SELECTIONS = [
 ]
 
 
+@pytest.fixture
+def filled(store):
+    return fill(store)
+
+
 def test_selections(filled):
     for selection, expected in SELECTIONS:
-        actual = [row["signature"] for row in filled.rows(selection)]
-        assert " ".join(actual) == expected, selection
+        assert " ".join([row["signature"] for row in filled.rows(selection)]) == expected, selection
 
 
 def test_the_newest_of_those_that_fit(filled):
@@ -96,10 +95,8 @@ def test_devices_and_their_names(store):
     store.add_device("phone", {"properties": properties}, False)
     store.add_device("idle", {"phone": "npu-phone"}, True)
     devices = measured(store)
-    assert [(each.fingerprint, each.name) for each in devices] == [
-        ("tablet", "unknown"),
-        ("phone", "Acme One"),
-    ]
+    names = [(each.fingerprint, each.name) for each in devices]
+    assert names == [("tablet", "unknown"), ("phone", "Acme One")]
     phone = devices[1]
     assert (phone.rows, phone.kinds) == (5, {"chain": 4, "unit": 1})
     assert phone.statuses == {"ok": 4, "refused": 1}
@@ -113,20 +110,14 @@ def test_devices_and_their_names(store):
         find_one(devices, "*")
 
 
-@pytest.mark.parametrize(
-    "selection",
-    [
-        Selection(),
-        Selection(newest=True),
-        Selection(newest=True, statuses=(Status.OK,)),
-        Selection(newest=True, until=instant("2026-01-03")),
-    ],
-)
-def test_the_first_are_those_measured_first(filled, selection):
-    every = sorted(filled.rows(selection), key=lambda row: (row["measured_at"], row["id"]))
-    for most in range(1, len(every) + 2):
-        first = filled.rows(selection.with_(first=most))
-        assert first == sorted(every[:most], key=lambda row: row["id"])
+def test_the_first_are_those_measured_first(filled):
+    newest = Selection(newest=True)
+    until = newest.with_(until=instant("2026-01-03"))
+    for selection in (Selection(), newest, newest.with_(statuses=(Status.OK,)), until):
+        every = sorted(filled.rows(selection), key=lambda row: (row["measured_at"], row["id"]))
+        for most in range(1, len(every) + 2):
+            first = filled.rows(selection.with_(first=most))
+            assert first == sorted(every[:most], key=lambda row: row["id"])
 
 
 def test_what_is_there_without_reading_all_rows(store):
@@ -134,9 +125,87 @@ def test_what_is_there_without_reading_all_rows(store):
     fill(store)
     for device, phone in (("phone", "a"), ("unused", "b")):
         store.add_device(device, {"phone": phone}, True)
-    assert store.most_rows() == 6
-    assert store.fingerprints() == ["phone", "tablet"]
+    assert store.most_rows() == 6 and store.fingerprints() == ["phone", "tablet"]
     assert store.members() == dict.fromkeys("old cpu gpu bad tab".split(), ("a", "b"))
     names = {each.fingerprint: each.name for each in named(store)}
     assert list(names) == ["phone", "tablet"]
     assert {each.fingerprint: each.name for each in measured(store)} == names
+
+
+NOON = "2026-01-0{}T12:00:00+00:00"
+EVERY = "a1 a2 a3 b burst cpu old tab"
+
+
+@pytest.fixture
+def layered(store):
+    """``a`` is measured three times (the second arrives last), everything else once."""
+    for phone in ("phone", "tablet"):
+        store.add_device(phone, {"phone": phone}, simulated=True)
+    burst = Conditions(mode=Mode.BURST)
+    store.add(
+        measurement("a", label="a1", measured_at=NOON.format(1)),
+        measurement("a", label="a3", measured_at=NOON.format(5)),
+        measurement("a", label="a2", measured_at=NOON.format(3)),
+        measurement("a", CPU, label="cpu", measured_at=NOON.format(2)),
+        measurement("a", label="burst", conditions=burst, measured_at=NOON.format(2)),
+        measurement("b", label="b", status=Status.REFUSED, samples_ns=(), kind=Kind.UNIT),
+        measurement("old", label="old", measured_at=NOON.format(1)),
+        measurement("a", label="tab", fingerprint="tablet", measured_at=NOON.format(1)),
+    )
+    return store
+
+
+def labels(store: CostStore) -> list[str]:
+    return sorted(row["label"] for row in store.rows())
+
+
+@pytest.mark.parametrize(
+    ("selection", "superseded", "goes"),
+    [
+        (Selection(), True, "a1 a2"),
+        (Selection(until=instant("2026-01-02")), False, "a1 b old tab"),
+        (Selection(until=instant("2026-01-02")), True, "a1"),
+        # The newer row that supersedes need not fit itself.
+        (Selection(since=instant("2026-01-03"), until=instant("2026-01-04")), True, "a2"),
+        (Selection(fingerprints=["tablet"]), False, "tab"),
+        (Selection(fingerprints=["tablet"]), True, ""),
+        (Selection(statuses=(Status.REFUSED,)), False, "b"),
+        (Selection(signatures=["a", "none"], targets=("cpu",)), False, "cpu"),
+        (Selection(signatures=["a"]), True, "a1 a2"),
+        (Selection(fingerprints=["tablet"], newest=True), False, "tab"),
+    ],
+)
+def test_what_goes(layered, selection, superseded, goes):
+    assert labels(layered) == EVERY.split()
+    text = prune(layered, selection, superseded=superseded)
+    assert (text.rows, text.kept, text.deleted) == (len(goes.split()), 8 - text.rows, False)
+    assert labels(layered) == EVERY.split() and len(layered.devices()) == 2
+    done = prune(layered, selection, superseded=superseded, deleting=True)
+    assert done == Pruned(True, text.devices, text.forgotten, text.kept)
+    assert labels(layered) == sorted(set(EVERY.split()) - set(goes.split()))
+    assert prune(layered, selection, superseded=superseded, deleting=True).rows == 0
+
+
+def test_a_device_without_rows_is_forgotten(layered):
+    before = layered.measurements("phone")
+    prune(layered, Selection(), superseded=True, deleting=True)
+    assert layered.measurements("phone") == before, "plans read the same"
+    done = prune(layered, Selection(fingerprints=["tablet"]), deleting=True)
+    assert done.forgotten == ("tablet",) and done.devices == {"tablet": 1}
+    part = prune(layered, Selection(kinds=(Kind.UNIT,)), deleting=True)
+    assert part.rows > 0 and part.forgotten == ()
+    assert [device.fingerprint for device in layered.devices()] == ["phone"]
+
+
+def test_many_rows_go_at_once(store):
+    store.add(*(measurement(f"s{n}") for n in range(1203)), measurement("kept", CPU))
+    done = prune(store, Selection(targets=("nnapi:*",)), deleting=True)
+    assert (done.rows, done.kept) == (1203, 1)
+    assert [row["signature"] for row in store.rows()] == ["kept"]
+
+
+def test_every_row_is_not_deleted_by_saying_nothing(layered):
+    for selection in (Selection(), Selection(newest=True)):
+        with pytest.raises(UsageError, match="nothing says what to delete"):
+            prune(layered, selection, deleting=True)
+    assert labels(layered) == EVERY.split()

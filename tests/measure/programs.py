@@ -27,9 +27,8 @@ def chain(*names: str) -> Program:
     last.meta["tensor"] = TYPE
     units = []
     for index, operation in enumerate(names):
-        node = graph.create_node(
-            "call_function", OPS[operation], (last,), name=f"{operation}_{index}"
-        )
+        name = f"{operation}_{index}"
+        node = graph.create_node("call_function", OPS[operation], (last,), name=name)
         node.meta["tensor"] = TYPE
         described = {"op": str(OPS[operation]), "args": {"self": {"input": 0}}}
         signature = unit_signature([described], [TYPE], [TYPE])

@@ -1,7 +1,7 @@
 """A client of a device that does not exist: latencies by formula, faults on demand."""
 
 import struct
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from nnapi_prof.costs.measurement import Round, Status
@@ -18,6 +18,7 @@ from nnapi_prof.device.protocol import (
 from nnapi_prof.device.protocol.actions import ActionFlag
 from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.errors import AgentError
+from nnapi_prof.execution.profile import Progress
 from nnapi_prof.nnapi.container import ContainerKind, read_container
 
 CPU_OPERATION_NS = 100_000
@@ -66,8 +67,17 @@ def read_actions(request: bytes) -> list[Action]:
 
 
 def _word(data: bytes, at: int) -> int:
-    result: int = struct.unpack_from("<I", data, at)[0]
-    return result
+    return struct.unpack_from("<I", data, at)[0]
+
+
+def interrupt_at(done: int, phase: str = "") -> Callable[[Progress], None]:
+    """Ctrl-C when so many jobs are done of a phase that begins with ``phase``."""
+
+    def report(progress: Progress) -> None:
+        if progress.phase.startswith(phase) and progress.done == done:
+            raise KeyboardInterrupt
+
+    return report
 
 
 @dataclass
@@ -106,11 +116,9 @@ class ScriptedClient:
 
 
 def _result(action: Action, throttled: tuple[bool, ...]) -> ActionResult:
-    ns = (
-        NPU_INVOCATION_NS + NPU_OPERATION_NS * action.n_operations
-        if action.on_nnapi
-        else CPU_OPERATION_NS * action.n_operations
-    )
+    npu, cpu = (NPU_INVOCATION_NS, NPU_OPERATION_NS), (0, CPU_OPERATION_NS)
+    invocation, each = npu if action.on_nnapi else cpu
+    ns = invocation + each * action.n_operations
     rounds = tuple(Round(3, throttled=hot) for hot in throttled)
     samples = tuple(ns * (10 if each.throttled else 1) for each in rounds for _ in range(3))
     samples = samples or (ns, ns, ns)

@@ -1,5 +1,7 @@
-"""What a device must be like before it is measured; anchors, drift and a busy phone, on simulated
-phones whose heat outlives a process."""
+"""What a device must be like before it is measured, and waits for a hot one; anchors, drift and a
+busy phone, on simulated phones whose heat outlives a process."""
+
+from __future__ import annotations
 
 import contextlib
 import functools
@@ -9,6 +11,7 @@ import sqlite3
 import struct
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import create_autospec
@@ -23,10 +26,13 @@ from nnapi_prof.costs.measurement import DRIFTING, LOW, Kind, Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol import End
 from nnapi_prof.device.state import SCRIPT, SILENCE_S, DeviceState, Gates, parse_state
 from nnapi_prof.errors import DeviceError
+from nnapi_prof.execution.profile.state import Waits
 from nnapi_prof.graph.plan import CPU
 from tests.conftest import PHONES
+from tests.emulator.phones.descriptions import constant
 
 ANDROID = """\
 IsStatusOverride: false
@@ -75,19 +81,19 @@ def test_what_android_tells():
 @pytest.mark.parametrize(
     ("output", "words"),
     [
-        (ANDROID, None),
-        (ANDROID.replace("Awake", "Dozing"), "screen of phone is off"),
-        (ANDROID.replace("USB powered: true", "USB powered: false"), "on no charger"),
-        ("", None),
+        (ANDROID, []),
+        (ANDROID.replace("Awake", "Dozing"), ["screen of phone is off"]),
+        (ANDROID.replace("USB powered: true", "USB powered: false"), ["on no charger"]),
+        ("", []),
     ],
 )
 def test_a_phone_that_may_sleep_is_told_before_it_is_measured(monkeypatch, output, words):
     client = create_autospec(AgentClient, instance=True, serial="phone", transport=None)
     client.info.return_value.simulated, client.info.return_value.os = False, "android"
     monkeypatch.setattr(profiling, "read_state", lambda _: parse_state(output))
-    told = []
-    profiling.note_sleep(client, Listener(note=told.append))
-    assert [words in each for each in told] == ([] if words is None else [True])
+    notes = []
+    profiling.note_sleep(client, Listener(note=notes.append))
+    assert len(notes) == len(words) and all(each in notes[0] for each in words)
 
 
 SAMSUNG = """Thermal Status: 0
@@ -167,14 +173,6 @@ def test_a_service_that_hangs_is_left_alone(tmp_path, mute):
     assert set(asked.read_text().split()) == {"hardware_properties", "power", "battery"} | hung
 
 
-def test_a_core_is_held_down_where_it_was_faster():
-    state, asked = parse_state("clock cpu0 1800000\nclock cpu7 2000000\n"), Gates(max_temp_c=50)
-    assert asked.reasons(state) == []
-    assert asked.reasons(state, {"cpu0": 1_800_000, "cpu7": 2_050_000}) == []
-    held = asked.reasons(state, {"cpu0": 1_800_000, "cpu7": 2_400_000})
-    assert held == ["1 cores held below the clock that they had"]
-
-
 @pytest.mark.parametrize(
     ("gates", "reasons"),
     [
@@ -188,8 +186,16 @@ def test_a_core_is_held_down_where_it_was_faster():
 )
 def test_reasons(gates, reasons):
     assert gates.reasons(parse_state(ANDROID)) == reasons
+
+
+def test_a_battery_is_low_and_a_core_held_down_where_it_was_faster():
     low = DeviceState(battery_percent=12, charging=False)
     assert bool(Gates(min_battery=20).reasons(low)) and not Gates(min_battery=10).reasons(low)
+    state, asked = parse_state("clock cpu0 1800000\nclock cpu7 2000000\n"), Gates(max_temp_c=50)
+    assert asked.reasons(state) == []
+    assert asked.reasons(state, {"cpu0": 1_800_000, "cpu7": 2_050_000}) == []
+    held = asked.reasons(state, {"cpu0": 1_800_000, "cpu7": 2_400_000})
+    assert held == ["1 cores held below the clock that they had"]
 
 
 @pytest.fixture
@@ -201,10 +207,6 @@ def body(tmp_path, monkeypatch):
 
 def phone_in(folder: Path, heat_c: float = 0) -> str:
     """A simulated phone that is half as fast above HOT_C; what is busy heats it by ``heat_c``."""
-
-    def constant(value: float, unit: str) -> dict[str, Any]:
-        return {"value": value, "unit": unit, "origin": "of this test"}
-
     described = json.loads((PHONES / "npu-phone.json").read_text())
     described["thermal"] = {
         "ambient": constant(AMBIENT_C, "degC"),
@@ -232,12 +234,12 @@ def small_model() -> nnp.Model:
     return nnp.load(torch.export.export(module, (torch.zeros(1, 3, 16, 16),)))
 
 
+BRIEF = nnp.MeasureOptions(preferences=["fast"], refine=False, runs=5)
+
+
 def profiled(
-    costs: Path, phone: str, cooldown_s: float | None = None, fresh: bool = False, **more: Any
+    costs: Path, phone: str, options: nnp.MeasureOptions = BRIEF, **more: Any
 ) -> nnp.Costs:
-    options = nnp.MeasureOptions(
-        preferences=["fast"], refine=False, runs=5, cooldown_s=cooldown_s, fresh=fresh
-    )
     return nnp.profile(small_model(), phone, costs=costs, options=options, **more)
 
 
@@ -281,12 +283,10 @@ def test_what_drifts_is_marked_and_measured_again(tmp_path, body):
 
     # Without the agent's own waiting for hot phones, which would repeat these rounds.
     gates = nnp.Gates(anchor_s=0.001, max_temp_c=HOT_C - 1)
-    costs = profiled(drifting, phone, cooldown_s=0, gates=gates, progress=use)
+    costs = profiled(drifting, phone, replace(BRIEF, cooldown_s=0), gates=gates, progress=use)
     assert used and costs.outcome.spent_s["anchor"] > 0
     assert DRIFTING not in costs.outcome.doubts
-    before, after = (
-        [(m.signature, m.target, m.samples_ns) for m in rows(table)] for table in (calm, drifting)
-    )
+    before, after = ([(m.key, m.samples_ns) for m in rows(table)] for table in (calm, drifting))
     assert before == after
     with CostStore(drifting) as store:
         marked = [row for row in store.select(Selection()) if row.drift_percent is not None]
@@ -299,7 +299,8 @@ def test_what_drifts_is_marked_and_measured_again(tmp_path, body):
 def test_a_phone_that_is_slower_than_in_earlier_profiles(tmp_path, body):
     """As one whose clock is held down all the time, which no later round shows."""
     phone, table = phone_in(tmp_path), tmp_path / "a.sqlite"
-    watched = functools.partial(profiled, table, phone, gates=nnp.Gates(anchor_s=3600), fresh=True)
+    fresh, gates = replace(BRIEF, fresh=True), nnp.Gates(anchor_s=3600)
+    watched = functools.partial(profiled, table, phone, fresh, gates=gates)
     for _ in range(2):
         assert LOW not in watched().outcome.doubts
     with contextlib.closing(sqlite3.connect(table)) as link, link:
@@ -317,13 +318,39 @@ def test_a_busy_phone(tmp_path, body):
     profiled(table, phone, conditions=nnp.ConditionOptions(sustained=20))
     body.unlink()
     profiled(table, phone)
-    calm, busy = (
-        [
-            m.summary.median_ns
-            for m in rows(table)
-            if m.usable and m.target == CPU and m.conditions.sustained_s == seconds
-        ]
-        for seconds in (0, 20)
-    )
-    ratios = [b / a for a, b in zip(calm, busy, strict=True)]
+    medians: dict[int, list[float]] = {0: [], 20: []}
+    for row in rows(table):
+        if row.usable and row.target == CPU:
+            medians[row.conditions.sustained_s].append(row.summary.median_ns)
+    ratios = [busy / calm for calm, busy in zip(medians[0], medians[20], strict=True)]
     assert len(ratios) > 2 and all(1.8 < ratio < 2.2 for ratio in ratios), ratios
+
+
+def test_waits_take_a_tenth_of_measuring():
+    spent = {"measure": 40.0}
+    waits = Waits(spent, bounded=True)
+    assert (waits.left_s(60), waits.patience(False).wait_ms) == (0, 0)  # 4 s cool nothing
+    spent["measure"] = 100.0
+    assert (waits.left_s(60), waits.left_s(7)) == (10, 7)
+    spent["measure"] += 8
+    waits.note(End(3, 3, 0, 8000, False, (1_800_000, None)), simulated=False)
+    assert waits.left_s(60) == 0
+    assert waits.patience(False).seen_khz == (1_800_000, None)
+    spent["measure"] += 100
+    assert waits.left_s(60) == 12
+    waits.rested(6, brought=True)  # while nothing was measured
+    assert waits.left_s(60) == 6
+    waits.note(End(3, 3, 0, 6000, True, ()), simulated=False)  # it stayed hot
+    spent["measure"] += 1000
+    assert (waits.left_s(60), waits.waited_s) == (0, 20)
+    assert waits.patience(False).wait_ms == 0
+    assert waits.patience(False).seen_khz == (1_800_000, None)
+
+
+def test_who_asks_for_it_waits_as_long_as_said():
+    asked = Waits({}, bounded=False)
+    assert (asked.left_s(600), asked.patience(False).wait_ms) == (600, None)
+    simulated = Waits({}, bounded=True)
+    assert simulated.patience(True).wait_ms is None
+    simulated.note(End(1, 1, 0, 60_000, True), simulated=True)
+    assert (simulated.patience(True).wait_ms, simulated.waited_s) == (0, 0)

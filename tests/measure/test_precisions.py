@@ -29,6 +29,7 @@ from nnapi_prof.partition.front import front
 from nnapi_prof.precision import Recipe
 from nnapi_prof.precision.calibrate import calibrate
 from nnapi_prof.precision.sensitivity import UnitNoise
+from tests.measure.scripted import interrupt_at
 from tests.partition.cases import solve
 from tests.parts import again_but
 
@@ -75,13 +76,11 @@ def recipes(program):
 def profiled(program, recipes, store):
     """Profiles on a phone."""
 
-    def run(phone, precisions=ALL, progress=None, noise=None):
-        recipe = recipes(phone) if Precision.INT8 in precisions else None
+    def run(phone, precisions=ALL, progress=None, **more):
+        more["recipe"] = recipes(phone) if Precision.INT8 in precisions else None
         with open_device(f"sim:{phone}") as opened:
-            return profile_precisions(
-                program, opened.client, store, FASTEST, progress,
-                precisions=precisions, recipe=recipe, noise=noise,
-            )  # fmt: skip
+            session = program, opened.client, store, FASTEST, progress
+            return profile_precisions(*session, precisions=precisions, **more)
 
     return run
 
@@ -114,23 +113,19 @@ def test_three_precisions_cost_little_more_than_two_profiles(
     again = profiled(phone)
     assert again.total.n_measured == again.total.n_refused == 0
     for name, plan in outcome.plans.items():  # of plans as fast, the first profile keeps its first
-        same = pytest.approx(plan.predicted_ns, rel=SETTLED)
-        assert again.plans[name].predicted_ns == same
-    costs_are_read_from_the_table(program, recipe, outcome, store)
+        assert again.plans[name].predicted_ns == pytest.approx(plan.predicted_ns, rel=SETTLED)
+    check_costs_in_the_table(program, recipe, outcome, store)
     if phone == "dsp-phone":
-        in_float32 = outcome.floats.plan
-        assert outcome.plans["fastest"].predicted_ns < 0.7 * in_float32.predicted_ns
+        assert outcome.plans["fastest"].predicted_ns < 0.7 * outcome.floats.plan.predicted_ns
         targets = {segment.target.key for segment in outcome.plans["floats"].segments}
         assert "cpu@relaxed" in targets, "the DSP has no floats"
 
 
-def costs_are_read_from_the_table(
+def check_costs_in_the_table(
     program: Program, recipe: Recipe, outcome: PrecisionOutcome, store: CostStore
 ) -> None:
-    rows = {
-        precision: store.measurements(outcome.total.fingerprint, conditions=Conditions(precision))
-        for precision in (Precision.FLOAT32, Precision.RELAXED)
-    }
+    measured = functools.partial(store.measurements, outcome.total.fingerprint)
+    rows = {p: measured(conditions=Conditions(p)) for p in (Precision.FLOAT32, Precision.RELAXED)}
     costs = read_precision_costs(program, recipe, rows)
     assert costs.targets == outcome.costs.targets
     plan = solve(program.units, costs)
@@ -177,9 +172,8 @@ def test_with_noise_plans_between_are_measured_too(program, recipes, profiled):
     exact = (Precision.FLOAT32, Precision.INT8)  # in float16 the CPU is as fast as the DSP
     outcome = profiled("dsp-phone", exact, noise=noise)
     problem = make_problem(program.units, drop_dominated_targets(outcome.costs.table))
-    array = np.array(
-        [[noise.of(u, t.precision)[0] for t in problem.targets] for u in range(problem.n)]
-    )
+    units, targets = range(problem.n), problem.targets
+    array = np.array([[noise.of(u, t.precision)[0] for t in targets] for u in units])
     problem = problem.without(~np.isfinite(array))
     points = front(problem, array, most=module.FRONT_POINTS)
     assert len(points) > 2
@@ -194,19 +188,13 @@ def test_floats_alone_are_profiled_as_ever(program, profiled):
     with open_device("sim:gpu-phone") as opened, CostStore("sqlite://") as other:
         alone = profile(program, opened.client, other, FASTEST)
     assert outcome.total.n_measured == outcome.floats.n_measured == alone.n_measured
-    places, expected = (
-        [(segment.units, segment.target) for segment in plan.segments]
-        for plan in (outcome.plans["fastest"], alone.plan)
-    )
+    (plan,) = outcome.plans.values()
+    places, expected = ([(s.units, s.target) for s in p.segments] for p in (plan, alone.plan))
     assert set(outcome.plans) == {"fastest"} and places == expected
 
 
 def test_an_interrupt_keeps_what_there_is(program, recipes, profiled):
-    def stop(progress):
-        if progress.phase == "units, int8" and progress.done == 3:
-            raise KeyboardInterrupt
-
-    outcome = profiled("dsp-phone", progress=stop)
+    outcome = profiled("dsp-phone", progress=interrupt_at(3, "units, int8"))
     assert outcome.total.interrupted and outcome.costs is None
     assert outcome.floats.stable and outcome.total.n_measured > outcome.floats.n_measured
     again = profiled("dsp-phone")
@@ -215,8 +203,7 @@ def test_an_interrupt_keeps_what_there_is(program, recipes, profiled):
 
 
 def test_float16_has_its_level(profiled):
-    costs = profiled(
-        "slow-nnapi-phone", (Precision.FLOAT32, Precision.RELAXED, Precision.FLOAT16)
-    ).costs
+    floats = (Precision.FLOAT32, Precision.RELAXED, Precision.FLOAT16)
+    costs = profiled("slow-nnapi-phone", floats).costs
     assert Precision.FLOAT16 not in costs.precisions  # its API is 28
     assert CPU in costs.targets

@@ -1,19 +1,30 @@
-"""The session against a scripted device: what it measures, keeps, resumes and concludes."""
+"""The session against scripted devices: what it measures, keeps, resumes and concludes; noise,
+where a second profile measures nothing and luck is not chased; units without a model."""
 
-from dataclasses import replace
+import random
+import subprocess
+import sys
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from nnapi_prof.costs import Conditions, Precision
-from nnapi_prof.costs.measurement import Kind, Status
+from nnapi_prof.costs.measurement import Kind, Round, Status
+from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.files import frame as table_frame
-from nnapi_prof.errors import AgentError, DeviceError
+from nnapi_prof.costs.table import drop_dominated_targets
+from nnapi_prof.device.protocol import ActionResult, AgentInfo, Event
+from nnapi_prof.device.protocol.request import Request
+from nnapi_prof.errors import AgentError, DeviceError, FrontendError, ModelFileError
 from nnapi_prof.execution.profile import ProfileOptions
 from nnapi_prof.execution.profile import measurer as requests_module
+from nnapi_prof.execution.profile.regions import choose, rivals, unknown, unmeasured
 from nnapi_prof.execution.profile.session import profile
-from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache
-from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
+from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache, cached_units
+from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Preference, Target
+from nnapi_prof.partition import TOLERANCE
 from tests.measure.exhaustive import profile_exhaustively
 from tests.measure.programs import chain
 from tests.measure.scripted import (
@@ -23,12 +34,15 @@ from tests.measure.scripted import (
     NPU_OPERATION_NS,
     ScriptedClient,
     info,
+    interrupt_at,
+    read_actions,
 )
+from tests.partition.cases import solve
 
 FAST = ProfileOptions(preferences=("fast",), accelerators=("npu",))
 EVERY = ProfileOptions(accelerators=("npu",))
 ON_NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
-NINE = ("relu", "sigmoid", "tanh", "floor", "relu", "tanh", "sigmoid", "relu", "floor")
+NINE = "relu sigmoid tanh floor relu tanh sigmoid relu floor"
 
 
 @pytest.fixture
@@ -36,8 +50,7 @@ def profiled(store):
     """Profiles a chain of these operations, on the scripted device unless another is named."""
 
     def run(names, client=None, options=FAST, progress=None):
-        program = chain(*names.split())
-        return profile(program, client or ScriptedClient(), store, options, progress)
+        return profile(chain(*names.split()), client or ScriptedClient(), store, options, progress)
 
     return run
 
@@ -63,8 +76,8 @@ def test_measures_then_partitions_then_measures_the_plan(store, profiled):
 
 def test_a_phone_whose_listing_crashes_is_none_with_a_cpu_alone(store, profiled):
     words = "libneuralnetworks.so crashed when asked for its accelerators: SIGSEGV"
-    told = info(NPU)
-    broken = replace(told, nnapi=replace(told.nnapi, error=words, accelerators=()))
+    broken = info()
+    broken = replace(broken, nnapi=replace(broken.nnapi, error=words))
     with pytest.raises(DeviceError, match=f"{words}; .*restart the phone"):
         profiled("relu sigmoid", ScriptedClient(broken), ProfileOptions())
     assert store.rows() == []
@@ -104,8 +117,7 @@ def test_what_is_refused_is_stored_with_its_sentence(store, profiled):
     assert outcome.n_refused == 2
     refused = [r for r in store.measurements(outcome.fingerprint) if r.status is Status.REFUSED]
     assert {row.target for row in refused} == {CPU, ON_NPU}
-    assert all("erf" in str(row.message) for row in refused)
-    assert all(len(row.members) == 1 for row in refused)
+    assert all("erf" in row.message and len(row.members) == 1 for row in refused)
     assert "erf" in outcome.costs.refusals[1, ON_NPU]
     (host,) = (s for s in outcome.plan.segments if s.target == HOST)
     assert host.units == (1,) and host.estimated
@@ -126,15 +138,9 @@ def test_the_death_of_the_agent_keeps_what_was_measured(store, profiled, after):
 
 def test_an_interrupt_keeps_what_was_measured_and_stops_the_agent(store, profiled):
     names, client = "relu sigmoid tanh", ScriptedClient()
-
-    def interrupt(progress):
-        if progress.phase == "units" and progress.done == 4:
-            raise KeyboardInterrupt
-
-    outcome = profiled(names, client, progress=interrupt)
-    assert outcome.interrupted and outcome.plan is None and outcome.n_measured == 4
-    assert client.closed_early == 1
-    assert len(store.rows()) == 4
+    outcome = profiled(names, client, progress=interrupt_at(4, "units"))
+    assert outcome.interrupted and outcome.plan is None and client.closed_early == 1
+    assert outcome.n_measured == len(store.rows()) == 4
     resumed = profiled(names)
     assert not resumed.interrupted and resumed.stable
 
@@ -149,18 +155,18 @@ def test_progress_counts_up_to_the_total(profiled):
         assert [p.done for p in steps] == list(range(steps[-1].total + 1))
 
 
+def test_alternatives_of_a_region_take_turns(profiled):
+    client = ScriptedClient()
+    profiled("relu sigmoid", client, EVERY)
+    assert client.groups[0] == [1] * 4 + [2] * 4  # CPU, and the NPU under three preferences
+
+
 def test_requests_are_cut_between_regions(profiled, monkeypatch):
     monkeypatch.setattr(requests_module, "MAX_ACTIONS", 5)
     client = ScriptedClient()
     profiled("relu sigmoid tanh floor", client)
     assert max(client.requests) <= 5
     assert client.requests[:2] == [4, 4]  # two units on two targets each
-
-
-def test_alternatives_of_a_region_take_turns(profiled):
-    client = ScriptedClient()
-    profiled("relu sigmoid", client, EVERY)
-    assert client.groups[0] == [1] * 4 + [2] * 4  # CPU, and the NPU under three preferences
 
 
 def test_what_was_measured_hot_is_left_out_and_told(store, profiled):
@@ -176,12 +182,11 @@ def test_what_was_measured_hot_is_left_out_and_told(store, profiled):
 
 
 def test_a_sample_of_units_stands_for_preferences_without_a_gain(store, profiled):
-    outcome = profiled(" ".join(NINE), options=EVERY)
+    outcome = profiled(NINE, options=EVERY)
     low = Target.nnapi("npu", Preference.LOW_POWER)
     alone = [r for r in store.measurements(outcome.fingerprint) if r.n_units == 1]
-    assert {r.signature for r in alone if r.target == ON_NPU} == {
-        u.signature for u in chain(*NINE).units.units
-    }
+    signatures = {unit.signature for unit in chain(*NINE.split()).units.units}
+    assert {r.signature for r in alone if r.target == ON_NPU} == signatures
     assert low in outcome.costs.targets
     assert all(outcome.costs.unit_cost(u, low) is not None for u in range(9))
     assert outcome.n_exhaustive == 4 * 45 and outcome.n_rows == outcome.n_measured < 45
@@ -189,23 +194,18 @@ def test_a_sample_of_units_stands_for_preferences_without_a_gain(store, profiled
 
 
 def test_without_refinement_no_region_of_a_plan_is_measured(profiled):
-    options = ProfileOptions(warmup_min=FAST.warmup_min, preferences=FAST.preferences, refine=False)
-    outcome = profiled(" ".join(NINE), options=options)
+    outcome = profiled(NINE, options=ProfileOptions(preferences=("fast",), refine=False))
     assert outcome.rounds == 0 and outcome.n_regions == 0 and not outcome.stable
     assert outcome.plan.segments[0].interval_ns is not None
 
 
 def test_refinement_finds_the_plan_of_measuring_everything(profiled):
-    refined = profiled(" ".join(NINE))
+    refined, units = profiled(NINE), UnitGraphCache.of(chain(*NINE.split()))
     with CostStore("sqlite://") as everything:
-        costs, plan, count = profile_exhaustively(
-            UnitGraphCache.of(chain(*NINE)), ScriptedClient(), everything, FAST
-        )
+        costs, plan, count = profile_exhaustively(units, ScriptedClient(), everything, FAST)
     assert refined.n_rows < count
-    assert [(s.units, s.target) for s in refined.plan.segments] == [
-        (s.units, s.target) for s in plan.segments
-    ]
-    assert all(s.measured for s in plan.segments)
+    placed, expected = ([(s.units, s.target) for s in p.segments] for p in (refined.plan, plan))
+    assert placed == expected and all(s.measured for s in plan.segments)
     assert costs.table.region_ns.keys() > refined.costs.table.region_ns.keys()
 
 
@@ -215,3 +215,158 @@ def test_models_share_what_is_equal_in_them(store, profiled):
     rows = store.measurements(first.fingerprint)
     assert len({(r.signature, r.target) for r in rows}) == len(rows)
     assert second.n_reused >= 3 * 2 and client.n_results == second.n_measured
+
+
+# ---- a noisy device ------------------------------------------------------------------------------
+
+ROUNDS = 5
+PROGRAM = chain(*NINE.split() * 3)
+
+
+@dataclass
+class NoisyClient(ScriptedClient):
+    """An accelerator as fast as the CPU, under every preference; each process has luck of its own,
+    and each round some more: 2 % and 1 %."""
+
+    device: AgentInfo = field(default_factory=lambda: replace(info(NPU), simulated=False))
+    noise: random.Random = field(default_factory=lambda: random.Random(5))
+
+    def run(self, request: Request) -> Generator[Event, None, None]:
+        operations = {action.id: action.n_operations for action in read_actions(request.content)}
+        for event in super().run(request):
+            is_result = isinstance(event, ActionResult)
+            yield self._noisy(event, operations[event.action]) if is_result else event
+
+    def _noisy(self, result: ActionResult, n_operations: int) -> ActionResult:
+        ns = CPU_OPERATION_NS * n_operations * self.noise.gauss(1, 0.02)
+        of_rounds = [ns * self.noise.gauss(1, 0.01) for _ in range(ROUNDS)]
+        samples = tuple(round(ns) for ns in of_rounds for _ in range(2))
+        segments = (replace(result.segments[0], samples_ns=samples),)
+        rounds = (Round(2),) * ROUNDS
+        return replace(
+            result, clock="monotonic", segments=segments, total_ns=samples, rounds=rounds
+        )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_second_profile_measures_nothing(store, seed):
+    first = profile(PROGRAM, NoisyClient(noise=random.Random(seed)), store, EVERY)
+    assert first.stable and first.n_measured > 0
+    assert first.rounds < 10, "refinement chases noise"
+    client = NoisyClient(noise=random.Random(seed + 100))
+    second = profile(PROGRAM, client, store, EVERY)
+    assert second.n_measured == client.n_results == second.rounds == 0 and second.stable
+    assert second.plan.segments == first.plan.segments
+
+
+def test_preferences_that_only_luck_tells_apart_are_one(store):
+    result = profile(PROGRAM, NoisyClient(), store, replace(EVERY, every_preference=True))
+    preferences = {t.preference for t in result.costs.targets if t.engine is Engine.NNAPI}
+    assert preferences == set(Preference)
+    narrow = drop_dominated_targets(result.costs.table)
+    left = [t for t in narrow.targets if t.engine is Engine.NNAPI]
+    assert [t.preference for t in left] == [Preference.FAST_SINGLE_ANSWER]
+    assert narrow.targets[0] == CPU and narrow.noise == result.costs.noise
+
+
+def test_baselines_are_measured_while_they_are_uncertain(store):
+    costs = profile(PROGRAM, NoisyClient(), store, replace(EVERY, refine=False)).costs
+    for plan in rivals(PROGRAM.units, costs, EVERY.copies):
+        expected, open_ = unknown(plan, costs), list(unmeasured(plan))
+        half = sum((s.interval_ns[1] - s.interval_ns[0]) / 2 for s in open_ if s.interval_ns)
+        assert expected == (open_ if half > TOLERANCE * plan.predicted_ns else [])
+    first = solve(PROGRAM.units, costs).segments[0]
+    sums = replace(first, units=tuple(range(2, 9)), measured=False, interval_ns=None)
+    uncertain = with_intervals(Plan("some", (sums,), False), costs)
+    assert unknown(uncertain, costs) == list(uncertain.segments)
+
+
+def test_hope_is_followed_only_beyond_noise(store):
+    result = profile(PROGRAM, NoisyClient(), store, EVERY)
+    chosen = choose(PROGRAM.units, result.costs)
+    assert chosen.potential == result.potential <= result.costs.noise
+    assert chosen.to_measure == []
+
+
+# ---- a model's units without the model -----------------------------------------------------------
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"some model")
+    return path
+
+
+class Loader:
+    """Gives a program and counts how often."""
+
+    def __init__(self, names: str) -> None:
+        self.program = chain(*names.split())
+        self.calls = 0
+
+    def __call__(self):
+        self.calls += 1
+        return self.program
+
+
+def test_a_known_model_is_not_loaded_and_one_that_is_needed_once(model, tmp_path):
+    first, second = Loader("relu tanh"), Loader("relu tanh")
+    fresh = cached_units(model, ["1x64"], first, tmp_path)
+    cached = cached_units(model, ["1x64"], second, tmp_path)
+    assert (first.calls, second.calls) == (1, 0)
+    assert (cached.units, cached.name) == (fresh.units, fresh.name)
+    assert cached.load() is cached.load() is second.program and second.calls == 1
+
+
+def test_other_bytes_or_inputs_are_another_model(model, tmp_path):
+    loader = Loader("relu")
+    cached_units(model, [], loader, tmp_path)
+    cached_units(model, ["1x64"], loader, tmp_path)
+    model.write_bytes(b"another model")
+    cached_units(model, [], loader, tmp_path)
+    assert loader.calls == 3
+
+
+def test_a_damaged_memory_is_made_again(model, tmp_path):
+    loader = Loader("relu")
+    cached_units(model, [], loader, tmp_path)
+    (entry,) = (tmp_path / "graphs").iterdir()
+    entry.write_text(entry.read_text()[:50])
+    for _ in range(2):
+        cached_units(model, [], loader, tmp_path)
+    assert loader.calls == 2
+
+
+def test_a_model_with_other_units_than_remembered_is_refused(model, tmp_path):
+    cached_units(model, [], Loader("relu"), tmp_path)
+    stale = cached_units(model, [], Loader("tanh"), tmp_path)
+    with pytest.raises(FrontendError, match="run the same command again"):
+        stale.load()
+    assert list((tmp_path / "graphs").iterdir()) == []
+
+
+def test_a_missing_model_is_the_loaders_to_refuse_and_a_cache_costs_only_time(tmp_path, model):
+    def load():
+        raise ModelFileError("no.pt does not exist")
+
+    with pytest.raises(ModelFileError, match="does not exist"):
+        cached_units(tmp_path / "no.pt", [], load, tmp_path)
+    (tmp_path / "file").write_text("")
+    loader = Loader("relu")
+    for _ in range(2):
+        assert len(cached_units(model, [], loader, tmp_path / "file").units.units) == 1
+    assert loader.calls == 2
+
+
+def test_a_second_profile_does_not_load_the_model(model, tmp_path, store):
+    loader = Loader("relu erf tanh")
+    for _ in range(2):
+        outcome = profile(cached_units(model, [], loader, tmp_path), ScriptedClient(), store, FAST)
+        assert loader.calls == 1
+    assert outcome.stable and outcome.n_measured == 0
+
+
+def test_profiling_imports_no_torch_before_it_must():
+    code = "import sys, nnapi_prof.execution.profile.session; print('torch' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"

@@ -34,25 +34,26 @@ from nnapi_prof.graph.plan import CPU, CPU_ALONE
 from nnapi_prof.graph.unit import UnitGraph
 from tests.cli.common import TinyNet, trace
 from tests.costs.graphs import chain_graph, row
-from tests.measure.scripted import CPU_OPERATION_NS, ScriptedClient, info, read_actions
+from tests.measure.scripted import (
+    CPU_OPERATION_NS,
+    ScriptedClient,
+    info,
+    interrupt_at,
+    read_actions,
+)
 from tests.parts import again_but
 
 PIXEL_8 = (1704, 1704, 1704, 1704, 2367, 2367, 2367, 2367, 2914)  # MHz: 4 + 4 + 1
 
 
-CONDITIONS = {n: Conditions(threads=n) for n in (1, 2, 4, 8)}
-
-
 def chosen(graph: UnitGraph, ns: dict[int, dict[int, float]]) -> ThreadTrial | None:
     """Returns the choice that follows from latencies by unit, or WHOLE, and threads."""
-    return choose(
-        graph,
-        {
-            (unit, n): replace(row(graph, (max(unit, 0),), CPU, each), conditions=CONDITIONS[n])
-            for unit, own in ns.items()
-            for n, each in own.items()
-        },
-    )
+    rows = {}
+    for unit, own in ns.items():
+        for n, each in own.items():
+            measured = row(graph, (max(unit, 0),), CPU, each)
+            rows[unit, n] = replace(measured, conditions=Conditions(threads=n))
+    return choose(graph, rows)
 
 
 def test_numbers_to_try():
@@ -104,14 +105,14 @@ def test_a_call_that_gains_by_one_thread(ns_of_two, one_thread):
     assert trial.call_ns == small
 
 
-def test_no_choice_without_units_that_ran_under_two_numbers():
+def test_units_of_a_trial_and_no_choice_without_one_that_ran_under_two_numbers():
     graph = chain_graph([8, 8, 8])
     assert chosen(graph, {}) is chosen(graph, {0: {1: 100.0}, 1: {2: 50.0}}) is None
-
-
-def test_as_many_units_as_a_trial_has():
-    assert thread_units(chain_graph([8, 8, 8])) == (0, 1)
+    assert thread_units(graph) == (0, 1)
     assert 6 <= len(thread_units(chain_graph([8 << i for i in range(40)]))) <= 9
+
+
+PHONES = "npu-phone gpu-phone dsp-phone slow-nnapi-phone".split()
 
 
 def tiny(folder: Path, side: int = 64) -> np_.Model:
@@ -136,13 +137,12 @@ def test_the_choice_is_kept_in_table_costs_and_bundle(tmp_path):
     assert again.thread_trial.n_measured == again.outcome.n_measured == 0
     read = np_.read_costs(model, table)
     assert read.conditions == costs.conditions and read.thread_trial.ns == trial.ns
-    planned = np_.partition(model, again, verify=False)
-    assert planned.bundle.conditions.threads == trial.threads
+    assert np_.partition(model, again, verify=False).bundle.conditions.threads == trial.threads
     with CostStore(table) as store:
-        rows = store.select(Selection())
-    tried = [each for each in rows if each.kind is Kind.THREADS]
+        tried = store.select(Selection(kinds=(Kind.THREADS,)))
+        units = store.select(Selection(kinds=(Kind.UNIT,), targets=("cpu",)))
     assert len(tried) == trial.n_measured == 4 * trial.n_units + N_CALLS
-    own = {each.samples_ns for each in rows if each.kind is Kind.UNIT and each.target == CPU}
+    own = {each.samples_ns for each in units}
     shared = [each for each in tried if each.threads == 4 and each.samples_ns in own]
     assert trial.n_kept == trial.n_units + 1, "measured once for trial and profile"
     assert len(shared) == trial.n_kept, "the shortest call is the profile's, too"
@@ -166,13 +166,8 @@ def test_without_a_trial_the_number_is_that_of_the_rows(tmp_path):
 
 def test_ctrl_c_in_a_trial_keeps_what_it_measured(tmp_path):
     model, table = tiny(tmp_path, 16), tmp_path / "costs.sqlite"
-
-    def stop(progress):
-        if progress.done == 3:
-            raise KeyboardInterrupt
-
     with pytest.raises(Interrupted) as raised:
-        profiled(model, table, progress=stop)
+        profiled(model, table, progress=interrupt_at(3))
     assert raised.value.outcome.interrupted and raised.value.outcome.n_measured == 3
     trial = profiled(model, table).thread_trial
     assert trial.n_measured == 4 * trial.n_units + N_CALLS - 3
@@ -228,21 +223,14 @@ def test_a_trial_on_this_machine(tmp_path, store):
         assert trial.whole and trial.n_measured == len(counts) + n_runs + n_calls
         assert trial.ns[trial.threads] <= 1.01 * min(trial.ns.values())
         measured = store.select(Selection(kinds=(Kind.THREADS,)))
-        assert {row.clock for row in measured} == {"monotonic"}
-        assert {row.threads for row in measured} == set(counts)
+        ran = {(row.clock, row.threads) for row in measured}
+        assert ran == {("monotonic", n) for n in counts}
         again = run_trial(units, client, store, ProfileOptions())
         assert again.n_measured == 0 and again.ns == trial.ns
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "phone",
-    again_but(
-        ["npu-phone", "gpu-phone", "dsp-phone", "slow-nnapi-phone"],
-        *("npu-phone", "slow-nnapi-phone"),
-        why="another phone",
-    ),
-)
+@pytest.mark.parametrize("phone", again_but(PHONES, PHONES[0], PHONES[-1], why="another phone"))
 def test_no_fixed_number_has_a_faster_plan(phone, tmp_path):
     model = tiny(tmp_path, 96)
 
@@ -253,8 +241,7 @@ def test_no_fixed_number_has_a_faster_plan(phone, tmp_path):
             assert beside <= 0.1 * (beside + costs.outcome.n_measured)
         return costs.outcome.plan.predicted_ns
 
-    own = plan_ns("auto")
-    assert own <= 1.01 * min(plan_ns(n) for n in (1, 2, 4, 8))
+    assert plan_ns("auto") <= 1.01 * min(plan_ns(n) for n in (1, 2, 4, 8))
 
 
 class GatedNet(nn.Module):

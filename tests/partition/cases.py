@@ -38,7 +38,6 @@ class Table:
     simulated: bool = True
 
     def of(self, graph: UnitGraph) -> CostTable:
-        """The same as arrays."""
         shape = len(graph.units), len(self.targets)
         unit_ns, guessed = np.full(shape, np.inf), np.zeros(shape, dtype=np.bool_)
         for (u, target), ns in self.unit.items():
@@ -83,22 +82,14 @@ def build_graph(reads: list[list[int]], sizes: list[int], sinks: Iterable[int] =
     Units that read nothing read the graph input ``x`` of 8 floats. What nobody reads is an output,
     and so are the values of ``sinks``.
     """
-    units = tuple(
-        Unit(
-            index=i,
-            name=f"u{i}",
-            operation=f"op{i}",
-            nodes=(f"u{i}",),
-            inputs=tuple(f"v{p}" for p in preds) or ("x",),
-            outputs=(f"v{i}",),
-            signature=f"s{i}",
-        )
-        for i, preds in enumerate(reads)
-    )
+    units = []
+    for i, preds in enumerate(reads):
+        inputs = tuple(f"v{p}" for p in preds) or ("x",)
+        units.append(Unit(i, f"u{i}", f"op{i}", (f"u{i}",), inputs, (f"v{i}",), f"s{i}"))
     read = {p for preds in reads for p in preds}
     values = {"x": TensorType((8,))} | {f"v{i}": TensorType((s,)) for i, s in enumerate(sizes)}
     outputs = tuple(f"v{i}" for i in range(len(reads)) if i not in read or i in set(sinks))
-    return UnitGraph(units, values, ("x",), outputs)
+    return UnitGraph(tuple(units), values, ("x",), outputs)
 
 
 def chain(n: int) -> UnitGraph:

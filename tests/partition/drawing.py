@@ -17,17 +17,13 @@ from nnapi_prof.costs.table import CompileTimes
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Preference, Target
 from nnapi_prof.partition.constraints import Constraints
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
+from tests.partition.cases import GPU, NPU, NPU_LOW
 from tests.partition.judge import Case, mask_of, region_costs
 from tests.partition.networks import Reads, problem_on
 
 MOST_UNITS = 14
 
-ACCELERATORS = (
-    Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER),
-    Target.nnapi("sim-npu", Preference.LOW_POWER),
-    Target.nnapi("sim-gpu", Preference.FAST_SINGLE_ANSWER),
-    Target.nnapi("sim-dsp", Preference.SUSTAINED_SPEED),
-)
+ACCELERATORS = (NPU, NPU_LOW, GPU, Target.nnapi("sim-dsp", Preference.SUSTAINED_SPEED))
 
 
 def draw_case(seed: str) -> Case:
@@ -37,8 +33,7 @@ def draw_case(seed: str) -> Case:
     n = chance.randint(1, 10) if limited else min(chance.randint(2, 20), MOST_UNITS)
     structure = chance.choice(tuple(STRUCTURES))
     reads = STRUCTURES[structure](chance, n)
-    targets = _draw_targets(chance)
-    problem = _draw_costs(chance, reads, targets, structure)
+    problem = _draw_costs(chance, reads, _draw_targets(chance), structure)
     problem = _draw_regions(chance, problem, reads)
     compiling = _draw_compiling(chance, problem, reads) if limited else None
     return Case(
@@ -118,16 +113,16 @@ def _draw_operators(chance: random.Random, n: int) -> Reads:
     """As traced: a chain with skips in which constants and dead ends stand between."""
     reads: Reads = []
     tips, constants = [], []
-    for _ in range(n):
+    for u in range(n):
         kind = chance.random()
         if kind < 0.2:
-            constants.append(len(reads))
+            constants.append(u)
             reads.append([])
             continue
         reads.append(sorted({*tips[-1:], *constants[:1], *chance.sample(tips, min(1, len(tips)))}))
         del constants[:1]
         if kind < 0.8:
-            tips.append(len(reads) - 1)
+            tips.append(u)
     return reads
 
 
@@ -190,7 +185,9 @@ def _draw_costs(
         unit_ns[begin : chance.randint(begin, n), accelerators] = np.inf
     plain = [target == CPU and chance.random() < 0.8 for target in targets]
     values, largest = _draw_values(chance, reads)
-    slope = chance.choice((0.0, 0.125, 0.5, 1.0, 1.0, 2.0)) * _power_of_2(typical / largest)
+    # A power of 2: sums of whole numbers stay exact, and ties stay ties.
+    slope = chance.choice((0.0, 0.125, 0.5, 1.0, 1.0, 2.0))
+    slope *= 2.0 ** round(math.log2(typical / largest))
     overhead = chance.choice((0.0, 0.125, 0.125, 0.5, 2.0))
     return problem_on(
         reads,
@@ -201,11 +198,6 @@ def _draw_costs(
         in_ns_per_byte=_draw_slopes(chance, plain, slope * scale),
         out_ns_per_byte=_draw_slopes(chance, plain, slope * scale),
     )
-
-
-def _power_of_2(ratio: float) -> float:
-    """The next one: sums of whole numbers stay exact, and ties stay ties."""
-    return 2.0 ** round(math.log2(ratio))
 
 
 def _draw_slopes(chance: random.Random, plain: Sequence[bool], slope: float) -> NDArray[np.float64]:
@@ -302,15 +294,11 @@ def _draw_compiling(chance: random.Random, problem: Problem, reads: Reads) -> Co
     regions = [region for region in problem.region_ns if accelerated[region[1]]]
     for _ in range(chance.choice((0, 0, 1, 3))):
         regions.append((_draw_region(chance, reads), chance.randrange(t)))
-    return CompileTimes(
-        np.array(fixed),
-        np.array(unit),
-        {
-            region: chance.randint(0, 60) * scale
-            for region in regions
-            if accelerated[region[1]] and chance.random() < 0.6
-        },
-    )
+    times = {}
+    for region in regions:
+        if accelerated[region[1]] and chance.random() < 0.6:
+            times[region] = chance.randint(0, 60) * scale
+    return CompileTimes(np.array(fixed), np.array(unit), times)
 
 
 def _draw_constraints(

@@ -18,14 +18,7 @@ import numpy as np
 
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
-from tests.partition.networks import (
-    ROOFS,
-    Network,
-    Reads,
-    on_cpu_and_gpu,
-    on_npu_phone,
-    problem_on,
-)
+from tests.partition.networks import ROOFS, Network, Reads, on_cpu_and_gpu, on_npu_phone, problem_on
 
 # ---- wide graphs -------------------------------------------------------------------------------
 
@@ -110,8 +103,7 @@ def wide_problem(structure: str, n: int, n_targets: int, seed: int) -> Problem:
         inputs=[ValueFlow(GRAPH_INPUT, (0,), 50_000)],
         targets=(CPU, *(Target.nnapi(name, Preference.FAST_SINGLE_ANSWER) for name in names)),
         overhead_ns=4e5 * accelerated,
-        in_ns_per_byte=2.0 * accelerated,
-        out_ns_per_byte=2.0 * accelerated,
+        ns_per_byte=2.0 * accelerated,
     )
 
 
@@ -158,14 +150,11 @@ def _head(network: Network, tap: int, channels: int, last: str) -> None:
     """SSDLite's: depthwise and pointwise convolution, permute, reshape, and what gives an output
     its meaning."""
     elements = network.n_bytes[tap] // 4
-    pixels = max(1, elements // 64)
+    out = max(1, elements // 64) * channels
     end = network.add("depthwise", tap, elements=elements, macs=9.0 * elements)
     end = network.add("relu6", end, elements=elements)
-    out = pixels * channels
     end = network.add("conv", end, elements=out, macs=float(elements) * channels)
-    end = network.add("permute", end, elements=out)
-    end = network.add("reshape", end, elements=out)
-    network.add(last, end, elements=out)
+    _each(network, end, f"permute reshape {last}", out)
 
 
 # ---- searched cells ----------------------------------------------------------------------------
@@ -296,9 +285,9 @@ def decoder_problem(seed: int, n_layers: int = 4) -> Problem:
         stream = _feed_forward(network, stream)
     network.add("dense", stream, elements=TOKENS, macs=4.0 * TOKENS * WIDTH)
     kinds = sorted(set(network.kinds))
-    refused: dict[str, set[str]] = {name: set() for name in ROOFS}
+    refused: dict[str, set[str]] = {}
     for name in ROOFS:
-        left = 0.36 * len(network.kinds)
+        refused[name], left = set(), 0.36 * len(network.kinds)
         for kind in chance.sample(kinds, len(kinds)):
             if network.kinds.count(kind) <= left:
                 refused[name].add(kind)
@@ -314,9 +303,7 @@ def _dense(network: Network, value: int, out: int) -> int:
 def _norm(network: Network, value: int) -> int:
     """Root mean square, in its six parts."""
     square = network.add("mul", value, elements=TOKENS)
-    mean = network.add("mean", square, elements=SEQUENCE)
-    mean = network.add("add", mean, elements=SEQUENCE)
-    root = network.add("rsqrt", mean, elements=SEQUENCE)
+    root = _each(network, square, "mean add rsqrt", SEQUENCE)
     scaled = network.add("mul", value, root, elements=TOKENS)
     return network.add("mul", scaled, elements=TOKENS)
 
@@ -324,8 +311,7 @@ def _norm(network: Network, value: int) -> int:
 def _rotated(network: Network, value: int, cos: int, sin: int) -> int:
     """Rotary position: x cos + turned(x) sin; the sign is in the sines."""
     plain = network.add("mul", value, cos, elements=TOKENS)
-    left = network.add("slice", value, elements=TOKENS // 2)
-    right = network.add("slice", value, elements=TOKENS // 2)
+    left, right = (network.add("slice", value, elements=TOKENS // 2) for _ in range(2))
     turned = network.add("concat", left, right, elements=TOKENS)
     turned = network.add("mul", turned, sin, elements=TOKENS)
     return network.add("add", plain, turned, elements=TOKENS)
@@ -341,9 +327,8 @@ def _each(network: Network, value: int, kinds: str, elements: int = 0) -> int:
 def _attention(network: Network, stream: int, cos: int, sin: int) -> int:
     scores = 8 * SEQUENCE * SEQUENCE
     value = _norm(network, stream)
-    parts = []
-    for _ in range(3):  # queries, keys, values
-        parts.append(_each(network, _dense(network, value, WIDTH), "reshape permute"))
+    # Queries, keys, values.
+    parts = [_each(network, _dense(network, value, WIDTH), "reshape permute") for _ in range(3)]
     query, key = (_rotated(network, part, cos, sin) for part in parts[:2])
     key, values = (_each(network, part, "expand reshape") for part in (key, parts[2]))
     key = network.add("permute", key, elements=TOKENS)

@@ -62,15 +62,14 @@ def truth_of(case: Case) -> Truth:
     n_layers = 1 if most is None else min(most, problem.n) + 1
     accelerated = np.array([target.engine is Engine.NNAPI for target in problem.targets])
     counted = accelerated & (most is not None)
+    n, ideals = problem.n, ideals_of(problem)
     if constraints.max_compile_ns is None:
         free_ns = costs[:, ~counted].min(axis=1, initial=np.inf)
         counted_ns = costs[:, counted].min(axis=1, initial=np.inf)
-        exact = _least_by_segments(problem.n, ideals_of(problem), free_ns, counted_ns, n_layers)
+        exact = _least_by_segments(n, ideals, free_ns, counted_ns, n_layers)
     else:
         limit_ns = constraints.max_compile_ns * (1 + LIMIT_SLACK)
-        exact = _least_within(
-            problem.n, ideals_of(problem), costs, times, counted, limit_ns, n_layers
-        )
+        exact = _least_within(n, ideals, costs, times, counted, limit_ns, n_layers)
     return Truth(np.minimum.accumulate(exact[1:]), costs, times)
 
 
@@ -114,11 +113,10 @@ def _ruled_out(n: int, constraints: Constraints, target: Target) -> set[int]:
 def _compile_times(problem: Problem, compiling: CompileTimes | None) -> NDArray[np.float64]:
     """[2^n, t], ns."""
     n, t = problem.unit_ns.shape
-    times = np.zeros((1 << n, t))
     if compiling is None:
-        return times
+        return np.zeros((1 << n, t))
     member = (np.arange(1 << n)[:, None] >> np.arange(n) & 1).astype(np.float64)
-    times += compiling.fixed_ns + member @ compiling.unit_ns
+    times = compiling.fixed_ns + member @ compiling.unit_ns
     for (units, k), ns in compiling.region_ns.items():
         times[mask_of(units), k] = ns
     return times
@@ -150,12 +148,11 @@ def _ideals(n, needs):
     """Downward-closed sets, ascending, so that each stands after its subsets."""
     ideals = []
     for mask in range(1 << n):
-        closed = True
+        reads = 0
         for u in range(n):
-            if mask >> u & 1 and needs[u] & ~mask:
-                closed = False
-                break
-        if closed:
+            if mask >> u & 1:
+                reads |= needs[u]
+        if not reads & ~mask:
             ideals.append(mask)
     return np.array(ideals)
 
@@ -181,10 +178,7 @@ def _least_by_segments(n, ideals, free_ns, counted_ns, n_layers):
                         best[j, s + 1, layer] = ns + free
                     if layer + 1 < n_layers and ns + counted < best[j, s + 1, layer + 1]:
                         best[j, s + 1, layer + 1] = ns + counted
-    least = np.empty(n + 1)
-    for s in range(n + 1):
-        least[s] = best[len(ideals) - 1, s].min()
-    return least
+    return np.array([best[len(ideals) - 1, s].min() for s in range(n + 1)])
 
 
 @numba.njit(cache=True)

@@ -9,7 +9,7 @@ overhead beyond that bound. Where overheads are small it is n slots, and n^2 x t
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -24,13 +24,13 @@ Terms = Mapping[int, float]
 """Column -> factor."""
 
 
+@dataclass
 class _Model:
     """A MILP under construction: columns with costs, rows as sparse triples."""
 
-    def __init__(self) -> None:
-        self.cost: list[float] = []
-        self.binary: list[bool] = []
-        self.rows: list[tuple[Terms, float, float]] = []
+    cost: list[float] = field(default_factory=list)
+    binary: list[bool] = field(default_factory=list)
+    rows: list[tuple[Terms, float, float]] = field(default_factory=list)
 
     def column(self, cost: float, *, binary: bool = False) -> int:
         self.cost.append(cost)
@@ -54,7 +54,7 @@ class _Model:
             options={"mip_rel_gap": 0.0},
         )
         assert result.status == 0, result.message
-        return [bool(x > 0.5) for x in result.x]
+        return (result.x > 0.5).tolist()
 
 
 def least_by_milp(problem: Problem, upper_ns: float = math.inf) -> float:
@@ -67,11 +67,8 @@ def least_by_milp(problem: Problem, upper_ns: float = math.inf) -> float:
     places = list(itertools.product(range(n_slots), targets))
     finite = np.where(np.isfinite(problem.unit_ns), problem.unit_ns, 0.0)
     used = {(s, k): model.column(float(problem.overhead_ns[k]), binary=True) for s, k in places}
-    here = {
-        (u, s, k): model.column(float(finite[u, k]), binary=True)
-        for u in range(n)
-        for s, k in places
-    }
+    each = [(u, s, k) for u in range(n) for s, k in places]
+    here = {(u, s, k): model.column(float(finite[u, k]), binary=True) for u, s, k in each}
     up_to = {(u, s): model.column(0.0) for u in range(n) for s in range(n_slots)}
     for s in range(n_slots):
         model.row({used[s, k]: 1 for k in targets}, 0, 1)

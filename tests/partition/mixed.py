@@ -65,8 +65,7 @@ def mixed_network(
         values=tuple(values),
         targets=targets,
         overhead_ns=np.where(on_cpu, 20_000.0, 250_000.0),
-        in_ns_per_byte=per_byte,
-        out_ns_per_byte=per_byte,
+        ns_per_byte=per_byte,
         formats=int8.astype(np.int64),
     )
     return problem, noise

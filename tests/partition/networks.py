@@ -21,15 +21,6 @@ Reads = list[list[int]]
 TARGETS = (CPU, *(Target.nnapi(f"npu-{i}", Preference.FAST_SINGLE_ANSWER) for i in range(3)))
 
 
-def readers_of(reads: Sequence[Sequence[int]]) -> list[list[int]]:
-    """For each unit, the units that read its result, ascending."""
-    readers: list[list[int]] = [[] for _ in reads]
-    for u, units in enumerate(reads):
-        for p in units:
-            readers[p].append(u)
-    return readers
-
-
 def problem_on(
     reads: Sequence[Sequence[int]],
     unit_ns: ArrayLike,
@@ -38,16 +29,20 @@ def problem_on(
     sizes: Sequence[float] = (),
     inputs: Iterable[ValueFlow] = (),
     overhead_ns: ArrayLike = 0.0,
-    in_ns_per_byte: ArrayLike = 0.0,
-    out_ns_per_byte: ArrayLike = 0.0,
+    ns_per_byte: ArrayLike = 0.0,
+    in_ns_per_byte: ArrayLike | None = None,
+    out_ns_per_byte: ArrayLike | None = None,
     **rest: Any,
 ) -> Problem:
     """Units that each make one value, of 10 bytes, which is an output where no unit reads it.
 
-    Without targets they are the CPU and accelerators; costs that are not given are zero.
+    Without targets they are the CPU and accelerators; costs that are not given are zero, and a byte
+    costs ``ns_per_byte`` in and out.
     """
-    costs, readers = np.array(unit_ns, dtype=np.float64), readers_of(reads)
+    into, out = (ns_per_byte if ns is None else ns for ns in (in_ns_per_byte, out_ns_per_byte))
+    costs = np.array(unit_ns, dtype=np.float64)
     n, t = costs.shape
+    readers = [[r for r, units in enumerate(reads) if u in units] for u in range(n)]
     made = zip(readers, sizes or [10] * n, strict=True)
     values = (ValueFlow(u, tuple(by), size, not by) for u, (by, size) in enumerate(made))  # type: ignore[arg-type]
     standard: dict[str, Any] = dict(
@@ -57,8 +52,8 @@ def problem_on(
         targets=tuple(targets) or TARGETS[:t],
         unit_ns=costs,
         overhead_ns=np.zeros(t) + overhead_ns,
-        in_ns_per_byte=np.zeros(t) + in_ns_per_byte,
-        out_ns_per_byte=np.zeros(t) + out_ns_per_byte,
+        in_ns_per_byte=np.zeros(t) + into,
+        out_ns_per_byte=np.zeros(t) + out,
     )
     return Problem(**standard | rest)
 
@@ -147,23 +142,18 @@ def on_npu_phone(
         for preference, factor in SLOWDOWN.items():
             targets.append(Target.nnapi(name, preference))
             roofs.append(roof)
-            columns.append(
-                [
-                    math.inf
-                    if network.kinds[u] in refused[name]
-                    else plain[u] * factor * chance.lognormvariate(0.0, 0.01)
-                    for u in range(n)
-                ]
-            )
-    slopes = np.array([1.0 / roof.transfer_gigabytes for roof in roofs])
+            column = np.full(n, np.inf)
+            for u, kind in enumerate(network.kinds):
+                if kind not in refused[name]:
+                    column[u] = plain[u] * factor * chance.lognormvariate(0.0, 0.01)
+            columns.append(column)
     return _problem(
         network,
         network.n_bytes,
         np.array(columns).T,
         targets=targets,
-        overhead_ns=np.array([roof.invocation_ns for roof in roofs]),
-        in_ns_per_byte=slopes,
-        out_ns_per_byte=slopes,
+        overhead_ns=[roof.invocation_ns for roof in roofs],
+        ns_per_byte=[1.0 / roof.transfer_gigabytes for roof in roofs],
     )
 
 
@@ -191,8 +181,7 @@ def on_cpu_and_gpu(network: Network, chance: random.Random) -> Problem:
     """
     n = len(network.kinds)
     cpu = Roof(45.0, 0.25, 0.3, 0.1, 14.0, 8e3)
-    kinds = sorted(set(network.kinds))
-    favour = {kind: chance.lognormvariate(0.0, 0.4) for kind in kinds}
+    favour = {kind: chance.lognormvariate(0.0, 0.4) for kind in sorted(set(network.kinds))}
     speed = 2.0 ** chance.uniform(-0.5, 1.0)
     launch_ns = chance.uniform(2e4, 8e4)
     base_ns = 10.0 ** chance.uniform(5.0, 6.0)
@@ -201,14 +190,7 @@ def on_cpu_and_gpu(network: Network, chance: random.Random) -> Problem:
         launch_ns + ns / speed * favour[kind] * chance.lognormvariate(0.0, 0.3)
         for ns, kind in zip(cpu_ns, network.kinds, strict=True)
     ]
-    moves = [
-        base_ns * chance.lognormvariate(0.0, 0.05) + n_bytes / 60.0 for n_bytes in network.n_bytes
-    ]
-    return _problem(
-        network,
-        moves,
-        np.array([cpu_ns, gpu_ns]).T,
-        targets=(CPU, Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER)),
-        in_ns_per_byte=[0.0, 1.0],
-        out_ns_per_byte=[0.0, 1.2],
-    )
+    moves = [base_ns * chance.lognormvariate(0.0, 0.05) + size / 60.0 for size in network.n_bytes]
+    targets = CPU, Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER)
+    rates = dict(in_ns_per_byte=[0.0, 1.0], out_ns_per_byte=[0.0, 1.2])
+    return _problem(network, moves, np.array([cpu_ns, gpu_ns]).T, targets=targets, **rates)

@@ -57,8 +57,7 @@ def placement_problem(name: str, refused: float = 0.0, seed: int = 0) -> Problem
         sizes=[cost[i] for i in order],
         targets=(CPU, ACCELERATOR),
         overhead_ns=[0.0, float(np.median(busy)) / 2],
-        in_ns_per_byte=[0.0, 1.0],
-        out_ns_per_byte=[0.0, 1.0],
+        ns_per_byte=[0.0, 1.0],
     )
 
 

@@ -44,7 +44,7 @@ MET = 2e-6
 """Relative: how far above the optimum a plan may be that is said to meet its bound."""
 
 
-def drawn(seed: int) -> tuple[Problem, Noise]:
+def draw_noisy(seed: int) -> tuple[Problem, Noise]:
     """A problem with formats, and its noise; every other one as the judge of plans draws it."""
     if seed % 2:
         draws = (draw_case(f"precision/{seed}/{i}").problem for i in itertools.count())
@@ -56,17 +56,14 @@ def drawn(seed: int) -> tuple[Problem, Noise]:
 
 
 def complaints(seed: int) -> list[str]:
-    """What is wrong with the answers about one graph."""
-    problem, noise = drawn(seed)
+    problem, noise = draw_noisy(seed)
     truth = true_front(problem, noise)
     chance = random.Random(seed)
     powers = [power for _, power in truth] or [0.0]
     budgets = [0.0, chance.uniform(min(powers), max(powers)), chance.choice(powers)]
     budget, tolerance = chance.choice(budgets), chance.choice((0.0, 0.01, 0.2))
-    return [
-        *_about_plan(problem, noise, truth, budget, tolerance),
-        *_about_front(problem, noise, truth, budgets, chance.choice((4, 16))),
-    ]
+    about_front = _about_front(problem, noise, truth, budgets, chance.choice((4, 16)))
+    return [*_about_plan(problem, noise, truth, budget, tolerance), *about_front]
 
 
 def _about_plan(
@@ -76,13 +73,8 @@ def _about_plan(
     limit = ErrorLimit(noise, math.sqrt(budget))
     least = least_ns(truth, limit.limit**2)
     try:
-        answer = plan_problem(
-            problem,
-            tolerance=tolerance,
-            constraints=Constraints(errors=(limit,)),
-            limits=SearchLimits(seconds=60.0),
-            with_curve=False,
-        )
+        limited = dict(constraints=Constraints(errors=(limit,)), limits=SearchLimits(seconds=60.0))
+        answer = plan_problem(problem, tolerance=tolerance, with_curve=False, **limited)
     except PartitionError as error:
         if math.isfinite(least):
             yield f"refused: there is a plan of {least}, but: {error}"
@@ -90,9 +82,8 @@ def _about_plan(
     if math.isinf(least):
         yield f"impossible: no plan is within {budget}"
         return
-    index = problem.target_index
     for plan in (answer.best, answer.default):
-        placements = [(s.units, index(s.target)) for s in plan.segments]
+        placements = [(s.units, problem.target_index(s.target)) for s in plan.segments]
         yield from _about_placements(problem, noise, placements, plan.predicted_ns, None)
         if limit.error(placements) > limit.limit * (1 + EXACT):
             yield f"limit: an error of {limit.error(placements)}, {limit.limit} allowed"
@@ -144,8 +135,7 @@ def _about_placements(
     except AssertionError:
         yield f"invalid: {placements} is not a plan"
         return
-    formats = formats_of(problem)
-    eight = sum(1 << u for units, k in placements for u in units if formats[k])
+    eight = sum(1 << u for units, k in placements for u in units if formats_of(problem)[k])
     ns = sum(problem.segment_ns(units, k) for units, k in placements)
     ns += converting_ns(problem, eight)
     if not math.isclose(ns, said_ns, rel_tol=EXACT, abs_tol=1e-12):

@@ -37,9 +37,7 @@ def with_formats(problem: Problem, seed: int) -> Problem:
         kind = chance.random()
         return 0.0 if kind < 0.1 else scale if kind < 0.3 else scale * chance.random()
 
-    values = tuple(
-        replace(value, to_int8_ns=cost(), to_float_ns=cost()) for value in problem.values
-    )
+    values = tuple(replace(v, to_int8_ns=cost(), to_float_ns=cost()) for v in problem.values)
     faster = np.where(formats == 1, chance.choice((1.0, 0.5, 0.3)), 1.0)
     light = np.where(formats == 1, chance.choice((1.0, 0.25, 0.0)), 1.0)
     return replace(
@@ -51,7 +49,7 @@ def with_formats(problem: Problem, seed: int) -> Problem:
         in_ns_per_byte=problem.in_ns_per_byte * light,
         out_ns_per_byte=problem.out_ns_per_byte * light,
         region_ns={
-            (units, k): ns * float(faster[k]) for (units, k), ns in problem.region_ns.items()
+            region: ns * float(faster[region[1]]) for region, ns in problem.region_ns.items()
         },
     )
 

@@ -18,22 +18,19 @@ from tests.partition.precisions import with_formats
 Plan = tuple[Placement, ...]
 
 
-def draw_problem(
-    seed: int, most_units: int = 8, *, regions: bool = True, fewest_units: int = 1
-) -> Problem:
+def draw_problem(seed: int, most_units: int = 8, *, regions: bool = True) -> Problem:
     """Refusals, shared values, ties and fractions; the CPU runs every unit, but for one in some
     problems that runs only inside a region measured whole."""
     chance = random.Random(seed)
-    n, t = chance.randint(fewest_units, most_units), chance.randint(1, 4)
+    n, t = chance.randint(1, most_units), chance.randint(1, 4)
     reads = [
         sorted(chance.sample(range(u), min(u, chance.choice((0, 1, 1, 1, 2))))) for u in range(n)
     ]
     scale = chance.choice((1.0, 1e3, 1e6))
 
     def cost(most: int) -> float:
-        return scale * (
-            chance.randint(0, most) if chance.random() < 0.5 else chance.random() * most
-        )
+        whole = chance.random() < 0.5
+        return scale * (chance.randint(0, most) if whole else chance.random() * most)
 
     unit_ns = np.array([[cost(50) for _ in range(t)] for _ in range(n)])
     for u, k in itertools.product(range(n), range(1, t)):
@@ -52,17 +49,10 @@ def draw_problem(
         free = [0.0] if chance.random() < 0.8 else [0.25 * scale]
         return np.array([*free, *(chance.choice((0, 0.25, 1, 2)) * scale for _ in range(t - 1))])
 
-    overhead_ns = np.array(
-        [0.0 if chance.random() < 0.6 else cost(20), *(cost(40) for _ in range(t - 1))]
-    )
-    problem = problem_on(
-        reads,
-        unit_ns,
-        values=tuple(values),
-        overhead_ns=overhead_ns,
-        in_ns_per_byte=rates(),
-        out_ns_per_byte=rates(),
-    )
+    free = chance.random() < 0.6
+    overhead_ns = [0.0 if free else cost(20), *(cost(40) for _ in range(t - 1))]
+    slopes = dict(in_ns_per_byte=rates(), out_ns_per_byte=rates())
+    problem = problem_on(reads, unit_ns, values=tuple(values), overhead_ns=overhead_ns, **slopes)
     return with_regions(problem, chance) if regions else problem
 
 
@@ -94,19 +84,22 @@ def draw_plan(problem: Problem, chance: random.Random) -> Plan:
     return merge_by_target(problem, [chance.choice(targets) for targets in able])
 
 
-def drawn(
+def draws(
     count: int, most_units: int = 8, *, formats: bool = False, regions: bool = True
-) -> Iterator[tuple[int, Problem, Plan]]:
-    """Problems of units that each run somewhere, with their seeds and a plan of each."""
+) -> Iterator[tuple[int, Problem]]:
     for seed in range(count):
         problem = draw_problem(seed, most_units, regions=regions)
-        problem = with_formats(problem, seed) if formats else problem
+        yield seed, with_formats(problem, seed) if formats else problem
+
+
+def drawn(count: int, most_units: int = 8, **options: bool) -> Iterator[tuple[int, Problem, Plan]]:
+    """Problems of units that each run somewhere, with their seeds and a plan of each."""
+    for seed, problem in draws(count, most_units, **options):
         if np.isfinite(problem.unit_ns).any(axis=1).all():
             yield seed, problem, draw_plan(problem, random.Random(seed))
 
 
 def on_targets(problem: Problem, count: int) -> Problem:
-    """The problem on the first targets only."""
     return replace(
         problem,
         targets=problem.targets[:count],
@@ -130,14 +123,9 @@ def stem_problem(n_branches: int, seed: int = 0, length: int = 1) -> Problem:
         ends.append(len(reads) - 1)
     reads.append(ends)
     sizes = [int(chance.integers(1, 100)) for _ in reads]
-    return problem_on(
-        reads,
-        chance.uniform(1.0, 100.0, (len(reads), 3)),
-        sizes=sizes,
-        overhead_ns=[0.0, 30.0, 40.0],
-        in_ns_per_byte=[0.0, 0.3, 0.2],
-        out_ns_per_byte=[0.0, 0.3, 0.2],
-    )
+    unit_ns, per_byte = chance.uniform(1.0, 100.0, (len(reads), 3)), [0.0, 0.3, 0.2]
+    overheads = [0.0, 30.0, 40.0]
+    return problem_on(reads, unit_ns, sizes=sizes, overhead_ns=overheads, ns_per_byte=per_byte)
 
 
 def check_plan(problem: Problem, plan: Sequence[Placement]) -> None:

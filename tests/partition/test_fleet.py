@@ -19,19 +19,16 @@ from tests.partition.problems import draw_problem, every_plan, on_targets
 
 def brute_force(regret, k, objective, weights):
     """The least objective of any k plans; inf where none serve all phones."""
-    share = np.asarray(weights) / np.sum(weights)
-    counted = share > 0
-    least = math.inf
-    for plans in itertools.combinations(range(len(regret)), min(k, len(regret))):
-        own = regret[list(plans)].min(axis=0)[counted]
-        mean = float((own * share[counted]).sum())
-        least = min(least, mean if objective is FleetObjective.MEAN else float(own.max()))
-    return least
+    regret, share = regret[:, weights > 0], weights[weights > 0] / weights.sum()
+    sets = itertools.combinations(range(len(regret)), min(k, len(regret)))
+    least = [regret[list(plans)].min(axis=0) for plans in sets]
+    is_mean = objective is FleetObjective.MEAN
+    return min(float(own @ share if is_mean else own.max()) for own in least)
 
 
 @settings(SETTINGS, max_examples=80)
 @given(st.integers(0, 1 << 30), st.integers(1, 8), st.integers(1, 12), st.integers(1, 8))
-def test_equal_to_brute_force(seed: int, n: int, phones: int, k: int) -> None:
+def test_equal_to_brute_force(seed, n, phones, k):
     random = np.random.default_rng(seed)
     regret = random.choice([0.0, 0.01, 0.5, 3.0], (n, phones)) * random.random((n, phones))
     if seed % 3 == 0:  # some plans do not run on some phones
@@ -53,19 +50,18 @@ def test_equal_to_brute_force(seed: int, n: int, phones: int, k: int) -> None:
 
 
 @pytest.mark.slow
-def test_more_plans_than_are_solved_exactly_have_a_bound() -> None:
+def test_more_plans_than_are_solved_exactly_have_a_bound():
     regret = np.random.default_rng(1).random((60, 40))
     for objective in FleetObjective:
+        limits = (1, 60.0), (2, 0.2), (4, 0.2)  # enough for one of 40, not for the others
         one, two, four = (
-            choose_plans(regret, k, objective=objective, seconds=seconds)
-            # Enough for one of 40, not for the others.
-            for k, seconds in ((1, 60.0), (2, 0.2), (4, 0.2))
+            choose_plans(regret, k, objective=objective, seconds=seconds) for k, seconds in limits
         )
         assert all(c.bound <= c.value + 1e-12 for c in (one, two, four))
         assert one.is_optimal and one.value >= two.value >= four.value
 
 
-def test_regrets_are_of_the_least_latency() -> None:
+def test_regrets_are_of_the_least_latency():
     latency = np.array([[2e6, 3e6], [1e6, math.inf]])
     assert regrets(latency, [0.5e6, 3e6]).tolist() == [[3.0, 0.0], [1.0, math.inf]]
     with pytest.raises(PartitionError, match="phone 1"):
@@ -84,16 +80,13 @@ def draw_fleet(seed: int, phones: int, most_units: int = 6) -> list[Problem]:
     alone = np.isfinite(whole).any(axis=1).all()
     fleet = []
     for _ in range(phones):
-        problem = replace(
-            first,
-            unit_ns=whole * chance.choice([0.5, 1.0, 3.0], whole.shape),
-            overhead_ns=first.overhead_ns * chance.random(first.overhead_ns.shape),
-            region_ns={
-                region: (ns + 1.0) * chance.choice([0.5, 2.0])
-                for region, ns in first.region_ns.items()
-                if chance.random() < 0.7 and alone
-            },
-        )
+        unit_ns = whole * chance.choice([0.5, 1.0, 3.0], whole.shape)
+        overhead_ns = first.overhead_ns * chance.random(first.overhead_ns.shape)
+        regions = {}
+        for region, ns in first.region_ns.items():
+            if chance.random() < 0.7 and alone:
+                regions[region] = (ns + 1.0) * chance.choice([0.5, 2.0])
+        problem = replace(first, unit_ns=unit_ns, overhead_ns=overhead_ns, region_ns=regions)
         if chance.random() < 0.3 and np.isfinite(whole[:, :-1]).any(axis=1).all():
             problem = on_targets(problem, len(problem.targets) - 1)
         fleet.append(problem)
@@ -103,7 +96,7 @@ def draw_fleet(seed: int, phones: int, most_units: int = 6) -> list[Problem]:
 def runnable(fleet: list[Problem]) -> bool:
     """Each unit runs alone somewhere on each phone: that region did not fail there."""
     return all(
-        any(math.isfinite(problem.segment_ns((unit,), k)) for k in range(len(problem.targets)))
+        min(problem.segment_ns((unit,), k) for k in range(len(problem.targets))) < math.inf
         for problem in fleet
         for unit in range(problem.n)
     )
@@ -112,7 +105,7 @@ def runnable(fleet: list[Problem]) -> bool:
 @pytest.mark.slow
 @settings(SETTINGS, max_examples=80)
 @given(st.integers(0, 100_000), st.integers(1, 4))
-def test_one_plan_for_all_is_the_best_of_all_plans(seed: int, phones: int) -> None:
+def test_one_plan_for_all_is_the_best_of_all_plans(seed, phones):
     fleet = draw_fleet(seed, phones, 5)
     assume(runnable(fleet))
     weights = np.random.default_rng(seed).choice([0.5, 1.0, 4.0], phones)
@@ -133,7 +126,7 @@ def test_one_plan_for_all_is_the_best_of_all_plans(seed: int, phones: int) -> No
 
 @settings(SETTINGS, max_examples=40)
 @given(st.integers(0, 100_000))
-def test_a_sum_of_problems_costs_the_sum(seed: int) -> None:
+def test_a_sum_of_problems_costs_the_sum(seed):
     fleet = draw_fleet(seed, 3)
     factors = [0.5, 2.0, 0.125]
     summed = summed_problem(fleet, factors)
@@ -143,7 +136,7 @@ def test_a_sum_of_problems_costs_the_sum(seed: int) -> None:
         assert latency_of(summed, plan) == pytest.approx(sum(parts), rel=1e-9)
 
 
-def test_plans_that_must_not_be_are_left_out() -> None:
+def test_plans_that_must_not_be_are_left_out():
     fleet = next(fleet for seed in range(50) if runnable(fleet := draw_fleet(seed, 3)))
     search = plan_fleet(fleet, 1)
     unwanted = search.plans[search.choices[0].plans[0]]

@@ -3,31 +3,30 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import CPU, Plan, Preference, ProofKind, Target
+from nnapi_prof.graph.plan import CPU, ProofKind
 from nnapi_prof.partition import Partitioning
 from nnapi_prof.partition.constraints import Constraints
 from nnapi_prof.partition.problem import ValueFlow
+from tests.partition.cases import NPU
 from tests.partition.drawing import draw_case
 from tests.partition.judge import Case, region_costs, truth_of
 from tests.partition.networks import problem_on
 from tests.partition.test_plan_problem import lucky_chain
-from tests.partition.trial import EXAMPLES, judge_plans
-from tests.partition.verdict import ask, judge
+from tests.partition.trial import EXAMPLES, ask, judge, judge_plans
 from tests.parts import slow_but
-
-NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
 
 PARTS = 4
 """Tests among which the graphs are shared out, for runs in parallel."""
 
 
 @pytest.mark.parametrize("part", slow_but(range(PARTS), 0))
-def test_plans_of_random_graphs(part: int) -> None:
+def test_plans_of_random_graphs(part):
     for seed in range(part, EXAMPLES, PARTS):
         assert judge_plans(seed) == [], draw_case(f"1/{seed}")
 
@@ -35,12 +34,15 @@ def test_plans_of_random_graphs(part: int) -> None:
 # ---- the truth ---------------------------------------------------------------------------------
 
 
-def test_costs_of_regions_are_those_of_the_definition() -> None:
+def test_the_truth_is_that_of_the_definition():
     problems = [draw_case(f"small/{number}").problem for number in range(60)]
     for problem in [each for each in problems if each.n <= 8]:
         for (mask, k), ns in np.ndenumerate(region_costs(problem)):
             units = [u for u in range(problem.n) if mask >> u & 1]
             assert not units or ns == pytest.approx(problem.segment_ns(units, k), rel=1e-12)
+    assert truth_of(HEADS).optimum_ns == 82.0
+    assert truth_of(HEADS).least_ns.tolist() == [94.0, 82.0, 82.0, 82.0]
+    assert judge(HEADS) == [] and ask(HEADS).best.proof.is_optimal
 
 
 # ---- liars -------------------------------------------------------------------------------------
@@ -53,21 +55,12 @@ HEADS = Case(
         inputs=[ValueFlow(-1, (0,), 1)],
         targets=(CPU, NPU),
         overhead_ns=[0, 2],
-        in_ns_per_byte=[0, 1],
-        out_ns_per_byte=[0, 1],
+        ns_per_byte=[0, 1],
     )
 )
 """Three heads read one value: on the accelerator it is brought in once."""
 
 LUCKY = Case(lucky_chain(), tolerance=0.01)
-
-
-def test_the_truth_about_heads() -> None:
-    assert truth_of(HEADS).optimum_ns == 82.0
-    assert truth_of(HEADS).least_ns.tolist() == [94.0, 82.0, 82.0, 82.0]
-    assert judge(HEADS) == []
-    proof = ask(HEADS).best.proof
-    assert proof is not None and proof.is_optimal
 
 
 def on_the_cpu(answer: Partitioning) -> Partitioning:
@@ -94,17 +87,10 @@ def with_last_point(answer: Partitioning, **changes: object) -> Partitioning:
     return replace(answer, curve=(replace(answer.curve[-1], **changes),))
 
 
-def cheaper(plan: Plan) -> Plan:
-    first, *rest = plan.segments
-    return replace(plan, segments=(replace(first, predicted_ns=first.predicted_ns / 2), *rest))
-
-
-def without_a_plan(answer: Partitioning) -> Partitioning:
-    raise PartitionError("no plan")
-
-
-def stopped(answer: Partitioning) -> Partitioning:
-    raise ZeroDivisionError
+def with_cheaper_default(answer: Partitioning) -> Partitioning:
+    first, *rest = answer.default.segments
+    cheaper = replace(first, predicted_ns=first.predicted_ns / 2)
+    return replace(answer, default=replace(answer.default, segments=(cheaper, *rest)))
 
 
 LIARS: tuple[tuple[str, Callable[[Partitioning], Partitioning]], ...] = (
@@ -114,19 +100,19 @@ LIARS: tuple[tuple[str, Callable[[Partitioning], Partitioning]], ...] = (
     ("gap", lambda answer: with_proof(answer, kind=ProofKind.GAP)),
     ("proof", lambda answer: with_proof(answer, least_ns=81.0, bound_ns=80.0)),
     ("unproven", lambda answer: with_best(answer, proof=None)),
-    ("invalid", lambda answer: replace(answer, default=cheaper(answer.default))),
+    ("invalid", with_cheaper_default),
     ("invalid", lambda answer: with_best(answer, segments=answer.best.segments[::-1])),
     ("curve", lambda answer: with_last_point(answer, bound_ns=83.0)),
     ("invalid curve", lambda answer: with_last_point(answer, ns=81.0)),
     ("curve", lambda answer: with_last_point(answer, n_segments=1, bound_ns=0.0)),
     ("curve", lambda answer: replace(answer, curve=())),
-    ("refused", without_a_plan),
-    ("crashed", stopped),
+    ("refused", Mock(side_effect=PartitionError("no plan"))),
+    ("crashed", Mock(side_effect=ZeroDivisionError)),
 )
 
 
 @pytest.mark.parametrize(("kinds", "liar"), LIARS)
-def test_liars_are_caught(kinds: str, liar: Callable[[Partitioning], Partitioning]) -> None:
+def test_liars_are_caught(kinds, liar):
     complaints = judge(HEADS, lambda case: liar(ask(case)))
     assert {complaint.partition(":")[0] for complaint in complaints} == set(kinds.split())
 
@@ -139,7 +125,7 @@ def test_liars_are_caught(kinds: str, liar: Callable[[Partitioning], Partitionin
         (replace(HEADS, constraints=Constraints(pinned={0: NPU})), HEADS, "impossible"),
     ],
 )
-def test_a_plan_for_another_case_is_caught(case: Case, answered: Case, complaint: str) -> None:
+def test_a_plan_for_another_case_is_caught(case, answered, complaint):
     """More segments than the tolerance asks for, over its limits, or where no plan exists."""
     assert judge(case) == []
     answer = ask(answered)
@@ -148,9 +134,8 @@ def test_a_plan_for_another_case_is_caught(case: Case, answered: Case, complaint
 
 
 @pytest.mark.parametrize("seed", ["1/13977", "1/11701"])
-def test_without_time_there_is_a_plan_and_it_is_what_it_says(seed: str) -> None:
+def test_without_time_there_is_a_plan_and_it_is_what_it_says(seed):
     """Two that once were not: one has a unit that runs only inside of measured regions, the other
     begins with a plan that joining betters by a fifth."""
     case = draw_case(seed)
-    assert case.seconds == 0
-    assert judge(case) == []
+    assert case.seconds == 0 and judge(case) == []

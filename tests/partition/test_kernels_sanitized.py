@@ -51,7 +51,7 @@ def gcc() -> str:
     return result
 
 
-def test_no_warnings(gcc: str, tmp_path: Path) -> None:
+def test_no_warnings(gcc, tmp_path):
     for source in sorted(SOURCES.glob("*.c")):
         command = [gcc, *FLAGS, *WARNINGS, source, "-o", tmp_path / "out.so", "-lm"]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -59,10 +59,8 @@ def test_no_warnings(gcc: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.again("`make sanitize` runs it")
-def test_sanitizers_find_nothing(gcc: str, tmp_path: Path) -> None:
-    runtime = subprocess.run(
-        [gcc, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+def test_sanitizers_find_nothing(gcc, tmp_path):
+    runtime = subprocess.check_output([gcc, "-print-file-name=libasan.so"], text=True).strip()
     if not Path(runtime).is_absolute():
         pytest.skip("gcc comes without libasan")
     environment = {
@@ -73,14 +71,9 @@ def test_sanitizers_find_nothing(gcc: str, tmp_path: Path) -> None:
         "NNAPI_PROF_CACHE_DIR": str(tmp_path),
         "OPENBLAS_NUM_THREADS": "1",
     }
+    command, root = [sys.executable, "-c", SCRIPT], Path(__file__).resolve().parents[2]
     ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        cwd=Path(__file__).resolve().parents[2],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+        command, cwd=root, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert len(ran.stdout.split()) == 7

@@ -18,14 +18,13 @@ from tests.parts import again_but
 
 def searched(problem: Problem) -> SearchResult:
     result = search(problem, Watch(SearchLimits(seconds=60.0)))
-    assert result is not None
     check_plan(problem, result.placements)
     return result
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", again_but(names(), *names()[:2], why="larger graphs"))
-def test_search_and_milp_agree(name: str) -> None:
+def test_search_and_milp_agree(name):
     problem = placement_problem(name)
     result = searched(problem)
     assert result.gap < 0.01
@@ -34,17 +33,16 @@ def test_search_and_milp_agree(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in names() if "Layer" in n])
-def test_with_refusals_the_cut_is_a_bound_and_without_overhead_nearly_all(name: str) -> None:
+def test_with_refusals_the_cut_is_a_bound_and_without_overhead_nearly_all(name):
     problem = placement_problem(name, refused=0.1)
     result = searched(problem)
     assert result.gap < 1e-3
     cut = minimum_cut(problem)
-    assert cut is not None and cut.ns <= result.ns
+    assert cut.ns <= result.ns
     free = replace(problem, overhead_ns=np.zeros(2))
     without = searched(free)
     assert without.gap < 1e-3
     assert total_ns(free, without.placements) == pytest.approx(without.ns)
     # A value that comes back into a second region is paid twice there, and once by the cut.
     cut = minimum_cut(free)
-    assert cut is not None
     assert cut.ns <= without.ns * (1 + 1e-6) <= cut.ns * 1.01
