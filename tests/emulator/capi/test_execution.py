@@ -1,6 +1,10 @@
-"""Executions: their arguments, what they promise, when they run and for how long."""
+"""Executions: their arguments, what they promise, when they run and for how long; asynchronous
+ones, their events, and descriptors in the place of sync fences."""
 
 import ctypes as C
+import os
+import select
+import time
 from functools import partial
 
 import numpy as np
@@ -32,6 +36,15 @@ ROWS = DATA.reshape(2, 4)
 floats = partial(operand_type, T.TENSOR_FLOAT32)
 
 
+@pytest.fixture
+def result():
+    """Room for the output of an execution of `compiled` or `named`."""
+    return np.zeros((1, 8), np.float32)
+
+
+# ---- arguments and shapes ------------------------------------------------------------------------
+
+
 def test_unknown_dimensions_are_given_by_the_execution(nn):
     compilation = relu(nn, (0, 4), (0, 0)).compile()
     execution, result = nn.new("Execution_create", compilation), np.zeros(12, np.float32)
@@ -52,11 +65,8 @@ def test_unknown_dimensions_are_given_by_the_execution(nn):
     assert not small.any()
 
 
-# ---- executions --------------------------------------------------------------------------------
-
-
-def test_arguments(nn, named):
-    execution, result = nn.new("Execution_create", named), np.zeros((1, 8), np.float32)
+def test_arguments(nn, named, result):
+    execution = nn.new("Execution_create", named)
     assert set_input(nn, execution, 1, DATA) == R.BAD_DATA
     assert set_input(nn, execution, -1, DATA) == R.BAD_DATA
     assert set_input(nn, execution, 0, DATA[:, :7]) == R.BAD_DATA
@@ -96,14 +106,14 @@ def test_a_type_given_to_an_execution_says_dimensions_only(nn, dims):
     np.testing.assert_array_equal(result, [[10, 10, 10, 255]])
 
 
-def test_needed_inputs_cannot_be_omitted(nn, named):
+def test_needed_inputs_cannot_be_omitted(nn, named, result):
     """CAST is what the lowering puts between an optional input and its reader: that one may be
     left out, a CAST of the model's may not."""
     model = Model(nn)
     a, b = model.tensors(2, 1, 8)
     model.operation(Op.CAST, [a], [b])
     for compilation in (named, model.finish([a], [b]).compile()):
-        execution = prepared(nn, compilation, [DATA[:0]], [np.zeros((1, 8), np.float32)])
+        execution = prepared(nn, compilation, [DATA[:0]], [result])
         assert nn.Execution_compute(execution) == R.BAD_DATA
         assert shape_of(nn, execution, 0) == (R.BAD_STATE, [])
 
@@ -135,47 +145,6 @@ def test_promised_output_shapes_are_kept(nn, promised, expected):
     result = np.zeros(8, np.float32)
     assert set_output(nn, execution, 0, result, floats(promised)) == OK
     assert nn.Execution_compute(execution) == expected
-
-
-def test_executions_run_once(nn, named):
-    result, dims = np.zeros((1, 8), np.float32), (C.c_uint32 * 2)()
-    execution = prepared(nn, named, [DATA], [result])
-    assert shape_of(nn, execution, 0) == (R.BAD_STATE, [])
-    assert nn.Execution_getOutputOperandDimensions(execution, 0, dims) == R.BAD_STATE
-    assert nn.Execution_setTimeout(execution, 10**9) == OK
-    assert nn.Execution_setLoopTimeout(execution, 10**9) == OK
-    assert nn.Execution_compute(execution) == OK
-    assert nn.Execution_compute(execution) == R.BAD_STATE
-    assert set_input(nn, execution, 0, DATA) == R.BAD_STATE
-    assert set_output(nn, execution, 0, result) == R.BAD_STATE
-    assert nn.Execution_setMeasureTiming(execution, True) == R.BAD_STATE
-    assert nn.Execution_setTimeout(execution, 10**9) == R.BAD_STATE
-    assert nn.Execution_setLoopTimeout(execution, 10**9) == R.BAD_STATE
-    assert nn.Execution_startCompute(execution, C.byref(C.c_void_p())) == R.BAD_STATE
-    assert duration(nn, execution, 0) == (R.BAD_STATE, UNAVAILABLE)
-
-
-def test_duration_is_real_time(nn, named):
-    execution = prepared(nn, named, [DATA], [np.zeros((1, 8), np.float32)])
-    assert nn.Execution_setMeasureTiming(execution, True) == OK
-    assert duration(nn, execution, 0)[0] == R.BAD_STATE
-    before = nn.emulator_now()
-    assert nn.Execution_compute(execution) == OK
-    elapsed = nn.emulator_now() - before
-    for code in range(4):
-        result, ns = duration(nn, execution, code)
-        assert result == OK and 0 < ns <= elapsed
-    assert duration(nn, execution, 4)[0] == R.BAD_DATA
-    assert nn.Execution_getDuration(execution, 0, None) == R.UNEXPECTED_NULL
-
-
-def test_timing_needs_one_named_device(nn, compiled):
-    execution = nn.new("Execution_create", compiled)
-    assert nn.Execution_setMeasureTiming(execution, True) == R.BAD_DATA
-    assert nn.Execution_setTimeout(execution, 1) == R.BAD_DATA
-
-
-# ---- shapes that the run finds -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rooms", [(8, 7, 8), (1, 9, 7), (8, 8, 8)])
@@ -214,32 +183,183 @@ def test_tensors_without_elements(nn, room):
     assert all((result == 77).all() for result in results)
 
 
-# ---- deadlines -----------------------------------------------------------------------------------
+# ---- runs and their times --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("limit", "expected", "then"),
-    [
-        (1, R.MISSED_DEADLINE_PERSISTENT, R.BAD_STATE),
-        (0, OK, OK),
-        (2**64 - 1, OK, OK),
-    ],
+def test_executions_run_once(nn, named, result):
+    execution, dims = prepared(nn, named, [DATA], [result]), (C.c_uint32 * 2)()
+    assert shape_of(nn, execution, 0) == (R.BAD_STATE, [])
+    assert nn.Execution_getOutputOperandDimensions(execution, 0, dims) == R.BAD_STATE
+    assert nn.Execution_setTimeout(execution, 10**9) == OK
+    assert nn.Execution_setLoopTimeout(execution, 10**9) == OK
+    assert nn.Execution_compute(execution) == OK
+    assert nn.Execution_compute(execution) == R.BAD_STATE
+    assert set_input(nn, execution, 0, DATA) == R.BAD_STATE
+    assert set_output(nn, execution, 0, result) == R.BAD_STATE
+    assert nn.Execution_setMeasureTiming(execution, True) == R.BAD_STATE
+    assert nn.Execution_setTimeout(execution, 10**9) == R.BAD_STATE
+    assert nn.Execution_setLoopTimeout(execution, 10**9) == R.BAD_STATE
+    assert nn.Execution_startCompute(execution, C.byref(C.c_void_p())) == R.BAD_STATE
+    assert duration(nn, execution, 0) == (R.BAD_STATE, UNAVAILABLE)
+
+
+def test_duration_is_real_time(nn, named, result):
+    execution = prepared(nn, named, [DATA], [result])
+    assert nn.Execution_setMeasureTiming(execution, True) == OK
+    assert duration(nn, execution, 0)[0] == R.BAD_STATE
+    before = nn.emulator_now()
+    assert nn.Execution_compute(execution) == OK
+    elapsed = nn.emulator_now() - before
+    for code in range(4):
+        told, ns = duration(nn, execution, code)
+        assert told == OK and 0 < ns <= elapsed
+    assert duration(nn, execution, 4)[0] == R.BAD_DATA
+    assert nn.Execution_getDuration(execution, 0, None) == R.UNEXPECTED_NULL
+
+
+def test_timing_needs_one_named_device(nn, compiled):
+    execution = nn.new("Execution_create", compiled)
+    assert nn.Execution_setMeasureTiming(execution, True) == R.BAD_DATA
+    assert nn.Execution_setTimeout(execution, 1) == R.BAD_DATA
+
+
+each_limit = pytest.mark.parametrize(
+    ("limit", "in_time"), [(1, False), (0, True), (2**64 - 1, True)]
 )
-def test_compilation_deadline(nn, limit, expected, then):
+
+
+@each_limit
+def test_compilation_deadline(nn, limit, in_time):
     model, execution = relu_chain(nn, 2), C.c_void_p()
     device = handles([*nn.devices().values()][:1])
     compilation = nn.new("Compilation_createForDevices", model.handle, device, 1)
     assert nn.Compilation_setTimeout(compilation, limit) == OK
-    assert nn.Compilation_finish(compilation) == expected
-    assert nn.Execution_create(compilation, C.byref(execution)) == then
+    expected = (OK, OK) if in_time else (R.MISSED_DEADLINE_PERSISTENT, R.BAD_STATE)
+    finished = nn.Compilation_finish(compilation)
+    assert (finished, nn.Execution_create(compilation, C.byref(execution))) == expected
     nn.Execution_free(execution)
 
 
-@pytest.mark.parametrize(("limit", "in_time"), [(1, False), (0, True), (2**64 - 1, True)])
-def test_execution_deadline(nn, named, limit, in_time):
-    result = np.zeros((1, 8), np.float32)
+@each_limit
+def test_execution_deadline(nn, named, result, limit, in_time):
     execution = prepared(nn, named, [DATA], [result])
     assert nn.Execution_setTimeout(execution, limit) == OK
     assert nn.Execution_compute(execution) in ((OK,) if in_time else MISSED)
     assert shape_of(nn, execution, 0)[0] == (OK if in_time else R.BAD_STATE)
     assert result.any() == in_time
+
+
+# ---- events and fences -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def gate(nn):
+    """A pipe stands for a sync fence: it signals when it becomes readable. Gives the event, and the
+    end to write to."""
+    read_end, write_end = os.pipe()
+    event = nn.new("Event_createFromSyncFenceFd", read_end)
+    os.close(read_end)
+    with os.fdopen(write_end, "wb", buffering=0) as end:
+        yield event, end
+
+
+def start(nn, execution, *dependencies, limit=0):
+    fences, count = handles(dependencies), len(dependencies)
+    return nn.new("Execution_startComputeWithDependencies", execution, fences, count, limit)
+
+
+def fence_of(nn, event):
+    """The descriptor of an event's fence."""
+    descriptor = C.c_int()
+    assert nn.Event_getSyncFenceFd(event, C.byref(descriptor)) == OK
+    return descriptor.value
+
+
+def test_many_executions_at_once(nn, compiled):
+    results = np.zeros((16, 1, 8), np.float32)
+    executions = [prepared(nn, compiled, [DATA * i], [one]) for i, one in enumerate(results)]
+    events = [nn.new("Execution_startCompute", execution) for execution in executions]
+    for event in events:
+        assert nn.Event_wait(event) == OK
+        assert nn.Event_wait(event) == OK
+    np.testing.assert_array_equal(results, [POSITIVE * i for i in range(16)])
+
+
+def test_start_compute_refusals(nn, compiled):
+    execution, event = nn.new("Execution_create", compiled), C.byref(C.c_void_p())
+    assert nn.Execution_startCompute(execution, None) == R.UNEXPECTED_NULL
+    assert nn.Execution_startCompute(execution, event) == R.BAD_DATA  # nothing is set
+    begin = nn.Execution_startComputeWithDependencies
+    assert begin(execution, None, 1, 0, event) == R.UNEXPECTED_NULL
+    assert begin(execution, handles([None]), 1, 0, event) == R.UNEXPECTED_NULL
+    assert begin(execution, None, 0, 5, event) == R.BAD_DATA  # no device was named
+
+
+def test_a_failed_dependency_fails_the_execution(nn, compiled, result, gate):
+    fence, end = gate
+    end.close()  # nothing will ever be readable
+    event = start(nn, prepared(nn, compiled, [DATA], [result]), fence)
+    assert nn.Event_wait(event) == R.OP_FAILED
+    assert not result.any()
+    own = fence_of(nn, event)
+    heir = nn.new("Event_createFromSyncFenceFd", own)  # the failure is told on
+    assert nn.Event_wait(heir) == R.OP_FAILED
+    os.close(own)
+
+
+def test_what_is_no_fence(nn):
+    create, out = nn.Event_createFromSyncFenceFd, C.byref(C.c_void_p())
+    assert [create(descriptor, out) for descriptor in (-1, 1000, 0)] == [R.BAD_DATA] * 3
+
+
+def test_fences_chain_executions(nn, compiled, gate):
+    """The fence of one execution, as a descriptor, is the dependency of another."""
+    fence, end = gate
+    results = np.zeros((2, 1, 8), np.float32)
+    one, two = (prepared(nn, compiled, [DATA], [result]) for result in results)
+    event_one = start(nn, one, fence)
+    descriptor, duplicate = fence_of(nn, event_one), fence_of(nn, fence)
+    event_two = start(nn, two, nn.new("Event_createFromSyncFenceFd", descriptor), event_one, fence)
+    time.sleep(0.02)
+    assert not select.select([descriptor, duplicate], [], [], 0)[0]  # not yet
+    assert not results.any()
+    end.write(b"!")
+    assert nn.Event_wait(event_two) == OK and nn.Event_wait(event_one) == OK
+    assert len(select.select([descriptor, duplicate], [], [], 0)[0]) == 2
+    np.testing.assert_array_equal(results, [POSITIVE] * 2)
+    os.close(descriptor)
+    os.close(duplicate)
+
+
+def test_plain_events_have_no_fence(nn, compiled, result):
+    execution, descriptor = prepared(nn, compiled, [DATA], [result]), C.c_int(5)
+    event = nn.new("Execution_startCompute", execution)
+    assert nn.Event_getSyncFenceFd(event, C.byref(descriptor)) == R.BAD_DATA
+    assert descriptor.value == -1
+    assert nn.Event_getSyncFenceFd(event, None) == R.UNEXPECTED_NULL
+
+
+def test_fenced_durations_leave_waiting_out(nn, named, result, gate):
+    fence, end = gate
+    execution, other = (prepared(nn, named, [DATA], [result]) for _ in range(2))
+    assert nn.Execution_setMeasureTiming(execution, True) == OK
+    event = start(nn, execution, fence, limit=60 * 10**9)
+    time.sleep(0.05)
+    end.write(b"!")
+    assert nn.Event_wait(event) == OK
+    codes, times = zip(*(duration(nn, execution, code) for code in range(4)), strict=True)
+    assert codes == (OK,) * 4
+    hardware, driver, fenced_hardware, fenced_driver = times
+    assert 0 < hardware == fenced_hardware <= fenced_driver
+    assert fenced_driver + 45 * 10**6 < driver
+    assert nn.Event_wait(start(nn, other, limit=1)) in MISSED  # 1 ns is over at once
+
+
+def test_fenced_outputs_need_known_shapes(nn, result):
+    event, begin = C.c_void_p(1), nn.Execution_startComputeWithDependencies
+    compilation = relu(nn, (1, 8), (0, 0)).compile()
+    execution = prepared(nn, compilation, [DATA], [result])
+    assert begin(execution, None, 0, 0, C.byref(event)) == R.BAD_DATA
+    assert event.value is None
+    assert nn.Execution_compute(execution) == OK  # the refusal did not start it
+    assert begin(execution, None, 0, 0, C.byref(event)) == R.BAD_STATE

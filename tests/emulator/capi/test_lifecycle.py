@@ -1,4 +1,5 @@
-"""The life cycle of the C API: what it computes, and which misuse gives which result code."""
+"""Devices of the C API, and compilations: which misuse gives which result code, and what a cache
+changes."""
 
 import ctypes as C
 import os
@@ -13,26 +14,21 @@ from tests.emulator.nnapi import (
     FUNCTIONS,
     OK,
     POSITIVE,
-    Model,
-    Op,
     R,
     compute,
     handles,
     relu_chain,
 )
 
-# ---- what exists -------------------------------------------------------------------------------
-
-
-REUSE = "Execution_setReusable"
-"""Of API 31: the emulator has it, so that reusable executions are tested."""
+# ---- devices -----------------------------------------------------------------------------------
 
 
 def test_every_function_up_to_api_30_is_exported(nn):
+    """One of API 31, too: so reusable executions are tested."""
     assert len(FUNCTIONS) > 60
     for _, name, _, level in FUNCTIONS:
         there = hasattr(nn.library, "ANeuralNetworks" + name)
-        assert there == (int(level) <= 30 or name == REUSE), name
+        assert there == (int(level) <= 30 or name == "Execution_setReusable"), name
 
 
 def test_real_time_offers_a_device_for_each_back_end(nn):
@@ -127,42 +123,19 @@ def test_other_feature_levels_leave_no_device(emulator_library, level):
     assert text == f'NNAPI_EMULATOR_FEATURE_LEVEL is "{level}", {expected}'
 
 
-def test_real_time_clock_runs(nn):
-    before = nn.emulator_now()
-    assert nn.emulator_now() >= before > 0
-
-
-# ---- results -----------------------------------------------------------------------------------
-
-
-def test_operations_may_be_added_in_any_order(nn):
-    model = Model(nn)
-    a, b, c = model.tensors(3, 1, 8)
-    model.operation(Op.ADD, [b, b, model.scalar(0)], [c])
-    model.operation(Op.RELU, [a], [b])
-    model.finish([a], [c])
-    assert model.supported([*nn.devices().values()][:1], 2) == [True, True]
-    np.testing.assert_array_equal(compute(nn, model.compile(), DATA), 2 * POSITIVE)
-
-
 # ---- compilations ------------------------------------------------------------------------------
 
 
 def test_device_lists(nn):
     model, device = relu_chain(nn, 1).handle, nn.devices()["nnapi-reference"]
-    create, out = nn.Compilation_createForDevices, C.byref(C.c_void_p())
-    assert create(model, None, 1, out) == R.UNEXPECTED_NULL
-    assert create(model, handles([device]), 0, out) == R.BAD_DATA
-    assert create(model, handles([None]), 1, out) == R.UNEXPECTED_NULL
-    assert create(model, handles([device, device]), 2, out) == R.BAD_DATA
-    assert create(model, handles([device]), 1, None) == R.UNEXPECTED_NULL
-    assert create(model, handles([C.c_void_p(8)]), 1, out) == R.BAD_DATA
-    ask, supported = nn.Model_getSupportedOperationsForDevices, (C.c_bool * 1)()
-    assert ask(model, None, 1, supported) == R.UNEXPECTED_NULL
-    assert ask(model, handles([device]), 1, None) == R.UNEXPECTED_NULL
-    assert ask(model, handles([device]), 0, supported) == R.BAD_DATA
-    assert ask(model, handles([None]), 1, supported) == R.UNEXPECTED_NULL
-    assert ask(model, handles([device, device]), 2, supported) == R.BAD_DATA
+    create, ask = nn.Compilation_createForDevices, nn.Model_getSupportedOperationsForDevices
+    for call, out in ((create, C.byref(C.c_void_p())), (ask, (C.c_bool * 1)())):
+        assert call(model, None, 1, out) == R.UNEXPECTED_NULL
+        assert call(model, handles([device]), 1, None) == R.UNEXPECTED_NULL
+        assert call(model, handles([device]), 0, out) == R.BAD_DATA
+        assert call(model, handles([None]), 1, out) == R.UNEXPECTED_NULL
+        assert call(model, handles([device, device]), 2, out) == R.BAD_DATA
+    assert create(model, handles([C.c_void_p(8)]), 1, C.byref(C.c_void_p())) == R.BAD_DATA
 
 
 def test_compilation_settings(nn, named):
@@ -206,3 +179,78 @@ def test_plans_are_dumped_on_request(emulator_library, tmp_path):
     assert text[:half] == text[half:]  # appended, one for each compilation
     assert told(DUMPED, emulator_library, NNAPI_EMULATOR_DUMP="-") == text.strip()
     told(DUMPED, emulator_library, NNAPI_EMULATOR_DUMP=str(tmp_path / "no" / "folder"))
+
+
+# ---- caches --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compile_cached(nn, tmp_path):
+    """Compiles RELUs with a cache and runs: a wrong result would be a cache's worst fault."""
+
+    def compile_and_run(length=2, cache=tmp_path, **settings):
+        compilation = relu_chain(nn, length).compile(cache=cache, **settings)
+        np.testing.assert_array_equal(compute(nn, compilation, DATA), POSITIVE)
+
+    return compile_and_run
+
+
+def files(folder):
+    """The inode of each file: it stays while a file is only read."""
+    return {path.name: path.stat().st_ino for path in folder.iterdir()}
+
+
+def test_a_second_compilation_is_a_hit(compile_cached, tmp_path):
+    """Also of the same model, built again."""
+    compile_cached()
+    before = files(tmp_path)
+    assert len(before) == 1 and next(iter(before)).startswith(bytes(range(32)).hex())
+    compile_cached()
+    compile_cached(cache=f"{tmp_path}/")
+    assert files(tmp_path) == before
+
+
+def test_tokens_devices_and_preferences_have_files_of_their_own(nn, compile_cached, tmp_path):
+    compile_cached()
+    compile_cached(token=bytes(32))
+    compile_cached(preference=2)
+    for device in nn.devices().values():
+        compile_cached(devices=[device])
+    assert len(files(tmp_path)) == 3 + len(nn.devices())
+
+
+def test_another_model_under_the_token_is_a_miss(compile_cached, tmp_path):
+    compile_cached()
+    before = files(tmp_path)
+    compile_cached(length=3)
+    after = files(tmp_path)
+    assert before.keys() == after.keys() and before != after
+    compile_cached(length=3)
+    assert files(tmp_path) == after
+
+
+DAMAGES = {
+    "flip": lambda good: good[:50] + bytes([good[50] ^ 1]) + good[51:],
+    "cut": lambda good: good[:-1],
+    "longer": lambda good: good + b"\0",
+    "empty": lambda good: b"",
+    "foreign": lambda good: os.urandom(4096),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_files_are_written_anew(compile_cached, tmp_path, damage):
+    compile_cached()
+    path = next(tmp_path.iterdir())
+    good = path.read_bytes()
+    path.write_bytes(damage(good))
+    compile_cached()
+    assert path.read_bytes() == good and len(files(tmp_path)) == 1
+
+
+def test_folders_that_cannot_be_written_cache_nothing(compile_cached, tmp_path):
+    compile_cached(cache=tmp_path / "missing")
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    compile_cached(cache=file)
+    assert list(files(tmp_path)) == ["file"] and file.read_bytes() == b""

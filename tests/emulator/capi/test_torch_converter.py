@@ -43,33 +43,20 @@ class Function(nn.Module):
         return self.function(*arguments)
 
 
-class SqueezeAndExcite(nn.Module):
-    """Weights of channels from their means, as in MobileNetV3."""
-
-    def __init__(self):
-        super().__init__()
-        self.pool, self.sigmoid = nn.AdaptiveAvgPool2d(1), nn.Sigmoid()
-        self.down, self.up = nn.Conv2d(4, 2, 1), nn.Conv2d(2, 4, 1)
+class Scaled(nn.Sequential):
+    """Scales channels by weights from its layers."""
 
     def forward(self, tensor):
-        scale = self.up(torch.relu(self.down(self.pool(tensor))))
-        return tensor * self.sigmoid(scale)
+        return tensor * super().forward(tensor)
 
 
-class Classifier(nn.Module):
-    """Convolution, batch norm, ReLU, pooling, linear."""
-
-    def __init__(self):
-        super().__init__()
-        self.features = nn.Sequential(
-            nn.Conv2d(4, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2, 2)
-        )
-        self.pool, self.head = nn.AdaptiveAvgPool2d(1), nn.Linear(8, 5)
-
-    def forward(self, image):
-        return torch.softmax(self.head(self.pool(self.features(image)).flatten(1)), -1)
-
-
+SQUEEZE_AND_EXCITE = Scaled(
+    *(nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 2, 1), nn.ReLU(), nn.Conv2d(2, 4, 1), nn.Sigmoid())
+)
+CLASSIFIER = nn.Sequential(
+    *(nn.Conv2d(4, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2, 2)),
+    *(nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Linear(8, 5), nn.Softmax(-1)),
+)
 IMAGE = (2, 4, 6, 8)
 BINARY = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
 
@@ -82,8 +69,8 @@ IMAGES = {
     ),
     "depthwise convolution": (nn.Conv2d(8, 8, 3, 2, 1, groups=8), (2, 8, 16, 16)),
     "transposed convolution": (nn.ConvTranspose2d(4, 8, 5, 2, 2), (2, 4, 7, 9)),
-    "squeeze and excite": (SqueezeAndExcite(), IMAGE),
-    "classifier": (Classifier(), (2, 4, 32, 32)),
+    "squeeze and excite": (SQUEEZE_AND_EXCITE, IMAGE),
+    "classifier": (CLASSIFIER, (2, 4, 32, 32)),
 }
 
 
