@@ -1,4 +1,5 @@
-"""Faults of drivers and of the agent itself: each costs one action and becomes a line, the rest is complete, and no finished result is lost."""
+"""Faults of drivers, and of what surrounds the agent: each costs one action, and becomes a line; the
+rest of the grid is complete, and no finished result is lost."""
 
 import json
 import os
