@@ -92,6 +92,13 @@ def constant(value: float, unit: str) -> dict[str, Any]:
     return {"value": value, "unit": unit, "origin": "assumed: a test"}
 
 
+GOVERNOR = {
+    "lowest": constant(0.3, "ratio"),
+    "ramp": constant(60, "ms"),
+    "drop": constant(20, "ms"),
+}
+
+
 def service(description: Description, accelerator: str = "sim-npu", **members: Any) -> Description:
     """A description whose accelerator's driver is such a service; numbers become constants."""
     changed = copy.deepcopy(description)
