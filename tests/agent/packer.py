@@ -177,6 +177,7 @@ class Request:
         engine: int,
         *dims: int,
         code: int = RELU,
+        source: int = RANDOM,
         value: int = 0,
         keep: bool = True,
         accelerator: str | None = None,
@@ -184,8 +185,8 @@ class Request:
         relaxed: bool = False,
         **options: Any,
     ) -> int:
-        """An action that runs one operation with pseudo-random numbers of the seed ``value``."""
-        tensors = [tensor(RANDOM, *dims, value=value), tensor(SEGMENT, *dims, keep=keep)]
+        """An action that runs one operation, else with random numbers of the seed ``value``."""
+        tensors = [tensor(source, *dims, value=value), tensor(SEGMENT, *dims, keep=keep)]
         model = self.model(unary(code, *dims))
         segment = Segment(engine, model, [0], [1], accelerator, preference, relaxed)
         return self.action(tensors, [segment], **options)
@@ -392,11 +393,14 @@ class Agent:
         words = [self.binary, "run", self.request_path, "--store", self.store, "--work", self.work]
         return [str(word) for word in (*words, "--nnapi-library", self.library)]
 
-    def call(self, *arguments: object) -> Answer:
+    def call(self, *arguments: object, **how: Any) -> Answer:
+        """Runs the agent; ``how`` are options of subprocess.run in place of the usual ones."""
         command = [str(self.binary), *map(str, arguments)]
-        done = subprocess.run(command, env=self.env, capture_output=True, timeout=60)
-        lines = [json.loads(line) for line in done.stdout.decode().splitlines() if line[:1] == "{"]
-        return Answer(done.returncode, lines, done.stderr.decode(), self.work)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 60}
+        done = subprocess.run(command, env=self.env, **(pipes | how))
+        text = (done.stdout or b"").decode().splitlines()
+        lines = [json.loads(line) for line in text if not line.startswith("nnapi-prof agent ")]
+        return Answer(done.returncode, lines, (done.stderr or b"").decode(), self.work)
 
     def info(self) -> dict[str, Any]:
         """Returns the answer of ``agent info``, which never fails."""
@@ -405,9 +409,9 @@ class Agent:
         assert answer.exit_code == 0
         return line
 
-    def run_bytes(self, request: bytes) -> Answer:
-        return self.call(*self.command(request)[1:])
+    def run_bytes(self, request: bytes, **how: Any) -> Answer:
+        return self.call(*self.command(request)[1:], **how)
 
-    def run(self, request: Request) -> Answer:
+    def run(self, request: Request, **how: Any) -> Answer:
         self.push(request)
-        return self.run_bytes(request.pack())
+        return self.run_bytes(request.pack(), **how)

@@ -19,7 +19,6 @@ from tests.agent.packer import (
     RANDOM,
     SEGMENT,
     Agent,
-    Answer,
     Model,
     Request,
     Segment,
@@ -31,9 +30,7 @@ from tests.agent.packer import (
 def of_a_blob(values: np.ndarray) -> Request:
     """A relu of a blob."""
     request = Request()
-    source = tensor(packer.BLOB, 4, value=request.blob(values))
-    model = request.model(packer.unary(packer.RELU, 4))
-    request.action([source, tensor(SEGMENT, 4, keep=True)], [Segment(CPU, model, [0], [1])])
+    request.unary(CPU, 4, source=packer.BLOB, value=request.blob(values))
     return request
 
 
@@ -48,12 +45,10 @@ def open_null_for_both() -> None:
 
 @pytest.mark.parametrize("before", [close_output, open_null_for_both])
 def test_closed_standard_output(agent, before):
-    for command in (agent.command(relus(CPU).pack()), [agent.binary, "version"]):
-        done = subprocess.run(
-            command, env=agent.env, stderr=subprocess.PIPE, timeout=60, preexec_fn=before, text=True
-        )
+    for arguments in (agent.command(relus(CPU).pack())[1:], ["version"]):
+        answer = agent.call(*arguments, stdout=None, preexec_fn=before)
         words = "agent: standard output is closed, so nobody would read the answers\n"
-        assert (done.returncode, done.stderr) == (1, words)
+        assert (answer.exit_code, answer.stderr) == (1, words)
 
 
 def test_prints_get_into_no_output(faulty):
@@ -64,21 +59,14 @@ def test_prints_get_into_no_output(faulty):
         os.close(0)
         os.close(2)
 
-    done = subprocess.run(
-        faulty.command(relus(NNAPI).pack()),
-        env=faulty.env,
-        stdout=subprocess.PIPE,
-        timeout=60,
-        preexec_fn=close_files,
-    )
-    answer = packer.Answer(0, list(map(json.loads, done.stdout.splitlines())), "", faulty.work)
+    answer = faulty.run(relus(NNAPI), stderr=None, preexec_fn=close_files)
     assert answer.types == ["hello", "start", "result", "end"]
     assert answer.output(answer.results[0], 0, 4).size == 4
 
 
 def test_version_into_a_full_disk(agent):
     with Path("/dev/full").open("w") as full:
-        assert subprocess.run([agent.binary, "version"], stdout=full).returncode == 1
+        assert agent.call("version", stdout=full).exit_code == 1
 
 
 def test_non_blocking_output_with_a_slow_reader(agent):
@@ -99,17 +87,15 @@ def test_pipes_are_no_files(agent):
     request = of_a_blob(np.ones(4))
     name = hashlib.sha256(request.blobs[0]).hexdigest()
     os.mkfifo(agent.store / name)
-    command = agent.command(request.pack())
-    done = subprocess.run(command, env=agent.env, stdout=subprocess.PIPE, timeout=20)
-    assert done.returncode == 1
-    message = json.loads(done.stdout.splitlines()[-1])["message"]
-    assert message == f"blob 0: cannot read {name} in the store: Invalid argument"
+    arguments = agent.command(request.pack())[1:]
+    answer = agent.call(*arguments, timeout=20)
+    message = f"blob 0: cannot read {name} in the store: Invalid argument"
+    assert (answer.exit_code, answer.error) == (1, message)
 
     agent.request_path.unlink()
     os.mkfifo(agent.request_path)
-    done = subprocess.run(command, env=agent.env, stdout=subprocess.PIPE, timeout=20)
-    assert done.returncode == 1
-    assert "cannot read the request" in json.loads(done.stdout)["message"]
+    answer = agent.call(*arguments, timeout=20)
+    assert answer.exit_code == 1 and "cannot read the request" in answer.error
 
 
 def test_files_cut_off_midway(faulty):
@@ -159,26 +145,25 @@ def test_many_runs_take_no_more_memory(agent, engine):
     assert peaks[1] - peaks[0] < 5000  # kB: less than half a kB a run, the samples included
 
 
-@pytest.mark.parametrize("before", ["file", "pipe", "link", "second name"])
+PLACES = {
+    "file": lambda output, _: output.write_bytes(b"of a past run"),  # which others may read
+    "pipe": lambda output, _: os.mkfifo(output),
+    "link": lambda output, others: output.symlink_to(others),
+    "second name": lambda output, others: output.hardlink_to(others),
+}
+
+
+@pytest.mark.parametrize("before", PLACES.values(), ids=PLACES)
 def test_outputs_replace_what_has_their_name(agent, before):
     """Nothing is written through it, nothing waits for it, and the new file is the owner's only."""
     others = agent.work.parent / "others"
     others.write_bytes(b"theirs")
     output = agent.work / "0-1.bin"
-    if before == "file":
-        output.write_bytes(b"of a past run")
-        output.chmod(0o644)
-    elif before == "pipe":
-        os.mkfifo(output)
-    elif before == "link":
-        output.symlink_to(others)
-    else:
-        output.hardlink_to(others)
+    before(output, others)
     (result,) = agent.run(relus(CPU)).results
     assert result["status"] == "ok"
     assert output.is_file() and not output.is_symlink()
-    assert output.stat().st_mode & 0o777 == 0o600
-    assert output.stat().st_size == 16
+    assert (stat.S_IMODE(output.stat().st_mode), output.stat().st_size) == (0o600, 16)
     assert others.read_bytes() == b"theirs"
 
 
@@ -198,7 +183,7 @@ def test_a_blob_is_hashed_once(agent):
     assert not file.exists()
 
 
-DAY = 86400
+# ---- cleaning up ---------------------------------------------------------------------------------
 
 
 def put_blob(agent: Agent, content: bytes, age_days: float) -> Path:
@@ -210,15 +195,13 @@ def put_blob(agent: Agent, content: bytes, age_days: float) -> Path:
 
 
 def make_old(path: Path, days: float) -> None:
-    then = time.time() - days * DAY
+    then = time.time() - days * 86400
     os.utime(path, (then, then), follow_symlinks=False)
 
 
-def clean(agent: Agent, *limits: str) -> Answer:
-    return agent.call("clean", "--store", agent.store, "--work", agent.work, *limits)
-
-
-def counts(answer: Answer) -> tuple[int, int, int]:
+def cleaned(agent: Agent, *limits: str) -> tuple[int, int, int]:
+    """Files and bytes that go, and bytes that stay."""
+    answer = agent.call("clean", "--store", agent.store, "--work", agent.work, *limits)
     assert answer.exit_code == 0
     (line,) = answer.of_type("cleaned")
     return line["files"], line["bytes"], line["kept_bytes"]
@@ -228,19 +211,19 @@ def test_blobs_go_by_age(agent):
     old = put_blob(agent, b"old", 8)
     young = put_blob(agent, b"young", 6)
     put_blob(agent, b"from before the clock was set back", -8)
-    assert counts(clean(agent, "--older-than-days", "7")) == (2, 37, 5)
+    assert cleaned(agent, "--older-than-days", "7") == (2, 37, 5)
     assert not old.exists() and young.exists()
-    assert counts(clean(agent)) == (1, 5, 0)  # without a limit: all
+    assert cleaned(agent) == (1, 5, 0)  # without a limit: all
     assert not young.exists()
 
 
 def test_the_least_recently_used_blobs_go_first(agent):
     blobs = [put_blob(agent, bytes([age]) * size, age) for age, size in ((4, 10), (1, 40), (2, 60))]
-    assert counts(clean(agent, "--max-bytes", "100")) == (1, 10, 100)
+    assert cleaned(agent, "--max-bytes", "100") == (1, 10, 100)
     assert [path.exists() for path in blobs] == [False, True, True]
     # What does not fit goes, and so does what is older, however small it is.
     blobs[0] = put_blob(agent, bytes([4]) * 10, 4)
-    assert counts(clean(agent, "--max-bytes", "60")) == (2, 70, 40)
+    assert cleaned(agent, "--max-bytes", "60") == (2, 70, 40)
     assert [path.exists() for path in blobs] == [False, True, False]
 
 
@@ -257,7 +240,7 @@ def test_only_what_is_ours_is_touched(agent, tmp_path):
     (agent.work / ("c" * 12)).symlink_to(outside)
     (agent.work / "3-4.bin").symlink_to(outside / "precious")
     (agent.store / ("d" * 64)).mkdir()
-    assert counts(clean(agent)) == (0, 0, 0)
+    assert cleaned(agent) == (0, 0, 0)
     assert all(path.exists() for path in strangers) and (outside / "precious").exists()
 
 
@@ -276,8 +259,8 @@ def test_stale_work_goes(agent, tmp_path):
     (agent.work / "0-1.bin").write_bytes(b"1")
     make_old(agent.work / "0-1.bin", 3)
 
-    assert counts(clean(agent, "--older-than-days", "5"))[0] == 0
-    assert counts(clean(agent))[0] == 4
+    assert cleaned(agent, "--older-than-days", "5")[0] == 0
+    assert cleaned(agent)[0] == 4
     assert sorted(os.listdir(agent.work)) == ["0123456789ac", "0123456789ad"]
     assert precious.exists()
 
@@ -288,19 +271,8 @@ def test_a_folder_that_is_not_there(agent):
     assert "No such file" in answer.error
 
 
-def with_blob() -> Request:
-    """y = x * blob."""
-    request, model = Request(), Model()
-    x = model.tensor(4)
-    y = model.add(packer.MUL, [x, model.buffered(0, 4), model.scalar(0)], 4)
-    m = request.model(model.pack([x], [y]), [request.blob(packer.pseudo_random(1, 4))])
-    tensors = [tensor(RANDOM, 4), tensor(SEGMENT, 4, keep=True)]
-    request.action(tensors, [Segment(CPU, m, [0], [1])])
-    return request
-
-
 def test_a_run_renews_its_blobs_and_drops_unused_ones(agent):
-    request = with_blob()
+    request = of_a_blob(np.ones(4))
     agent.push(request)
     (used,) = agent.store.iterdir()
     make_old(used, 40)
@@ -322,7 +294,7 @@ def test_a_disk_without_room_is_told_before_anything_is_run(agent):
 def test_files_are_for_their_owner_only(agent):
     old = os.umask(0)
     try:
-        answer = agent.run(with_blob())
+        answer = agent.run(of_a_blob(np.ones(4)))
     finally:
         os.umask(old)
     assert answer.exit_code == 0
