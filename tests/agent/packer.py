@@ -307,6 +307,13 @@ def relus(*engines: int, **options: Any) -> Request:
     return request
 
 
+def of_a_blob() -> Request:
+    """A request with a relu of four numbers that are a blob."""
+    request = Request()
+    request.unary(CPU, 4, source=BLOB, value=request.blob(np.arange(4)))
+    return request
+
+
 def pseudo_random(seed: int, *dims: int) -> np.ndarray:
     """PROTOCOL.md's pseudo-random floats."""
     mask = (1 << 64) - 1

@@ -1,5 +1,4 @@
-"""Converted regions: the CPU engine in float16 (flag bit 1 of a segment) against eager PyTorch's
-float16, and filters with a scale for each channel."""
+"""The CPU engine in float16 (flag bit 1 of a segment) against eager PyTorch's float16."""
 
 import json
 import math
@@ -13,12 +12,12 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs import SegmentFlag
 from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.plan import Engine, Precision
-from nnapi_prof.graph.program import all_values, from_memory, to_memory
+from nnapi_prof.graph.plan import Precision
+from nnapi_prof.graph.program import from_memory
 from nnapi_prof.precision.metrics import BuiltInMetric, stacked
 from nnapi_prof.precision.sensitivity import AccuracyEvaluator, Data
 from nnapi_prof.precision.simulation import MOVES, PrecisionSimulation, kept_in_float32
-from tests.agent.regions import Channels, computed
+from tests.agent.regions import computed
 
 F = nn.functional
 
@@ -241,18 +240,3 @@ def test_relaxed_is_float32_where_float16_is_not_faster(agent_build, arithmetic,
     single = output(agent_build, region, x, SegmentFlag.NONE, tmp_path / "single")
     relaxed = output(agent_build, region, x, SegmentFlag.RELAXED, tmp_path / "relaxed")
     assert torch.equal(single, relaxed) == (arithmetic != "native")
-
-
-@pytest.mark.parametrize("engine", [Engine.CPU, Engine.NNAPI])
-def test_a_region_with_channel_scales(agent_build, tmp_path, engine):
-    x = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(1))
-    program = prepare(torch.export.export(Channels(40).eval(), (x,)), (x,), "layer")
-    number = next(u.index for u in program.units.units if "conv2d" in u.label)
-    region = convert_region(program, [number], 29)
-    assert region.operations == ("CONV_2D",)
-    values = all_values(program, (x,))
-    actual = computed(agent_build, region, values[region.inputs[0]], tmp_path, engine=engine)
-    expected = to_memory(values[region.outputs[0]], region.output_types[0])
-    steps = [abs(a - b) for a, b in zip(actual, expected, strict=True)]
-    assert max(steps) <= 1
-    assert sum(steps) < len(steps) / 50
