@@ -15,45 +15,27 @@ import numpy as np
 
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
-
-class Result(enum.IntEnum):
-    """What a function returns."""
-
-    NO_ERROR = 0
-    OUT_OF_MEMORY = 1
-    INCOMPLETE = 2
-    UNEXPECTED_NULL = 3
-    BAD_DATA = 4
-    OP_FAILED = 5
-    BAD_STATE = 6
-    UNMAPPABLE = 7
-    OUTPUT_INSUFFICIENT_SIZE = 8
-    UNAVAILABLE_DEVICE = 9
-    MISSED_DEADLINE_TRANSIENT = 10
-    MISSED_DEADLINE_PERSISTENT = 11
-    RESOURCE_EXHAUSTED_TRANSIENT = 12
-    RESOURCE_EXHAUSTED_PERSISTENT = 13
-    DEAD_OBJECT = 14
-
-
+Result = enum.IntEnum(
+    "Result",
+    "NO_ERROR OUT_OF_MEMORY INCOMPLETE UNEXPECTED_NULL BAD_DATA OP_FAILED BAD_STATE UNMAPPABLE "
+    "OUTPUT_INSUFFICIENT_SIZE UNAVAILABLE_DEVICE MISSED_DEADLINE_TRANSIENT "
+    "MISSED_DEADLINE_PERSISTENT RESOURCE_EXHAUSTED_TRANSIENT RESOURCE_EXHAUSTED_PERSISTENT "
+    "DEAD_OBJECT",
+    start=0,
+)
+"""What a function returns."""
 R, T, Op, OK = Result, OperandCode, OperationCode, Result.NO_ERROR
 UNAVAILABLE = 2**64 - 1  # what getDuration gives where it cannot tell
 MISSED = (R.MISSED_DEADLINE_PERSISTENT, R.MISSED_DEADLINE_TRANSIENT)
 DTYPES = {
-    T.FLOAT32: np.float32,
-    T.INT32: np.int32,
-    T.TENSOR_FLOAT32: np.float32,
-    T.TENSOR_INT32: np.int32,
-    T.TENSOR_QUANT8_ASYMM: np.uint8,
-    T.BOOL: np.uint8,
-    T.TENSOR_QUANT16_SYMM: np.int16,
-    T.TENSOR_FLOAT16: np.float16,
-    T.TENSOR_BOOL8: np.uint8,
-    T.FLOAT16: np.float16,
-    T.TENSOR_QUANT8_SYMM_PER_CHANNEL: np.int8,
-    T.TENSOR_QUANT16_ASYMM: np.uint16,
-    T.TENSOR_QUANT8_SYMM: np.int8,
+    **dict.fromkeys((T.FLOAT32, T.TENSOR_FLOAT32), np.float32),
+    **dict.fromkeys((T.FLOAT16, T.TENSOR_FLOAT16), np.float16),
+    **dict.fromkeys((T.INT32, T.TENSOR_INT32), np.int32),
+    **dict.fromkeys((T.BOOL, T.TENSOR_BOOL8, T.TENSOR_QUANT8_ASYMM), np.uint8),
+    **dict.fromkeys((T.TENSOR_QUANT8_SYMM, T.TENSOR_QUANT8_SYMM_PER_CHANNEL), np.int8),
     T.TENSOR_QUANT8_ASYMM_SIGNED: np.int8,
+    T.TENSOR_QUANT16_SYMM: np.int16,
+    T.TENSOR_QUANT16_ASYMM: np.uint16,
 }
 DATA = np.array([[-1, 2, -3, 4, -5, 6, -7, 8]], np.float32)
 POSITIVE = np.maximum(DATA, 0)
@@ -95,14 +77,9 @@ FUNCTIONS = re.findall(
 )
 """Result, name, parameters and API level of each."""
 C_TYPES = {
+    **{name: getattr(C, f"c_{name}") for name in ("bool", "float", "int")},
+    **{f"{name}_t": getattr(C, f"c_{name}") for name in ("int32", "int64", "uint32", "uint64")},
     "void": None,
-    "bool": C.c_bool,
-    "float": C.c_float,
-    "int": C.c_int,
-    "int32_t": C.c_int32,
-    "int64_t": C.c_int64,
-    "uint32_t": C.c_uint32,
-    "uint64_t": C.c_uint64,
     "size_t": C.c_size_t,
     "ANeuralNetworksOperationType": C.c_int32,
 }
@@ -308,14 +285,12 @@ class Model:
 
 
 def set_input(nn, execution, index, array, operand=None):
-    operand = C.byref(operand) if operand is not None else None
-    return nn.Execution_setInput(
-        execution, index, operand, nn.keep(array).ctypes.data, array.nbytes
-    )
+    address, operand = nn.keep(array).ctypes.data, operand and C.byref(operand)
+    return nn.Execution_setInput(execution, index, operand, address, array.nbytes)
 
 
 def set_output(nn, execution, index, array, operand=None):
-    operand = C.byref(operand) if operand is not None else None
+    operand = operand and C.byref(operand)
     return nn.Execution_setOutput(execution, index, operand, array.ctypes.data, array.nbytes)
 
 
