@@ -21,11 +21,11 @@ from torch import nn
 import nnapi_prof as np_
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
-from nnapi_prof.device.find import PHONES_DIR
 from tests.cli.common import trace
+from tests.emulator.phones.descriptions import constant, load
 
 Description = dict[str, Any]
-CLEAN = json.loads((PHONES_DIR / "npu-phone.json").read_text())
+CLEAN = load("npu-phone")
 
 
 class TenUnits(nn.Module):
@@ -86,10 +86,6 @@ class Profile:
             if not math.isnan(wanted)
             and not abs(own.get((label, target), math.inf) - wanted) <= share * wanted
         ]
-
-
-def constant(value: float, unit: str) -> dict[str, Any]:
-    return {"value": value, "unit": unit, "origin": "assumed: a test"}
 
 
 GOVERNOR = {

@@ -25,7 +25,6 @@ from nnapi_prof.graph.plan import CPU
 from tests.parts import again_but
 from tests.phones.conftest import CLEAN, GOVERNOR, constant
 
-
 pytestmark = pytest.mark.slow
 
 

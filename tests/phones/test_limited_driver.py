@@ -3,15 +3,13 @@ compilations, until its service begins another life; one that goes on with the r
 was killed, keeps the parameters of one model, or holds few compilations; and one to which shared
 memory of some kinds is refused, as SELinux does it: its runs fail, and nothing says why."""
 
-import json
-
 import pytest
 
 import nnapi_prof as np_
 from nnapi_prof.costs.measurement import UNWATCHED, Status
-from nnapi_prof.device.find import PHONES_DIR
 from nnapi_prof.execution.profile import measurer, state
 from nnapi_prof.execution.profile.state import Waits
+from tests.emulator.phones.descriptions import load
 from tests.parts import again_but
 from tests.phones.conftest import CLEAN, Profile, check_like, fault, refuse, service
 
@@ -74,7 +72,7 @@ def test_one_that_never_ran_anything_is_named_and_its_rows_stay_open(profiled, t
 
 def test_one_that_supports_nothing_of_the_model_is_not_blamed(profiled):
     """It takes 8-bit integers alone; what it refuses is final, and asked once."""
-    integers = json.loads((PHONES_DIR / "dsp-phone.json").read_text())
+    integers = load("dsp-phone")
     first = profiled(integers)
     refused = {row.status for row in first.rows if row.target.accelerator == "sim-dsp"}
     assert refused == {Status.REFUSED}

@@ -166,7 +166,8 @@ def some_cell(rng, *, cifg=False, peephole=False, projection=0, norm=False, c_sc
 
 
 def int8s(text, *shape):
-    return np.array(text.split(), np.int8).reshape(shape)
+    """The first of some numbers in a shape."""
+    return np.array(text.split(), np.int8)[: np.prod(shape)].reshape(shape)
 
 
 # AOSP's example (Apache License 2.0): 2 rows of 5, 4 units. Weights of i, f, c, o.
@@ -211,8 +212,7 @@ AOSP_RESULTS = {  # outputs and cell states
 @pytest.mark.parametrize("constants", [True, False])
 def test_quantized_lstm_is_aosps(nn, name, constants):
     outputs = 4 if name == "no projection" else 3
-    recurrent = [int8s(" ".join(row.split()[: 4 * outputs]), 4, outputs) for row in AOSP_R[1:]]
-    recurrent = [int8s(AOSP_R[0], 4, 3), *recurrent]
+    recurrent = [int8s(AOSP_R[0], 4, 3), *(int8s(row, 4, outputs) for row in AOSP_R[1:])]
     weights = (left_out(each, name != "all") for each in (AOSP_W, recurrent, AOSP_B, AOSP_NORM))
     projection = dict(proj=AOSP_PROJECTION, proj_b=np.zeros(3)) if outputs == 3 else {}
     states = np.zeros((2, outputs)), np.zeros((2, 4))
