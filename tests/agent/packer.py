@@ -373,9 +373,8 @@ class Agent:
         self.request_path = folder / "request"
         # A build with sanitizers leaves the crashes of these tests to the kernel, too, and keeps no
         # freed memory back.
-        self.env = {"ASAN_OPTIONS": "handle_segv=0:handle_sigbus=0:quarantine_size_mb=0"} | dict(
-            os.environ
-        )
+        options = "handle_segv=0:handle_sigbus=0:quarantine_size_mb=0"
+        self.env = {"ASAN_OPTIONS": options, **os.environ}
         self.store.mkdir()
         self.work.mkdir()
 

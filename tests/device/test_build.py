@@ -128,9 +128,8 @@ def test_agents_for_other_linux_machines(tiny, tmp_path, monkeypatch, abi, machi
     assert agent.read_bytes()[:4] == b"\x7fELF"
     assert int.from_bytes(agent.read_bytes()[18:20], "little") == machine
     assert build.build_agent(abi, "linux", tmp_path / "cache", heard.append) == agent
-    assert heard == [
-        f"building the agent for linux-{abi} with zig-cc (its first use takes a minute)"
-    ]
+    words = f"building the agent for linux-{abi} with zig-cc (its first use takes a minute)"
+    assert heard == [words]
 
 
 def test_presets_for_an_ndk():

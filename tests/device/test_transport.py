@@ -162,10 +162,8 @@ def test_full_and_read_only_storage(reach, way, storage, state):
 
 @pytest.mark.adbd
 def test_two_devices_at_once(reach):
-    (one, first), (other, second) = (
-        reach("tcp"),
-        reach("tcp", properties={"ro.product.model": "Second"}),
-    )
+    one, first = reach("tcp")
+    other, second = reach("tcp", properties={"ro.product.model": "Second"})
     command = ["sh", "-c", "for i in 1 2 3; do echo $i; done; getprop ro.product.model"]
     streams = one.stream(command), other.stream(command)
     lines = list(zip(*streams, strict=True))

@@ -133,7 +133,7 @@ def requests(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kinds", "memory"), [(["file"], "file"), (["memfd"], "memfd"), ([], "pointers")]
+    "kinds, memory", [(["file"], "file"), (["memfd"], "memfd"), ([], "pointers")]
 )
 def test_the_next_kind_of_memory_is_tried(profiled, kinds, memory):
     refused = profiled(service(CLEAN, memory=kinds))

@@ -8,23 +8,15 @@ from typing import Any
 
 import pytest
 
+from tests.emulator.phones.descriptions import ratio
 from tests.parts import again_but
-from tests.phones.conftest import (
-    CLEAN,
-    GOVERNOR,
-    Description,
-    constant,
-    die,
-    fault,
-    refuse,
-    service,
-)
+from tests.phones.conftest import CLEAN, GOVERNOR, Description, die, fault, refuse, service
 
 pytestmark = pytest.mark.slow
 
-ONE = constant(1, "ratio")
+
 GOVERNED = {**CLEAN, "cpu": {**CLEAN["cpu"], "governor": GOVERNOR}}
-STEADY = {**GOVERNED, "cpu": {**GOVERNED["cpu"], "governor": GOVERNOR | {"lowest": ONE}}}
+STEADY = {**GOVERNED, "cpu": {**GOVERNED["cpu"], "governor": GOVERNOR | {"lowest": ratio(1)}}}
 """Its clock never falls, which nobody knows: rounds begin as on a real phone."""
 ANDROID_10: Description = {
     **CLEAN,

@@ -189,8 +189,7 @@ def test_what_does_not_fit_an_if(nn):
 
 
 @pytest.mark.parametrize(
-    ("scale", "zero_point", "expected"),
-    [(0.5, 3, OK), (0.25, 3, R.BAD_DATA), (0.5, 4, R.BAD_DATA)],
+    ("scale", "zero_point", "expected"), [(0.5, 3, OK), (0.25, 3, R.BAD_DATA), (0.5, 4, R.BAD_DATA)]
 )
 def test_quantisation_must_fit(nn, scale, zero_point, expected):
     inner, model = relu(nn, (1, 4), (1, 4), T.TENSOR_QUANT8_ASYMM, 0.5, 3), Model(nn)

@@ -223,9 +223,7 @@ def test_timing_needs_one_named_device(nn, compiled):
     assert nn.Execution_setTimeout(execution, 1) == R.BAD_DATA
 
 
-each_limit = pytest.mark.parametrize(
-    ("limit", "in_time"), [(1, False), (0, True), (2**64 - 1, True)]
-)
+each_limit = pytest.mark.parametrize("limit, in_time", [(1, False), (0, True), (2**64 - 1, True)])
 
 
 @each_limit

@@ -9,16 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.emulator.nnapi import (
-    DATA,
-    FUNCTIONS,
-    OK,
-    POSITIVE,
-    R,
-    compute,
-    handles,
-    relu_chain,
-)
+from tests.emulator.nnapi import DATA, FUNCTIONS, OK, POSITIVE, R, compute, handles, relu_chain
 
 # ---- devices -----------------------------------------------------------------------------------
 

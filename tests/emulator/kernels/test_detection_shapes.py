@@ -135,10 +135,7 @@ QUANTISED = {  # inputs, outputs with the scales that they must have or, where N
         [(Q8, (0,)), (BOX, (0, 4)), LISTS[0]],
     ),
     "ROI_POOLING": ([IMAGE, ONE_BOX, BATCH, 2, 2, 1.0, 1.0, False], [(Q8, (0, 0, 0, 0))]),
-    "AXIS_ALIGNED_BBOX_TRANSFORM": (
-        [ONE_BOX, Q8.make([[0] * 4]), BATCH, SIZE],
-        [(BOX, (0, 0))],
-    ),
+    "AXIS_ALIGNED_BBOX_TRANSFORM": ([ONE_BOX, Q8.make([[0] * 4]), BATCH, SIZE], [(BOX, (0, 0))]),
     "HEATMAP_MAX_KEYPOINT": ([IMAGE, ONE_BOX, False], [(OTHER, (0, 0)), (BOX, (0, 0, 0))]),
 }
 

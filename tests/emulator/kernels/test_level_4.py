@@ -147,7 +147,9 @@ def convolution(bias=0.25, scales=(), axis=0):
 
 OF_SUMS, EACH = quant8(QUANT8[0], 8.0, 0), (0.5, 0.25, 0.125)
 POOL = [ones(U8, 1, 2, 2, 1), 2, 1, 1, 2, 2, 0]
-TRANSPOSED = [*(ones(F32, *dims) for dims in ((1, 1, 1, 1), (1, 1, 1, 1), (1,)))]
+ONE_PIXEL = ones(F32, 1, 1, 1, 1)
+TRANSPOSED = [ONE_PIXEL, ONE_PIXEL, ones(F32, 1), 2, 2, 2, 2, 1, 1, 0, False]
+RESIZED = [ones(F32, 1, 2, 2, 1), 2, 2, False, True, True]
 REFUSED = {
     "fuse code of integers": ("ADD", [XI, XI, 1], I32),
     "unknown fuse code": ("ADD", [X32, X32, 4], F32),
@@ -166,16 +168,8 @@ REFUSED = {
     "beta": ("SOFTMAX", [X32, 0.0], F32),
     "radius": ("LOCAL_RESPONSE_NORMALIZATION", [X32, -1, 1.0, 1.0, 1.0], F32),
     "shapes": ("ADD", [X32, ones(F32, 3), 0], F32),
-    "an output of nothing": (
-        "TRANSPOSE_CONV_2D",
-        [*TRANSPOSED, *(2, 2, 2, 2, 1, 1, 0, False)],
-        F32,
-    ),
-    "corners and halves": (
-        "RESIZE_NEAREST_NEIGHBOR",
-        [ones(F32, 1, 2, 2, 1), 2, 2, False, True, True],
-        F32,
-    ),
+    "an output of nothing": ("TRANSPOSE_CONV_2D", TRANSPOSED, F32),
+    "corners and halves": ("RESIZE_NEAREST_NEIGHBOR", RESIZED, F32),
 }
 SHAPES = {
     "CONV_2D": (1, 1, 1, 3),

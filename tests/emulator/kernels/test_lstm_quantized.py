@@ -7,14 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from tests.emulator.kernels.one_operation import (
-    Kind,
-    Omitted,
-    Tensor,
-    execute,
-    of_floats,
-    refused,
-)
+from tests.emulator.kernels.one_operation import Kind, Omitted, Tensor, execute, of_floats, refused
 from tests.emulator.nnapi import T
 
 U8, I8 = T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_SYMM

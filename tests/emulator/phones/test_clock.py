@@ -36,10 +36,8 @@ NO_CPU = {**FLAGSHIP, "accelerators": [NPU]}
 KEYS = ("low_power", "fast", "sustained")
 MIXED = row(Op.RELU, Op.RELU, Op.TANH, Op.RELU)
 THREADS = {"1": constant(1.0, "ratio"), **FLAGSHIP["cpu"]["thread_speed"]}
-CPU = dict(
-    codes=[Op.CONV_2D, 0x10000],
-    works=[[MACS, 4 * IN, 4 * OUT, 4 * WEIGHTS], [N, 4 * N, 4 * N, 0]],
-)
+WORKS = [[MACS, 4 * IN, 4 * OUT, 4 * WEIGHTS], [N, 4 * N, 4 * N, 0]]
+CPU = {"codes": [Op.CONV_2D, 0x10000], "works": WORKS}
 jobs = Jobs()
 for preference, key in enumerate(KEYS):
     jobs(key, FLAGSHIP, on(RELU_3, preference=preference, repeat=2))
@@ -94,9 +92,7 @@ def test_identities_are_those_of_descriptions(answers):
 
 def steps_ns(*steps):
     """Wall clock of steps, each an accelerator and its codes: all pay their own boundary."""
-    return sum(
-        row_ns(unit, codes) + transfer_ns(unit) + invocation_ns(unit) for unit, codes in steps
-    )
+    return sum(row_ns(*step) + transfer_ns(step[0]) + invocation_ns(step[0]) for step in steps)
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -169,6 +169,7 @@ def test_faults_without_a_phone_are_no_secret(emulator_library, tmp_path):
 ONE = constant(1, "GMAC/s")
 PEAKS = {"default": ONE, "quant8": ONE}
 COMPILATION = load("npu-phone")["accelerators"][0]["compilation"]
+OF_RUNS = {**FAULT, "stage": "compile", "from_run": 2}
 ERROR = {"operation": "ADD", "how": "scale", "origin": "a test"}
 TEXTS = {  # what the message must contain, the file
     "empty": ("line 1, column 1: found the end of the file, wanted a value", ""),
@@ -254,10 +255,7 @@ MEMBERS = {  # what the message must contain, edits of the flagship
     "fault": ("faults[0].kind: found explode", npu(faults=[{**FAULT, "kind": "explode"}])),
     "stage": ("faults[0].stage: found run", npu(faults=[{**FAULT, "stage": "run"}])),
     "nth": ("faults[0].nth: found 0", npu(faults=[{**FAULT, "nth": 0}])),
-    "run": (
-        "wanted none, as a compilation",
-        npu(faults=[FAULT | {"stage": "compile", "from_run": 2}]),
-    ),
+    "run": ("wanted none, as a compilation", npu(faults=[OF_RUNS])),
     "faults": ("a phone has at most 32 faults", npu(faults=[FAULT] * 33)),
     "fault origin": ("faults[0].origin", npu(faults=[{**FAULT, "origin": ""}])),
 }

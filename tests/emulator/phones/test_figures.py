@@ -125,9 +125,10 @@ for index, (name, device, network, quantised, *_) in enumerate(FIGURES):
         jobs(index, description, on(model, device, "nnapi-reference"))
 
 
-@pytest.mark.parametrize(
-    "index", range(len(FIGURES)), ids=lambda i: "-".join(map(str, FIGURES[i][:4]))
-)
+NAMES = ["-".join(map(str, row[:4])) for row in FIGURES]
+
+
+@pytest.mark.parametrize("index", range(len(FIGURES)), ids=NAMES)
 def test_whole_models_take_what_was_published(answers, index):
     *_, figure, factor, whose = FIGURES[index]
     (run,) = answers[index]["runs"]
