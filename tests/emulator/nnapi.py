@@ -166,6 +166,62 @@ class Nnapi:
             items[name.value.decode()] = device
         return items
 
+    def set_input(self, execution, index, array, operand=None):
+        address, operand = self.keep(array).ctypes.data, operand and C.byref(operand)
+        return self.Execution_setInput(execution, index, operand, address, array.nbytes)
+
+    def set_output(self, execution, index, array, operand=None):
+        operand = operand and C.byref(operand)
+        return self.Execution_setOutput(execution, index, operand, array.ctypes.data, array.nbytes)
+
+    def prepared(self, compilation, inputs, outputs, shapes=()):
+        """An execution with its arguments set: arrays without elements are left out, and operand
+        types state the shapes of the first inputs."""
+        execution = self.new("Execution_create", compilation)
+        for i, (array, shape) in enumerate(itertools.zip_longest(inputs, shapes)):
+            if array.size:
+                assert self.set_input(execution, i, array, shape) == OK
+            else:
+                assert self.Execution_setInput(execution, i, None, None, 0) == OK
+        for i, array in enumerate(outputs):
+            assert self.set_output(execution, i, array) == OK
+        return execution
+
+    def compute(self, compilation, *inputs, dims=(1, 8), shapes=()):
+        """The float output of an execution, which must succeed."""
+        result = np.zeros(dims, np.float32)
+        execution = self.prepared(compilation, inputs, [result], shapes)
+        assert self.Execution_compute(execution) == OK
+        self.Execution_free(execution)
+        return result
+
+    def shape_of(self, execution, index):
+        """Result code and dimensions of an output."""
+        rank, dims = C.c_uint32(), (C.c_uint32 * 8)()
+        code = self.Execution_getOutputOperandRank(execution, index, C.byref(rank))
+        if rank.value:
+            assert self.Execution_getOutputOperandDimensions(execution, index, dims) == code
+        return code, list(dims)[: rank.value]
+
+    def duration(self, execution, code):
+        """Result code and time in ns."""
+        ns = C.c_uint64()
+        return self.Execution_getDuration(execution, code, C.byref(ns)), ns.value
+
+    def execute(self, compilation, execution, mode):
+        """The result of an execution that runs "sync", "async" or as a "burst"."""
+        if mode == "burst":
+            burst = self.new("Burst_create", compilation)
+            result = self.Execution_burstCompute(execution, burst)
+            self.Burst_free(burst)
+            return result
+        if mode == "async":
+            event = self.new("Execution_startCompute", execution)
+            result = self.Event_wait(event)
+            self.Event_free(event)
+            return result
+        return self.Execution_compute(execution)
+
 
 def u32(values):
     """An array of uint32, never empty in memory."""
@@ -282,69 +338,6 @@ class Model:
 
     def free(self):
         self.nn.Model_free(self.handle)
-
-
-def set_input(nn, execution, index, array, operand=None):
-    address, operand = nn.keep(array).ctypes.data, operand and C.byref(operand)
-    return nn.Execution_setInput(execution, index, operand, address, array.nbytes)
-
-
-def set_output(nn, execution, index, array, operand=None):
-    operand = operand and C.byref(operand)
-    return nn.Execution_setOutput(execution, index, operand, array.ctypes.data, array.nbytes)
-
-
-def prepared(nn, compilation, inputs, outputs, shapes=()):
-    """An execution with its arguments set: arrays without elements are left out, and operand types
-    state the shapes of the first inputs."""
-    execution = nn.new("Execution_create", compilation)
-    for i, (array, shape) in enumerate(itertools.zip_longest(inputs, shapes)):
-        if array.size:
-            assert set_input(nn, execution, i, array, shape) == OK
-        else:
-            assert nn.Execution_setInput(execution, i, None, None, 0) == OK
-    for i, array in enumerate(outputs):
-        assert set_output(nn, execution, i, array) == OK
-    return execution
-
-
-def compute(nn, compilation, *inputs, dims=(1, 8), shapes=()):
-    """The float output of an execution, which must succeed."""
-    result = np.zeros(dims, np.float32)
-    execution = prepared(nn, compilation, inputs, [result], shapes)
-    assert nn.Execution_compute(execution) == OK
-    nn.Execution_free(execution)
-    return result
-
-
-def shape_of(nn, execution, index):
-    """Result code and dimensions of an output."""
-    rank, dims = C.c_uint32(), (C.c_uint32 * 8)()
-    code = nn.Execution_getOutputOperandRank(execution, index, C.byref(rank))
-    if rank.value:
-        assert nn.Execution_getOutputOperandDimensions(execution, index, dims) == code
-    return code, list(dims)[: rank.value]
-
-
-def duration(nn, execution, code):
-    """Result code and time in ns."""
-    ns = C.c_uint64()
-    return nn.Execution_getDuration(execution, code, C.byref(ns)), ns.value
-
-
-def execute(nn, compilation, execution, mode):
-    """The result of an execution that runs "sync", "async" or as a "burst"."""
-    if mode == "burst":
-        burst = nn.new("Burst_create", compilation)
-        result = nn.Execution_burstCompute(execution, burst)
-        nn.Burst_free(burst)
-        return result
-    if mode == "async":
-        event = nn.new("Execution_startCompute", execution)
-        result = nn.Event_wait(event)
-        nn.Event_free(event)
-        return result
-    return nn.Execution_compute(execution)
 
 
 def relu_chain(nn, length):

@@ -20,16 +20,10 @@ from tests.emulator.nnapi import (
     Op,
     R,
     T,
-    compute,
-    duration,
     handles,
     operand_type,
-    prepared,
     relu,
     relu_chain,
-    set_input,
-    set_output,
-    shape_of,
 )
 
 ROWS = DATA.reshape(2, 4)
@@ -48,40 +42,40 @@ def result():
 def test_unknown_dimensions_are_given_by_the_execution(nn):
     compilation = relu(nn, (0, 4), (0, 0)).compile()
     execution, result = nn.new("Execution_create", compilation), np.zeros(12, np.float32)
-    assert set_input(nn, execution, 0, ROWS) == R.BAD_DATA
+    assert nn.set_input(execution, 0, ROWS) == R.BAD_DATA
     for dims in ((0, 4), (2, 5), (2,), (3, 4)):
-        assert set_input(nn, execution, 0, ROWS, floats(dims)) == R.BAD_DATA
-    assert set_input(nn, execution, 0, ROWS, floats((2, 4))) == OK
-    assert set_output(nn, execution, 0, result) == OK  # larger than needed
+        assert nn.set_input(execution, 0, ROWS, floats(dims)) == R.BAD_DATA
+    assert nn.set_input(execution, 0, ROWS, floats((2, 4))) == OK
+    assert nn.set_output(execution, 0, result) == OK  # larger than needed
     assert nn.Execution_compute(execution) == OK
-    assert shape_of(nn, execution, 0) == (OK, [2, 4])
+    assert nn.shape_of(execution, 0) == (OK, [2, 4])
     np.testing.assert_array_equal(result[:8], POSITIVE[0])
-    assert shape_of(nn, execution, 1) == (R.BAD_DATA, [])
+    assert nn.shape_of(execution, 1) == (R.BAD_DATA, [])
 
     small = np.zeros(3, np.float32)
-    execution = prepared(nn, compilation, [ROWS], [small], [floats((2, 4))])
+    execution = nn.prepared(compilation, [ROWS], [small], [floats((2, 4))])
     assert nn.Execution_compute(execution) == R.OUTPUT_INSUFFICIENT_SIZE
-    assert shape_of(nn, execution, 0) == (R.OUTPUT_INSUFFICIENT_SIZE, [2, 4])
+    assert nn.shape_of(execution, 0) == (R.OUTPUT_INSUFFICIENT_SIZE, [2, 4])
     assert not small.any()
 
 
 def test_arguments(nn, named, result):
     execution = nn.new("Execution_create", named)
-    assert set_input(nn, execution, 1, DATA) == R.BAD_DATA
-    assert set_input(nn, execution, -1, DATA) == R.BAD_DATA
-    assert set_input(nn, execution, 0, DATA[:, :7]) == R.BAD_DATA
-    assert set_input(nn, execution, 0, DATA, operand_type(T.FLOAT32)) == R.BAD_DATA
-    assert set_input(nn, execution, 0, DATA, floats((2, 4))) == R.BAD_DATA
-    assert set_output(nn, execution, 0, result[:, :7]) == R.BAD_DATA
-    assert set_output(nn, execution, 1, result) == R.BAD_DATA
+    assert nn.set_input(execution, 1, DATA) == R.BAD_DATA
+    assert nn.set_input(execution, -1, DATA) == R.BAD_DATA
+    assert nn.set_input(execution, 0, DATA[:, :7]) == R.BAD_DATA
+    assert nn.set_input(execution, 0, DATA, operand_type(T.FLOAT32)) == R.BAD_DATA
+    assert nn.set_input(execution, 0, DATA, floats((2, 4))) == R.BAD_DATA
+    assert nn.set_output(execution, 0, result[:, :7]) == R.BAD_DATA
+    assert nn.set_output(execution, 1, result) == R.BAD_DATA
     assert nn.Execution_setInput(execution, 0, None, None, 32) == R.UNEXPECTED_NULL
     assert nn.Execution_compute(execution) == R.BAD_DATA  # nothing is set
-    assert set_input(nn, execution, 0, DATA) == OK
+    assert nn.set_input(execution, 0, DATA) == OK
     assert nn.Execution_compute(execution) == R.BAD_DATA  # the output is not set
     assert nn.Execution_setOutput(execution, 0, None, result.ctypes.data, 0) == R.BAD_DATA
-    assert set_output(nn, execution, 0, result) == OK
-    assert set_input(nn, execution, 0, DATA) == R.BAD_STATE  # they are set
-    assert set_output(nn, execution, 0, result) == R.BAD_STATE
+    assert nn.set_output(execution, 0, result) == OK
+    assert nn.set_input(execution, 0, DATA) == R.BAD_STATE  # they are set
+    assert nn.set_output(execution, 0, result) == R.BAD_STATE
     assert nn.Execution_compute(execution) == OK
     np.testing.assert_array_equal(result, POSITIVE)
 
@@ -96,12 +90,12 @@ def test_a_type_given_to_an_execution_says_dimensions_only(nn, dims):
     execution = nn.new("Execution_create", compilation)
     data, result = np.array([[0, 9, 10, 255]], np.uint8), np.zeros((1, 4), np.uint8)
     for impossible in (bytes_((1, 4), 0.0, 3), bytes_((1, 4), 0.25, 256)):
-        assert set_input(nn, execution, 0, data, impossible) == R.BAD_DATA
-        assert set_output(nn, execution, 0, result, impossible) == R.BAD_DATA
+        assert nn.set_input(execution, 0, data, impossible) == R.BAD_DATA
+        assert nn.set_output(execution, 0, result, impossible) == R.BAD_DATA
     if dims:
-        assert set_input(nn, execution, 0, data, bytes_((4, 1), 0.5, 10)) == R.BAD_DATA
-    assert set_input(nn, execution, 0, data, bytes_((1, 4), 0.25, 3)) == OK
-    assert set_output(nn, execution, 0, result, bytes_((1, 4), 0.25, 3)) == OK
+        assert nn.set_input(execution, 0, data, bytes_((4, 1), 0.5, 10)) == R.BAD_DATA
+    assert nn.set_input(execution, 0, data, bytes_((1, 4), 0.25, 3)) == OK
+    assert nn.set_output(execution, 0, result, bytes_((1, 4), 0.25, 3)) == OK
     assert nn.Execution_compute(execution) == OK
     np.testing.assert_array_equal(result, [[10, 10, 10, 255]])
 
@@ -113,13 +107,13 @@ def test_needed_inputs_cannot_be_omitted(nn, named, result):
     a, b = model.tensors(2, 1, 8)
     model.operation(Op.CAST, [a], [b])
     for compilation in (named, model.finish([a], [b]).compile()):
-        execution = prepared(nn, compilation, [DATA[:0]], [result])
+        execution = nn.prepared(compilation, [DATA[:0]], [result])
         assert nn.Execution_compute(execution) == R.BAD_DATA
-        assert shape_of(nn, execution, 0) == (R.BAD_STATE, [])
+        assert nn.shape_of(execution, 0) == (R.BAD_STATE, [])
 
 
 def test_outputs_may_be_omitted(nn, named):
-    execution = prepared(nn, named, [DATA], [])
+    execution = nn.prepared(named, [DATA], [])
     assert nn.Execution_setOutput(execution, 0, None, None, 0) == OK
     assert nn.Execution_compute(execution) == OK
 
@@ -131,7 +125,7 @@ def test_scalars_are_inputs(nn):
     compilation = model.finish([a, b, act], [c]).compile()
     for code, expected in ((0, DATA - 1), (1, np.maximum(DATA - 1, 0))):
         inputs = [DATA, -np.ones((1, 8), np.float32), np.array(code, np.int32)]
-        np.testing.assert_array_equal(compute(nn, compilation, *inputs), expected)
+        np.testing.assert_array_equal(nn.compute(compilation, *inputs), expected)
 
 
 @pytest.mark.parametrize(
@@ -141,9 +135,9 @@ def test_scalars_are_inputs(nn):
 def test_promised_output_shapes_are_kept(nn, promised, expected):
     """An output type given to an execution holds: another shape of the same size is refused."""
     compilation = relu(nn, (0, 0), (0, 0)).compile()
-    execution = prepared(nn, compilation, [ROWS], [], [floats((2, 4))])
+    execution = nn.prepared(compilation, [ROWS], [], [floats((2, 4))])
     result = np.zeros(8, np.float32)
-    assert set_output(nn, execution, 0, result, floats(promised)) == OK
+    assert nn.set_output(execution, 0, result, floats(promised)) == OK
     assert nn.Execution_compute(execution) == expected
 
 
@@ -155,10 +149,10 @@ def test_each_output_tells_whether_it_was_too_small(nn, rooms):
         model.operation(Op.RELU, [a], [output])
     compilation = model.finish([a], outputs).compile()
     results = [np.zeros(room, np.float32) for room in rooms]
-    execution = prepared(nn, compilation, [ROWS], results, [floats((2, 4))])
+    execution = nn.prepared(compilation, [ROWS], results, [floats((2, 4))])
     expected = [OK if room >= 8 else R.OUTPUT_INSUFFICIENT_SIZE for room in rooms]
     assert nn.Execution_compute(execution) == max(expected)
-    assert [shape_of(nn, execution, i) for i in range(3)] == [(code, [2, 4]) for code in expected]
+    assert [nn.shape_of(execution, i) for i in range(3)] == [(code, [2, 4]) for code in expected]
 
 
 @pytest.mark.parametrize("room", [1, 4])
@@ -176,9 +170,9 @@ def test_tensors_without_elements(nn, room):
     compilation = model.finish([scores, boxes], [outcome[0], *outcome[2:], relu]).compile()
     inputs = [np.full((3, 2), 0.5, np.float32), np.tile(np.float32([0, 0, 5, 5]), (3, 2))]
     results = [np.full(room, 77, dtype) for dtype in ("f4", "i4", "i4", "f4")]
-    execution = prepared(nn, compilation, inputs, results)
+    execution = nn.prepared(compilation, inputs, results)
     assert nn.Execution_compute(execution) == OK
-    shapes = [shape_of(nn, execution, i) for i in range(4)]
+    shapes = [nn.shape_of(execution, i) for i in range(4)]
     assert shapes == [(OK, [0]), (OK, [0]), (OK, [0]), (OK, [0, 4])]
     assert all((result == 77).all() for result in results)
 
@@ -187,33 +181,33 @@ def test_tensors_without_elements(nn, room):
 
 
 def test_executions_run_once(nn, named, result):
-    execution, dims = prepared(nn, named, [DATA], [result]), (C.c_uint32 * 2)()
-    assert shape_of(nn, execution, 0) == (R.BAD_STATE, [])
+    execution, dims = nn.prepared(named, [DATA], [result]), (C.c_uint32 * 2)()
+    assert nn.shape_of(execution, 0) == (R.BAD_STATE, [])
     assert nn.Execution_getOutputOperandDimensions(execution, 0, dims) == R.BAD_STATE
     assert nn.Execution_setTimeout(execution, 10**9) == OK
     assert nn.Execution_setLoopTimeout(execution, 10**9) == OK
     assert nn.Execution_compute(execution) == OK
     assert nn.Execution_compute(execution) == R.BAD_STATE
-    assert set_input(nn, execution, 0, DATA) == R.BAD_STATE
-    assert set_output(nn, execution, 0, result) == R.BAD_STATE
+    assert nn.set_input(execution, 0, DATA) == R.BAD_STATE
+    assert nn.set_output(execution, 0, result) == R.BAD_STATE
     assert nn.Execution_setMeasureTiming(execution, True) == R.BAD_STATE
     assert nn.Execution_setTimeout(execution, 10**9) == R.BAD_STATE
     assert nn.Execution_setLoopTimeout(execution, 10**9) == R.BAD_STATE
     assert nn.Execution_startCompute(execution, C.byref(C.c_void_p())) == R.BAD_STATE
-    assert duration(nn, execution, 0) == (R.BAD_STATE, UNAVAILABLE)
+    assert nn.duration(execution, 0) == (R.BAD_STATE, UNAVAILABLE)
 
 
 def test_duration_is_real_time(nn, named, result):
-    execution = prepared(nn, named, [DATA], [result])
+    execution = nn.prepared(named, [DATA], [result])
     assert nn.Execution_setMeasureTiming(execution, True) == OK
-    assert duration(nn, execution, 0)[0] == R.BAD_STATE
+    assert nn.duration(execution, 0)[0] == R.BAD_STATE
     before = nn.emulator_now()
     assert nn.Execution_compute(execution) == OK
     elapsed = nn.emulator_now() - before
     for code in range(4):
-        told, ns = duration(nn, execution, code)
+        told, ns = nn.duration(execution, code)
         assert told == OK and 0 < ns <= elapsed
-    assert duration(nn, execution, 4)[0] == R.BAD_DATA
+    assert nn.duration(execution, 4)[0] == R.BAD_DATA
     assert nn.Execution_getDuration(execution, 0, None) == R.UNEXPECTED_NULL
 
 
@@ -240,10 +234,10 @@ def test_compilation_deadline(nn, limit, in_time):
 
 @each_limit
 def test_execution_deadline(nn, named, result, limit, in_time):
-    execution = prepared(nn, named, [DATA], [result])
+    execution = nn.prepared(named, [DATA], [result])
     assert nn.Execution_setTimeout(execution, limit) == OK
     assert nn.Execution_compute(execution) in ((OK,) if in_time else MISSED)
-    assert shape_of(nn, execution, 0)[0] == (OK if in_time else R.BAD_STATE)
+    assert nn.shape_of(execution, 0)[0] == (OK if in_time else R.BAD_STATE)
     assert result.any() == in_time
 
 
@@ -275,7 +269,7 @@ def fence_of(nn, event):
 
 def test_many_executions_at_once(nn, compiled):
     results = np.zeros((16, 1, 8), np.float32)
-    executions = [prepared(nn, compiled, [DATA * i], [one]) for i, one in enumerate(results)]
+    executions = [nn.prepared(compiled, [DATA * i], [one]) for i, one in enumerate(results)]
     events = [nn.new("Execution_startCompute", execution) for execution in executions]
     for event in events:
         assert nn.Event_wait(event) == OK
@@ -296,7 +290,7 @@ def test_start_compute_refusals(nn, compiled):
 def test_a_failed_dependency_fails_the_execution(nn, compiled, result, gate):
     fence, end = gate
     end.close()  # nothing will ever be readable
-    event = start(nn, prepared(nn, compiled, [DATA], [result]), fence)
+    event = start(nn, nn.prepared(compiled, [DATA], [result]), fence)
     assert nn.Event_wait(event) == R.OP_FAILED
     assert not result.any()
     own = fence_of(nn, event)
@@ -314,7 +308,7 @@ def test_fences_chain_executions(nn, compiled, gate):
     """The fence of one execution, as a descriptor, is the dependency of another."""
     fence, end = gate
     results = np.zeros((2, 1, 8), np.float32)
-    one, two = (prepared(nn, compiled, [DATA], [result]) for result in results)
+    one, two = (nn.prepared(compiled, [DATA], [result]) for result in results)
     event_one = start(nn, one, fence)
     descriptor, duplicate = fence_of(nn, event_one), fence_of(nn, fence)
     event_two = start(nn, two, nn.new("Event_createFromSyncFenceFd", descriptor), event_one, fence)
@@ -330,7 +324,7 @@ def test_fences_chain_executions(nn, compiled, gate):
 
 
 def test_plain_events_have_no_fence(nn, compiled, result):
-    execution, descriptor = prepared(nn, compiled, [DATA], [result]), C.c_int(5)
+    execution, descriptor = nn.prepared(compiled, [DATA], [result]), C.c_int(5)
     event = nn.new("Execution_startCompute", execution)
     assert nn.Event_getSyncFenceFd(event, C.byref(descriptor)) == R.BAD_DATA
     assert descriptor.value == -1
@@ -339,13 +333,13 @@ def test_plain_events_have_no_fence(nn, compiled, result):
 
 def test_fenced_durations_leave_waiting_out(nn, named, result, gate):
     fence, end = gate
-    execution, other = (prepared(nn, named, [DATA], [result]) for _ in range(2))
+    execution, other = (nn.prepared(named, [DATA], [result]) for _ in range(2))
     assert nn.Execution_setMeasureTiming(execution, True) == OK
     event = start(nn, execution, fence, limit=60 * 10**9)
     time.sleep(0.05)
     end.write(b"!")
     assert nn.Event_wait(event) == OK
-    codes, times = zip(*(duration(nn, execution, code) for code in range(4)), strict=True)
+    codes, times = zip(*(nn.duration(execution, code) for code in range(4)), strict=True)
     assert codes == (OK,) * 4
     hardware, driver, fenced_hardware, fenced_driver = times
     assert 0 < hardware == fenced_hardware <= fenced_driver
@@ -356,7 +350,7 @@ def test_fenced_durations_leave_waiting_out(nn, named, result, gate):
 def test_fenced_outputs_need_known_shapes(nn, result):
     event, begin = C.c_void_p(1), nn.Execution_startComputeWithDependencies
     compilation = relu(nn, (1, 8), (0, 0)).compile()
-    execution = prepared(nn, compilation, [DATA], [result])
+    execution = nn.prepared(compilation, [DATA], [result])
     assert begin(execution, None, 0, 0, C.byref(event)) == R.BAD_DATA
     assert event.value is None
     assert nn.Execution_compute(execution) == OK  # the refusal did not start it

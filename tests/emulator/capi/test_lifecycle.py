@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.emulator.nnapi import DATA, FUNCTIONS, OK, POSITIVE, R, compute, handles, relu_chain
+from tests.emulator.nnapi import DATA, FUNCTIONS, OK, POSITIVE, R, handles, relu_chain
 
 # ---- devices -----------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ def compile_cached(nn, tmp_path):
 
     def compile_and_run(length=2, cache=tmp_path, **settings):
         compilation = relu_chain(nn, length).compile(cache=cache, **settings)
-        np.testing.assert_array_equal(compute(nn, compilation, DATA), POSITIVE)
+        np.testing.assert_array_equal(nn.compute(compilation, DATA), POSITIVE)
 
     return compile_and_run
 

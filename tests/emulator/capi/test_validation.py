@@ -15,7 +15,6 @@ from tests.emulator.nnapi import (
     OperandType,
     R,
     T,
-    compute,
     handles,
     operand_type,
     relu_chain,
@@ -124,7 +123,7 @@ def test_values_may_lie_anywhere(nn):
     room, values = np.zeros(4 * 64 + 1, np.uint8), np.arange(64, dtype=np.float32)
     room[1:] = values.view(np.uint8)
     compilation = sum_of(nn, 64, room.ctypes.data + 1).compile()
-    result = compute(nn, compilation, np.ones((1, 64), np.float32), dims=(1, 64))
+    result = nn.compute(compilation, np.ones((1, 64), np.float32), dims=(1, 64))
     np.testing.assert_array_equal(result[0], values + 1)
 
 
@@ -134,7 +133,7 @@ def test_large_values_are_referenced_and_small_ones_copied(nn, n, added):
     values, data = np.zeros((1, n), np.float32), np.ones((1, n), np.float32)
     model = sum_of(nn, n, values.ctypes.data)
     values[:] = 7  # a change that a copy does not see
-    result = compute(nn, model.compile(), data, dims=(1, n))
+    result = nn.compute(model.compile(), data, dims=(1, n))
     np.testing.assert_array_equal(result, data + added)
 
 
@@ -178,7 +177,7 @@ def test_operations_may_be_added_in_any_order(nn):
     model.operation(Op.RELU, [a], [b])
     model.finish([a], [c])
     assert model.supported([*nn.devices().values()][:1], 2) == [True, True]
-    np.testing.assert_array_equal(compute(nn, model.compile(), DATA), 2 * POSITIVE)
+    np.testing.assert_array_equal(nn.compute(model.compile(), DATA), 2 * POSITIVE)
 
 
 def test_inputs_and_outputs_must_fit(nn):

@@ -19,7 +19,7 @@ from tests.emulator.kernels.one_operation import (
     execute,
     quant8,
 )
-from tests.emulator.nnapi import DTYPES, OK, Model, Op, R, T, prepared
+from tests.emulator.nnapi import DTYPES, OK, Model, Op, R, T
 
 RTOL, ATOL = {F32: 2e-6, F16: 2**-10}, {F32: 2e-6, F16: 1e-6}
 INTEGERS = {"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": np.floor_divide}
@@ -125,7 +125,7 @@ def test_fill(nn, value, kind):
     model.operation(Op.RELU, [anchor], [copied])
     compilation = model.finish([anchor], [out, copied]).compile()
     one = np.zeros(1, np.float32)
-    assert nn.Execution_compute(prepared(nn, compilation, [one], [result, one])) == OK
+    assert nn.Execution_compute(nn.prepared(compilation, [one], [result, one])) == OK
     np.testing.assert_array_equal([from_run, result], np.full((2, 2, 3), value, kind.dtype))
 
 

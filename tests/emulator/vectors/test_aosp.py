@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from nnapi_prof.nnapi import all_facts
-from tests.emulator.nnapi import DTYPES, OK, Model, Op, T, execute, operand_type, shape_of
+from tests.emulator.nnapi import DTYPES, OK, Model, Op, T, operand_type
 
 ARCHIVE = Path(__file__).parents[2] / "data" / "vectors" / "aosp.zip"
 ROUNDED = {
@@ -186,10 +186,10 @@ class VectorRunner:
             assert nn.Execution_setInput(execution, i, kind, *buffer.argument) == OK
         for i, buffer in enumerate(outputs):
             assert nn.Execution_setOutput(execution, i, None, *buffer.argument) == OK
-        assert execute(nn, compilation, execution, mode) == OK, test["name"]
+        assert nn.execute(compilation, execution, mode) == OK, test["name"]
         assert all(b.inside.tobytes() == b.content and b.margins_stand() for b in inputs)
         assert all(b.margins_stand() for b in outputs)
-        shapes = [shape_of(nn, execution, i) for i in range(len(outputs))]
+        shapes = [nn.shape_of(execution, i) for i in range(len(outputs))]
         nn.Execution_free(execution)
         return outputs, shapes
 
