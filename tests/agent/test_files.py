@@ -13,18 +13,7 @@ import numpy as np
 import pytest
 
 from tests.agent import packer
-from tests.agent.packer import (
-    CPU,
-    NNAPI,
-    RANDOM,
-    SEGMENT,
-    Model,
-    Request,
-    Segment,
-    of_a_blob,
-    relus,
-    tensor,
-)
+from tests.agent.packer import CPU, NNAPI, Model, Request, Segment, relus, tensor
 
 
 def close_output() -> None:
@@ -77,7 +66,7 @@ def test_non_blocking_output_with_a_slow_reader(agent):
 
 def test_pipes_are_no_files(agent):
     """Nobody ever writes to them, so to open them must not wait."""
-    request = of_a_blob()
+    request = packer.of_a_blob()
     name = hashlib.sha256(request.blobs[0]).hexdigest()
     os.mkfifo(agent.store / name)
     arguments = agent.command(request.pack())[1:]
@@ -100,7 +89,9 @@ def test_files_cut_off_midway(faulty):
     y = model.add(packer.ADD, [x, model.buffered(0, n), model.scalar(0)], n)
     large = request.model(model.pack([x], [y]), [request.blob(np.ones(n))])
     request.unary(NNAPI, 4, timeout_ms=1500)  # hangs while the files are cut off
-    request.action([tensor(RANDOM, n), tensor(SEGMENT, n)], [Segment(CPU, large, [0], [1])])
+    request.action(
+        [tensor(packer.RANDOM, n), tensor(packer.SEGMENT, n)], [Segment(CPU, large, [0], [1])]
+    )
     request.unary(CPU, 4)
     faulty.push(request)
     command = faulty.command(request.pack())
@@ -162,7 +153,7 @@ def test_outputs_replace_what_has_their_name(agent, before):
 
 def test_a_blob_is_hashed_once(agent):
     """A mark in its time says that it was; what is written into it later takes the mark away."""
-    request = of_a_blob()
+    request = packer.of_a_blob()
     assert agent.run(request).exit_code == 0
     (file,) = agent.store.iterdir()
     mark = file.stat().st_mtime_ns

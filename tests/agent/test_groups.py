@@ -71,6 +71,7 @@ def test_warm_up_ends_when_it_is_stable(npu_phone):
 def test_for_outputs_only_there_is_a_single_run(faulty, computations):
     (result,) = faulty.run(relus(NNAPI, flags=UNTIMED, runs=(1, 1), warmup=0)).results
     assert (result["status"], len(result["outputs"]), len(computations())) == ("ok", 1, 1)
+    assert result["total_ns"] == [result["first_ns"]]
 
 
 def test_a_member_that_fails_costs_its_line_and_no_more(faulty):

@@ -8,19 +8,7 @@ import numpy as np
 import pytest
 
 from tests.agent import packer
-from tests.agent.packer import (
-    CORUN,
-    CPU,
-    FRAMES,
-    NNAPI,
-    RANDOM,
-    SEGMENT,
-    Frames,
-    Request,
-    Segment,
-    tensor,
-    unary,
-)
+from tests.agent.packer import CPU, NNAPI, RANDOM, SEGMENT, Request, Segment, tensor
 from tests.conftest import PHONES
 
 REFERENCE, NPU, GPU = "nnapi-reference", "sim-npu", "sim-gpu"
@@ -46,13 +34,13 @@ N_RUNS = 6
 def add(request, *engines, flags=0, **options):
     """A segment on each engine: the CPU, or an accelerator's name, or None for NNAPI's choice."""
     tensors, segments = [], []
-    model = request.model(unary(packer.RELU, WIDTH))
+    model = request.model(packer.unary(packer.RELU, WIDTH))
     for index, name in enumerate(engines):
         tensors += [tensor(RANDOM, WIDTH, value=index), tensor(SEGMENT, WIDTH, keep=True)]
         engine, accelerator = (CPU, None) if name == CPU else (NNAPI, name)
         segments.append(Segment(engine, model, [2 * index], [2 * index + 1], accelerator))
     timing = {"runs": (N_RUNS, N_RUNS), "rounds": 2, **options}
-    request.action(tensors, segments, flags=CORUN | flags, **timing)
+    request.action(tensors, segments, flags=packer.CORUN | flags, **timing)
 
 
 def side_by_side(*engines, **options):
@@ -64,11 +52,11 @@ def side_by_side(*engines, **options):
 def by_turns(*engines, **options):
     """Frames by turns: one on the CPU, one on an accelerator."""
     request = Request()
-    model = request.model(unary(packer.RELU, WIDTH))
+    model = request.model(packer.unary(packer.RELU, WIDTH))
     tensors = [tensor(RANDOM, WIDTH), tensor(SEGMENT, WIDTH, keep=True)]
     segments = [Segment(CPU, model, [0], [1]), Segment(NNAPI, model, [0], [1], engines[1])]
-    frames = Frames(4, 1, ((1, 0.5), (1, 0.5)))
-    request.action(tensors, segments, flags=FRAMES, frames=frames, runs=(20, 20), **options)
+    frames = packer.Frames(4, 1, ((1, 0.5), (1, 0.5)))
+    request.action(tensors, segments, flags=packer.FRAMES, frames=frames, runs=(20, 20), **options)
     return request
 
 
@@ -177,9 +165,9 @@ def test_a_crash_or_hang_is_one_result(phone, fault):
 
 def two_in_a_row():
     request = Request()
-    model = request.model(unary(packer.RELU, 4))
+    model = request.model(packer.unary(packer.RELU, 4))
     segments = [Segment(CPU, model, [0], [1]), Segment(NNAPI, model, [1], [2], REFERENCE)]
-    request.action([tensor(RANDOM, 4), *[tensor(SEGMENT, 4)] * 2], segments, flags=CORUN)
+    request.action([tensor(RANDOM, 4), *[tensor(SEGMENT, 4)] * 2], segments, flags=packer.CORUN)
     return request
 
 
@@ -211,7 +199,7 @@ def frames_on(accelerator, *, share=0.5, in_flight=4, flags=0, **options):
     """Half of the frames by a relu on the CPU, half by one there and one on an accelerator: both
     give the relu."""
     request = Request()
-    model = request.model(unary(packer.RELU, N_FLOATS))
+    model = request.model(packer.unary(packer.RELU, N_FLOATS))
     tensors = [tensor(RANDOM, N_FLOATS, value=3), tensor(SEGMENT, N_FLOATS, keep=True)]
     tensors.append(tensor(SEGMENT, N_FLOATS))
     segments = [
@@ -219,9 +207,9 @@ def frames_on(accelerator, *, share=0.5, in_flight=4, flags=0, **options):
         Segment(CPU, model, [0], [2]),
         Segment(NNAPI, model, [2], [1], accelerator),
     ]
-    frames = Frames(in_flight, 3, ((1, share), (2, 1 - share)))
+    frames = packer.Frames(in_flight, 3, ((1, share), (2, 1 - share)))
     timing = {"runs": (N, N), "rounds": 2, **options}
-    request.action(tensors, segments, flags=FRAMES | flags, frames=frames, **timing)
+    request.action(tensors, segments, flags=packer.FRAMES | flags, frames=frames, **timing)
     return request
 
 
@@ -290,7 +278,7 @@ def test_branches_of_one_frame_overlap_where_it_is_said(agent, apart):
     def frames(overlaps, faults=""):
         agent.env["NNAPI_EMULATOR_FAULTS"] = faults
         request, both = Request(), packer.Model()
-        relu = request.model(unary(packer.RELU, N_FLOATS))
+        relu = request.model(packer.unary(packer.RELU, N_FLOATS))
         ends = [both.tensor(N_FLOATS), both.tensor(N_FLOATS)]
         added = both.add(packer.ADD, [*ends, both.scalar(0)], N_FLOATS)
         segments = [
@@ -300,8 +288,8 @@ def test_branches_of_one_frame_overlap_where_it_is_said(agent, apart):
         ]
         tensors = [tensor(RANDOM, N_FLOATS, value=3), *[tensor(SEGMENT, N_FLOATS)] * 2]
         tensors.append(tensor(SEGMENT, N_FLOATS, keep=True))
-        plans = Frames(1, 2, ((3, 1.0),), overlaps)
-        request.action(tensors, segments, flags=FRAMES, frames=plans, runs=(N, N))
+        plans = packer.Frames(1, 2, ((3, 1.0),), overlaps)
+        request.action(tensors, segments, flags=packer.FRAMES, frames=plans, runs=(N, N))
         (result,) = agent.run(request).results
         assert result["status"] == "ok", result
         return result["frames"]
@@ -359,5 +347,5 @@ def test_rules_of_frames(agent, options, reason):
     [(((1, 0.5), (1, 0.5)), "PLAN: plan 1: it is cut off"), (((1, 0.5),), "MIXT: ")],
 )
 def test_plans_that_do_not_fit(agent, plans, reason):
-    request = packer.relus(CPU, flags=FRAMES, frames=Frames(2, 1, plans))
+    request = packer.relus(CPU, flags=packer.FRAMES, frames=packer.Frames(2, 1, plans))
     assert reason in agent.run(request).error

@@ -1,8 +1,8 @@
 """The NNAPI C API through ctypes, as the emulator's tests call it.
 
-Every method of :class:`Nnapi` is the C function of that name without its ``ANeuralNetworks`` prefix
-and returns its result code; nothing is checked or hidden here, since result codes are what is
-tested. :class:`Model` builds a model in fewer words and does check.
+A method of :class:`Nnapi` with a capital is the C function of that name without its
+``ANeuralNetworks`` prefix and returns its result code; nothing is checked or hidden there, since
+result codes are what is tested. Others, and :class:`Model`, say in fewer words what must succeed.
 """
 
 import ctypes as C
@@ -25,8 +25,6 @@ Result = enum.IntEnum(
 )
 """What a function returns."""
 R, T, Op, OK = Result, OperandCode, OperationCode, Result.NO_ERROR
-UNAVAILABLE = 2**64 - 1  # what getDuration gives where it cannot tell
-MISSED = (R.MISSED_DEADLINE_PERSISTENT, R.MISSED_DEADLINE_TRANSIENT)
 DTYPES = {
     **dict.fromkeys((T.FLOAT32, T.TENSOR_FLOAT32), np.float32),
     **dict.fromkeys((T.FLOAT16, T.TENSOR_FLOAT16), np.float16),

@@ -8,19 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from tests.emulator.nnapi import (
-    DATA,
-    OK,
-    POSITIVE,
-    Model,
-    Op,
-    R,
-    T,
-    operand_type,
-    relu,
-    relu_chain,
-    u32,
-)
+from tests.emulator.nnapi import DATA, OK, POSITIVE, Model, Op, R, T, operand_type, relu, u32
 
 READ, WRITE, PAGE = mmap.PROT_READ, mmap.PROT_WRITE, mmap.PAGESIZE
 
@@ -235,7 +223,7 @@ def test_bursts(nn, compiled):
         assert nn.Execution_burstCompute(execution, burst) == OK
         assert nn.Execution_burstCompute(execution, burst) == R.BAD_STATE
         np.testing.assert_array_equal(result, POSITIVE)
-    stranger = nn.prepared(relu_chain(nn, 1).compile(), [DATA], [result])
+    stranger = nn.prepared(relu(nn, (1, 8), (1, 8)).compile(), [DATA], [result])
     assert nn.Execution_burstCompute(stranger, burst) == R.BAD_DATA
     assert nn.Execution_burstCompute(stranger, None) == R.UNEXPECTED_NULL
     assert nn.Execution_compute(stranger) == OK  # the refused attempts did not start it

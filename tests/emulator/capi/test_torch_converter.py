@@ -58,16 +58,10 @@ CLASSIFIER = nn.Sequential(
     *(nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Linear(8, 5), nn.Softmax(-1)),
 )
 IMAGE = (2, 4, 6, 8)
-BINARY = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
 
 # What takes an image, in both orders: module, shape.
 IMAGES = {
     "upsampling by a factor": (nn.UpsamplingNearest2d(scale_factor=(2.0, 3.0)), (2, 3, 12, 16)),
-    "convolution, 3x5 without bias": (
-        nn.Conv2d(4, 8, (3, 5), (2, 1), (1, 2), bias=False),
-        (2, 4, 16, 16),
-    ),
-    "depthwise convolution": (nn.Conv2d(8, 8, 3, 2, 1, groups=8), (2, 8, 16, 16)),
     "transposed convolution": (nn.ConvTranspose2d(4, 8, 5, 2, 2), (2, 4, 7, 9)),
     "squeeze and excite": (SQUEEZE_AND_EXCITE, IMAGE),
     "classifier": (CLASSIFIER, (2, 4, 32, 32)),
@@ -80,12 +74,11 @@ def test_image(module, shape, order):
     check(module, [order(torch.randn(shape))])
 
 
-@pytest.mark.parametrize("function", BINARY.values(), ids=BINARY)
-def test_two_orders(function):
+def test_two_orders():
     """1x1 images in one order meet images in the other: a TRANSPOSE comes between."""
     small, large = 1 + torch.rand(2, 4, 1, 1), nhwc(1 + torch.rand(IMAGE))
-    check(Function(function), [large, small])
-    check(Function(function), [small, large])
+    check(Function(torch.sub), [large, small])
+    check(Function(torch.sub), [small, large])
 
 
 # Module, shapes that it is converted for (0 is any size), shapes that it runs with.
