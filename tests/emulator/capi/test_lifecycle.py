@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.nnapi import DATA, FUNCTIONS, OK, POSITIVE, R, handles, relu_chain
+from tests.emulator.phones.process import run_jobs
 
 # ---- devices -----------------------------------------------------------------------------------
 
@@ -53,27 +54,22 @@ def told(script, library, **environment):
     return (done.stdout + done.stderr).strip()
 
 
-DEVICES = """
-import sys
-from tests.emulator.nnapi import Nnapi
-nn = Nnapi(sys.argv[1])
-error = nn.emulator_error()
-print(",".join(nn.devices()), error.decode() if error else "fine")
-"""
+def devices_by(library, variable, *values):
+    """The devices and the error in a process for each value of a variable."""
+    jobs = [{"phone": "", "env": {variable: value}} for value in values]
+    return [(answer["devices"], answer["error"]) for answer in run_jobs(library, jobs)]
 
 
 def test_one_back_end_can_be_chosen(nn, emulator_library):
-    def devices(backend):
-        return told(DEVICES, emulator_library, NNAPI_EMULATOR_BACKEND=backend)
-
-    refusal = 'NNAPI_EMULATOR_BACKEND is "{}", this library has: reference'
-    assert devices("reference") == "nnapi-reference fine"
-    assert devices("") == ",".join(nn.devices()) + " fine"
+    variable, refusal = "NNAPI_EMULATOR_BACKEND", '{} is "{}", this library has: reference'
+    names = ("reference", "", "fast", "quick")
+    reference, either, fast, (none, error) = devices_by(emulator_library, variable, *names)
+    assert (reference, either) == ((["nnapi-reference"], None), (list(nn.devices()), None))
     if "nnapi-fast" in nn.devices():
-        assert devices("fast") == "nnapi-fast fine"
+        assert fast == (["nnapi-fast"], None)
     else:
-        assert devices("fast") == refusal.format("fast")
-    assert devices("quick").startswith(refusal.format("quick"))
+        assert fast == ([], refusal.format(variable, "fast"))
+    assert none == [] and error.startswith(refusal.format(variable, "quick"))
 
 
 LEVELS = """
@@ -107,11 +103,11 @@ def test_the_feature_level_can_be_chosen(emulator_library, level, expected):
     assert told(LEVELS, emulator_library, NNAPI_EMULATOR_FEATURE_LEVEL=level) == expected
 
 
-@pytest.mark.parametrize("level", ["26", "32", "1000005", "1000009", "30x", "level"])
-def test_other_feature_levels_leave_no_device(emulator_library, level):
-    expected = "wanted is 27 to 31, 1000006 to 1000008, or 10000"
-    text = told(DEVICES, emulator_library, NNAPI_EMULATOR_FEATURE_LEVEL=level)
-    assert text == f'NNAPI_EMULATOR_FEATURE_LEVEL is "{level}", {expected}'
+def test_other_feature_levels_leave_no_device(emulator_library):
+    variable, levels = "NNAPI_EMULATOR_FEATURE_LEVEL", "26 32 1000005 1000009 30x level".split()
+    words = f'{variable} is "{{}}", wanted is 27 to 31, 1000006 to 1000008, or 10000'
+    expected = [([], words.format(level)) for level in levels]
+    assert devices_by(emulator_library, variable, *levels) == expected
 
 
 # ---- compilations ------------------------------------------------------------------------------
