@@ -246,13 +246,8 @@ class Request:
         )
         return number
 
-    def _bundle(
-        self,
-        tensors: list[Tensor],
-        segments: list[Segment],
-        weights: dict[int, int],
-        frames: Frames | None,
-    ) -> dict[str, bytes]:
+    def _bundle(self, tensors, segments, weights, frames) -> dict[str, bytes]:
+        """The sections of an action's bundle; weights are places by their blobs."""
         data, modl = b"", words(len(self.models))
         for serialized, buffers in self.models:
             data = padded(data, 4)

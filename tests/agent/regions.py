@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +44,7 @@ class Channels(nn.Module):
         return DEQUANTIZE(y, 0.05, self.zero - 8, *self.bytes)
 
 
-def put_request(
-    folder: Path,
-    region: Region,
-    x: torch.Tensor,
-    engine: Engine = Engine.CPU,
-    flags: SegmentFlag = SegmentFlag.NONE,
-    threads: Sequence[int] = (1,),
-) -> list[str]:
+def put_request(folder, region, x, engine=Engine.CPU, flags=SegmentFlag.NONE, threads=(1,)):
     """Writes a request that runs a region once for each number of threads, and its blobs; returns
     the agent's arguments in that folder."""
     folder.mkdir(exist_ok=True)

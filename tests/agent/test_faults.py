@@ -12,7 +12,7 @@ import pytest
 
 from nnapi_prof.nnapi.codes import OperationCode
 from tests.agent.packer import CPU, NNAPI, RELU, UNBOUNDED, Agent, Request, relus
-from tests.conftest import PHONES
+from tests.emulator.phones.descriptions import operations, phone
 from tests.processes import is_running, wait_until
 
 NPU = "sim-npu"
@@ -51,10 +51,7 @@ def check_complete(result):
 @pytest.fixture
 def able_phone(agent):
     """npu-phone, but its NPU takes every operation."""
-    phone = json.loads((PHONES / "npu-phone.json").read_text())
-    npu = next(a for a in phone["accelerators"] if a["name"] == NPU)
-    npu["operations"] = {"except": [], "origin": "assumed: a test"}
-    agent.simulate(phone)
+    agent.simulate(phone(operations(), accelerators=3))
     return agent
 
 

@@ -245,9 +245,7 @@ def test_an_execution_is_run_again_where_it_can_be(
     assert calls.count("create") == created + (calls.count("compute") - 4) * (created > 2)
 
 
-def test_the_library_of_shared_memory_is_loaded_once_for_all_processes(
-    agent, compile_library, tmp_path
-):
+def test_the_library_of_shared_memory_is_loaded_once(agent, compile_library, tmp_path):
     agent.env["LD_LIBRARY_PATH"] = str(compile_library("android").parent)
     agent.env["LOADS"] = str(tmp_path / "loads")
     answer = agent.run(on_nnapi(*[dict(accelerator="nnapi-reference", preference=1)] * 4))

@@ -1,7 +1,6 @@
 """Segments side by side and frames at once: each processor has a lane of its own."""
 
 import itertools
-import json
 import os
 
 import numpy as np
@@ -9,17 +8,16 @@ import pytest
 
 from tests.agent import packer
 from tests.agent.packer import CPU, NNAPI, RANDOM, SEGMENT, Request, Segment, tensor
-from tests.conftest import PHONES
+from tests.emulator.phones.descriptions import quiet
 
 REFERENCE, NPU, GPU = "nnapi-reference", "sim-npu", "sim-gpu"
 SHARE = 0.3
 each_way = pytest.mark.parametrize("flags", [0, packer.BURST])
 
 
-def quiet(name, share):
+def sharing(name, share):
     """A phone without noise and heat; its first driver takes a share of the CPU."""
-    description = json.loads((PHONES / f"{name}.json").read_text())
-    description["noise"]["spread"]["value"] = 0
+    description = quiet(name)
     description["accelerators"][0]["driver_share"]["value"] = share
     description.pop("thermal", None)
     return description
@@ -63,7 +61,7 @@ def by_turns(*engines, **options):
 @pytest.fixture
 def phone(agent):
     """The agent on a phone whose NPU's driver takes much of the CPU."""
-    agent.simulate(quiet("npu-phone", SHARE))
+    agent.simulate(sharing("npu-phone", SHARE))
     return agent
 
 
@@ -216,7 +214,7 @@ def frames_on(accelerator, *, share=0.5, in_flight=4, flags=0, **options):
 @pytest.fixture
 def apart(agent):
     """A phone whose processors slow each other down by nothing but what a test writes."""
-    description = quiet("gpu-phone", 0)
+    description = sharing("gpu-phone", 0)
     del description["memory_bandwidth"]
     agent.simulate(description)
     return description

@@ -52,18 +52,17 @@ def never(kind: str, stage: str, how: str, on: Description = CLEAN, **members: A
     return Phone(troubled, refuse(on, "MAX_POOL_2D"), how)
 
 
+DEAD = "DEAD_OBJECT"
 PHONES = {
     "governor": Phone(GOVERNED, STEADY),
     "dies once in a run": Phone(die(service(CLEAN, returns=1), "CONV_2D", times=1, from_run=3)),
     "dies once while compiling": Phone(die(service(CLEAN, returns=1), "ADD", "compile", times=1)),
-    "dies in every run": never("die", "execute", "DEAD_OBJECT", returns=0.3),
-    "dies at every compilation": never("die", "compile", "DEAD_OBJECT", returns=0.3),
+    "dies in every run": never("die", "execute", DEAD, returns=0.3),
+    "dies at every compilation": never("die", "compile", DEAD, returns=0.3),
     "dies on Android 10": never("die", "execute", "logcat", ANDROID_10, returns=0.3),
-    "dies in every run under a governor": never(
-        "die", "execute", "DEAD_OBJECT", GOVERNED, returns=0.3
-    ),
+    "dies in every run under a governor": never("die", "execute", DEAD, GOVERNED, returns=0.3),
     "dies at every compilation, holds one, maps files alone": never(
-        "die", "compile", "DEAD_OBJECT", returns=0.3, compilations=1, memory=["file"]
+        "die", "compile", DEAD, returns=0.3, compilations=1, memory=["file"]
     ),
     "crashes its client in memory that it maps": never(
         "crash", "execute", "SIGSEGV", memory=["memfd"], loaded=1, load=5000
