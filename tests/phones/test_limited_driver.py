@@ -36,8 +36,8 @@ def test_a_driver_that_comes_back_when_it_rests_leaves_no_trace(profiled, worn, 
 @pytest.mark.parametrize("worn", ["fails", "refuses"])
 @pytest.mark.parametrize("wears", again_but(WEARS, 24, why="another number"))
 def test_one_that_does_not_come_back_is_named(profiled, tmp_path, worn, wears):
-    """Its rows stay open: the next profile stores nothing of it either, nor what NNAPI chose without
-    it; once the phone was restarted, what is open is measured."""
+    """Its rows stay open: the next profile stores nothing of it, nor what NNAPI chose without it;
+    once the phone was restarted, what is open is measured."""
     clean = profiled(CLEAN, "twin")
     description = service(CLEAN, worn=worn, wears=wears)
     for _ in range(2):
