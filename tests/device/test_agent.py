@@ -12,14 +12,8 @@ from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.agent import AgentClient, clean, clean_all
 from nnapi_prof.device.find import open_device, open_local, open_simulated
 from nnapi_prof.device.install import InstalledAgent, device_platform, install_agent, remote_dir
-from nnapi_prof.device.protocol import ActionResult, End, Hello, Start
-from nnapi_prof.device.protocol.actions import (
-    ActionSpec,
-    SegmentSpec,
-    TensorSource,
-    TensorSpec,
-    Timing,
-)
+from nnapi_prof.device.protocol import ActionResult, End, Hello, Start, actions
+from nnapi_prof.device.protocol.actions import ActionSpec, SegmentSpec, TensorSource, TensorSpec
 from nnapi_prof.device.protocol.request import Request, RequestBuilder
 from nnapi_prof.device.transport import LocalTransport
 from nnapi_prof.device.transport.adb import connect_tcp
@@ -100,7 +94,9 @@ def product(n: int) -> tuple[RequestBuilder, np.ndarray]:
     segments = [SegmentSpec.on(nnapi, multiply, (0,), (1,))]
     segments += [SegmentSpec.on(CPU, rectify, (1,), (2,))]
     tensors = (source, tensor(n), tensor(n, keep=True))
-    builder.add_action(ActionSpec(5, tensors, tuple(segments), Timing(min_runs=4, max_runs=4)))
+    builder.add_action(
+        ActionSpec(5, tensors, tuple(segments), actions.Timing(min_runs=4, max_runs=4))
+    )
     return builder, np.maximum(x * w, 0)
 
 
@@ -116,7 +112,7 @@ def endless() -> Request:
         tensors = (tensor(size, TensorSource.RANDOM, 1), tensor(size))
         model = builder.add_model(packer.unary(packer.RELU, 1, size), [])
         segment = SegmentSpec(Engine.CPU, model, (0,), (1,))
-        timing = Timing(min_runs=runs, max_runs=runs, timeout_ms=120_000)
+        timing = actions.Timing(min_runs=runs, max_runs=runs, timeout_ms=120_000)
         builder.add_action(ActionSpec(number, tensors, (segment,), timing))
     return builder.request()
 

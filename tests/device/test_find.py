@@ -9,16 +9,11 @@ import threading
 
 import pytest
 
+from nnapi_prof import errors
 from nnapi_prof.device.find import list_devices, list_phones, open_device, phone_file
 from nnapi_prof.device.transport import adb
 from nnapi_prof.device.transport.adb_server import AdbServer, ServerTransport, server_address
-from nnapi_prof.errors import (
-    DeviceError,
-    DeviceNotFound,
-    DeviceOffline,
-    DeviceUnauthorized,
-    UsageError,
-)
+from nnapi_prof.errors import DeviceError, DeviceNotFound, DeviceOffline, DeviceUnauthorized
 from tests.device.asking_phone import AskingPhone
 from tests.processes import wait_until
 
@@ -276,5 +271,5 @@ def test_the_servers_address(monkeypatch, name, value, address):
 def test_a_wrong_address_is_refused(monkeypatch, name, value):
     monkeypatch.delenv("ADB_SERVER_SOCKET")
     monkeypatch.setenv(name, value)
-    with pytest.raises(UsageError, match=name):
+    with pytest.raises(errors.UsageError, match=name):
         server_address()

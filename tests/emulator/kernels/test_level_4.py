@@ -6,19 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.emulator.kernels.one_operation import (
-    F16,
-    F32,
-    I32,
-    QUANT8,
-    Half,
-    Kind,
-    Tensor,
-    add_operand,
-    attempt,
-    execute,
-    quant8,
-)
+from tests.emulator.kernels import one_operation
+from tests.emulator.kernels.one_operation import F16, F32, I32, QUANT8, Half, Kind, execute, quant8
 from tests.emulator.nnapi import DTYPES, OK, Model, Op, R, T
 
 RTOL, ATOL = {F32: 2e-6, F16: 2**-10}, {F32: 2e-6, F16: 1e-6}
@@ -87,7 +76,7 @@ def test_hard_swish_quantised(nn, code, seed):
 def any_tensor(code, shape):
     kind = Kind(code, 0.5 if "QUANT" in code.name and "CHANNEL" not in code.name else 0.0)
     x = kind.random(np.random.default_rng(1), shape)
-    return Tensor(kind, x.array, False, (0.5, 0.25)) if "CHANNEL" in code.name else x
+    return one_operation.Tensor(kind, x.array, False, (0.5, 0.25)) if "CHANNEL" in code.name else x
 
 
 TENSORS = [code for code in DTYPES if code.name.startswith("TENSOR")]
@@ -119,7 +108,7 @@ def test_fill(nn, value, kind):
     from_run = execute(nn, "FILL", [dims, value], (kind, (2, 3)))
     model = Model(nn)
     anchor, out = model.tensor(1), model.operand(kind.code, (2, 3))  # a model needs an input
-    constants = [add_operand(model, one, constant=True)[0] for one in (dims, value)]
+    constants = [one_operation.add_operand(model, one, constant=True)[0] for one in (dims, value)]
     copied = model.tensor(1)
     model.operation(Op.FILL, constants, [out])
     model.operation(Op.RELU, [anchor], [copied])
@@ -182,7 +171,7 @@ SHAPES = {
 @pytest.mark.parametrize(("name", "arguments", "kind"), REFUSED.values(), ids=REFUSED)
 def test_refused(nn, name, arguments, kind):
     outputs = [(kind, SHAPES.get(name, (2, 2)))]
-    assert attempt(nn, name, arguments, outputs)[0] in (R.BAD_DATA, R.OP_FAILED)
+    assert one_operation.attempt(nn, name, arguments, outputs)[0] in (R.BAD_DATA, R.OP_FAILED)
 
 
 def test_the_same_that_fits_is_not_refused(nn):
