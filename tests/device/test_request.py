@@ -108,10 +108,10 @@ def test_actions_follow_one_another():
         builder.add_action(ActionSpec(number, (IN, OUT), (segment,)))
     sections = read_container(builder.build(), 1)
     size = (len(sections["ACTN"]) - 4) // 3
-    actions = [sections["ACTN"][4 + size * n : 4 + size * (n + 1)] for n in range(3)]
+    rows = [sections["ACTN"][4 + size * n : 4 + size * (n + 1)] for n in range(3)]
     assert struct.unpack_from("<I", sections["ACTN"]) == (3,)
-    assert [struct.unpack_from("<I", each)[0] for each in actions] == [0, 1, 2]
-    places = [struct.unpack_from("<QQ", each, 84) for each in actions]
+    assert [struct.unpack_from("<I", each)[0] for each in rows] == [0, 1, 2]
+    places = [struct.unpack_from("<QQ", each, 84) for each in rows]
     assert places[0] == places[1] != places[2]
     for offset, length in places:
         assert offset % 8 == 0
@@ -119,17 +119,17 @@ def test_actions_follow_one_another():
 
 
 @pytest.mark.parametrize(
-    ("actions", "silence_s"),
+    ("waits", "silence_s"),
     [
         ([], 0),
         ([(5000, 200, 0), (4000, 3000, 0)], 7),
         ([(5000, 200, 1), (4000, 200, 1), (9000, 0, 0)], 9.2),
     ],
 )
-def test_silence_is_that_of_the_longest_group(actions, silence_s):
+def test_silence_is_that_of_the_longest_group(waits, silence_s):
     """Each may time out once for each action, and cool down once."""
     builder = one_model()
-    for number, (timeout_ms, cooldown_ms, group) in enumerate(actions):
+    for number, (timeout_ms, cooldown_ms, group) in enumerate(waits):
         timing = Timing(timeout_ms=timeout_ms, cooldown_ms=cooldown_ms)
         builder.add_action(ActionSpec(number, (IN, OUT), (SEGMENT,), timing, group=group))
     assert builder.request().silence_s == silence_s

@@ -5,21 +5,8 @@ import ctypes as C
 import numpy as np
 import pytest
 
-from tests.emulator.nnapi import (
-    DATA,
-    OK,
-    POSITIVE,
-    ChannelQuant,
-    Model,
-    Op,
-    OperandType,
-    R,
-    T,
-    handles,
-    operand_type,
-    relu_chain,
-    u32,
-)
+from tests.emulator import nnapi
+from tests.emulator.nnapi import DATA, OK, POSITIVE, Model, Op, R, T, operand_type
 
 # ---- operands ----------------------------------------------------------------------------------
 
@@ -69,7 +56,10 @@ def test_operand_types(nn, types, expected):
 
 def test_dimensions_and_their_number_belong_together(nn):
     model = nn.new("Model_create")
-    for wrong in (OperandType(T.TENSOR_FLOAT32, 2, None), OperandType(T.INT32, 0, u32([1]))):
+    for wrong in (
+        nnapi.OperandType(T.TENSOR_FLOAT32, 2, None),
+        nnapi.OperandType(T.INT32, 0, nnapi.u32([1])),
+    ):
         assert nn.Model_addOperand(model, C.byref(wrong)) == R.BAD_DATA
 
 
@@ -96,7 +86,7 @@ def test_per_channel_scales(nn):
 
     def setting(index, dim, count, values=(0.5, 0.25, 1)):
         scales = None if values is None else (C.c_float * 3)(*values)
-        return call(model.handle, index, C.byref(ChannelQuant(dim, count, scales)))
+        return call(model.handle, index, C.byref(nnapi.ChannelQuant(dim, count, scales)))
 
     assert setting(weights, 1, 3) == OK and setting(weights, 0, 2) == OK
     for index, dim, count in (
@@ -232,7 +222,7 @@ def test_bad_graphs_are_refused_by_finish_and_stay_closed(nn, parts):
 
 
 def test_finished_models_are_closed(nn):
-    model = relu_chain(nn, 1)
+    model = nnapi.relu_chain(nn, 1)
     h = model.handle
     assert nn.Model_addOperand(h, C.byref(operand_type(T.FLOAT32))) == R.BAD_STATE
     assert nn.Model_setOperandValue(h, 0, DATA.ctypes.data, 32) == R.BAD_STATE
@@ -244,7 +234,7 @@ def test_finished_models_are_closed(nn):
 
 def test_unfinished_models_are_not_compiled(nn):
     model, out = nn.new("Model_create"), C.byref(C.c_void_p())
-    devices, supported = handles(list(nn.devices().values())), (C.c_bool * 1)()
+    devices, supported = nnapi.handles(list(nn.devices().values())), (C.c_bool * 1)()
     assert nn.Compilation_create(model, out) == R.BAD_STATE
     assert nn.Compilation_createForDevices(model, devices, 1, out) == R.BAD_STATE
     ask = nn.Model_getSupportedOperationsForDevices
