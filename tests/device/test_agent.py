@@ -91,11 +91,11 @@ def product(n: int) -> tuple[RequestBuilder, np.ndarray]:
     rectify = builder.add_model(packer.unary(packer.RELU, 1, n), [])
     source = tensor(n, TensorSource.BLOB, builder.add_blob(x.tobytes()))
     nnapi = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
-    segments = [SegmentSpec.on(nnapi, multiply, (0,), (1,))]
-    segments += [SegmentSpec.on(CPU, rectify, (1,), (2,))]
+    first = SegmentSpec.on(nnapi, multiply, (0,), (1,))
+    second = SegmentSpec.on(CPU, rectify, (1,), (2,))
     tensors = (source, tensor(n), tensor(n, keep=True))
     builder.add_action(
-        ActionSpec(5, tensors, tuple(segments), actions.Timing(min_runs=4, max_runs=4))
+        ActionSpec(5, tensors, (first, second), actions.Timing(min_runs=4, max_runs=4))
     )
     return builder, np.maximum(x * w, 0)
 
