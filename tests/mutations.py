@@ -169,7 +169,7 @@ MUTATIONS = (
         "device_agent/src/schedule.c",
         ".attempt = attempt,",
         ".attempt = attempt + 1,",
-        ("tests/phones/test_worn_driver.py",),
+        ("tests/phones/test_limited_driver.py", "-k", "come"),
     ),
     Mutation(
         "device_agent/src/schedule.c",

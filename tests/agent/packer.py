@@ -177,6 +177,7 @@ class Request:
         engine: int,
         *dims: int,
         code: int = RELU,
+        source: int = RANDOM,
         value: int = 0,
         keep: bool = True,
         accelerator: str | None = None,
@@ -184,8 +185,8 @@ class Request:
         relaxed: bool = False,
         **options: Any,
     ) -> int:
-        """An action that runs one operation with pseudo-random numbers of the seed ``value``."""
-        tensors = [tensor(RANDOM, *dims, value=value), tensor(SEGMENT, *dims, keep=keep)]
+        """An action that runs one operation, else with random numbers of the seed ``value``."""
+        tensors = [tensor(source, *dims, value=value), tensor(SEGMENT, *dims, keep=keep)]
         model = self.model(unary(code, *dims))
         segment = Segment(engine, model, [0], [1], accelerator, preference, relaxed)
         return self.action(tensors, [segment], **options)
@@ -245,13 +246,8 @@ class Request:
         )
         return number
 
-    def _bundle(
-        self,
-        tensors: list[Tensor],
-        segments: list[Segment],
-        weights: dict[int, int],
-        frames: Frames | None,
-    ) -> dict[str, bytes]:
+    def _bundle(self, tensors, segments, weights, frames) -> dict[str, bytes]:
+        """The sections of an action's bundle; weights are places by their blobs."""
         data, modl = b"", words(len(self.models))
         for serialized, buffers in self.models:
             data = padded(data, 4)
@@ -303,6 +299,13 @@ def relus(*engines: int, **options: Any) -> Request:
     request = Request()
     for engine in engines:
         request.unary(engine, 4, **options)
+    return request
+
+
+def of_a_blob() -> Request:
+    """A request with a relu of four numbers that are a blob."""
+    request = Request()
+    request.unary(CPU, 4, source=BLOB, value=request.blob(np.arange(4)))
     return request
 
 
@@ -365,9 +368,8 @@ class Agent:
         self.request_path = folder / "request"
         # A build with sanitizers leaves the crashes of these tests to the kernel, too, and keeps no
         # freed memory back.
-        self.env = {"ASAN_OPTIONS": "handle_segv=0:handle_sigbus=0:quarantine_size_mb=0"} | dict(
-            os.environ
-        )
+        options = "handle_segv=0:handle_sigbus=0:quarantine_size_mb=0"
+        self.env = {"ASAN_OPTIONS": options, **os.environ}
         self.store.mkdir()
         self.work.mkdir()
 
@@ -392,11 +394,14 @@ class Agent:
         words = [self.binary, "run", self.request_path, "--store", self.store, "--work", self.work]
         return [str(word) for word in (*words, "--nnapi-library", self.library)]
 
-    def call(self, *arguments: object) -> Answer:
+    def call(self, *arguments: object, **how: Any) -> Answer:
+        """Runs the agent; ``how`` are options of subprocess.run in place of the usual ones."""
         command = [str(self.binary), *map(str, arguments)]
-        done = subprocess.run(command, env=self.env, capture_output=True, timeout=60)
-        lines = [json.loads(line) for line in done.stdout.decode().splitlines() if line[:1] == "{"]
-        return Answer(done.returncode, lines, done.stderr.decode(), self.work)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 60}
+        done = subprocess.run(command, env=self.env, **(pipes | how))
+        text = (done.stdout or b"").decode().splitlines()
+        lines = [json.loads(line) for line in text if not line.startswith("nnapi-prof agent ")]
+        return Answer(done.returncode, lines, (done.stderr or b"").decode(), self.work)
 
     def info(self) -> dict[str, Any]:
         """Returns the answer of ``agent info``, which never fails."""
@@ -405,9 +410,9 @@ class Agent:
         assert answer.exit_code == 0
         return line
 
-    def run_bytes(self, request: bytes) -> Answer:
-        return self.call(*self.command(request)[1:])
+    def run_bytes(self, request: bytes, **how: Any) -> Answer:
+        return self.call(*self.command(request)[1:], **how)
 
-    def run(self, request: Request) -> Answer:
+    def run(self, request: Request, **how: Any) -> Answer:
         self.push(request)
-        return self.run_bytes(request.pack())
+        return self.run_bytes(request.pack(), **how)

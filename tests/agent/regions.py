@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,8 @@ from torch import nn
 
 from nnapi_prof.convert.region import Region, operand_code
 from nnapi_prof.costs import SegmentFlag
-from nnapi_prof.device.protocol.actions import (
-    ActionSpec,
-    SegmentSpec,
-    TensorSource,
-    TensorSpec,
-    Timing,
-)
+from nnapi_prof.device.protocol import actions
+from nnapi_prof.device.protocol.actions import ActionSpec, SegmentSpec, TensorSource, TensorSpec
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.graph.program import to_memory
@@ -45,14 +39,7 @@ class Channels(nn.Module):
         return DEQUANTIZE(y, 0.05, self.zero - 8, *self.bytes)
 
 
-def put_request(
-    folder: Path,
-    region: Region,
-    x: torch.Tensor,
-    engine: Engine = Engine.CPU,
-    flags: SegmentFlag = SegmentFlag.NONE,
-    threads: Sequence[int] = (1,),
-) -> list[str]:
+def put_request(folder, region, x, engine=Engine.CPU, flags=SegmentFlag.NONE, threads=(1,)):
     """Writes a request that runs a region once for each number of threads, and its blobs; returns
     the agent's arguments in that folder."""
     folder.mkdir(exist_ok=True)
@@ -65,7 +52,7 @@ def put_request(
     )
     segment = SegmentSpec(engine, request.add_region(region), (0,), (1,), flags=flags)
     for n in threads:
-        request.add_action(ActionSpec(n, tensors, (segment,), Timing.once(), threads=n))
+        request.add_action(ActionSpec(n, tensors, (segment,), actions.Timing.once(), threads=n))
     for name, data in request.blobs.items():
         (folder / name).write_bytes(data)
     (folder / "request").write_bytes(request.build())

@@ -2,14 +2,13 @@
 under sanitizers, and these two tell a mistake in seconds."""
 
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.toolchain import find_compiler
+from tests.conftest import CACHE
 
-CACHE = Path(__file__).resolve().parents[2] / "build" / "cache"
 INCLUDES = ("include", "src", "library", "runtime", "runtime/graph", "tests")
 CONTAINER = ("container", "crc32", "sha256", "sha256_native")
 PARTS = {

@@ -6,10 +6,7 @@ import stat
 import time
 from pathlib import Path
 
-from tests.agent import packer
-from tests.agent.packer import CPU, RANDOM, SEGMENT, Agent, Answer, Model, Request, Segment, tensor
-
-DAY = 86400
+from tests.agent.packer import CPU, Agent, Request, of_a_blob
 
 
 def put_blob(agent: Agent, content: bytes, age_days: float) -> Path:
@@ -21,15 +18,13 @@ def put_blob(agent: Agent, content: bytes, age_days: float) -> Path:
 
 
 def make_old(path: Path, days: float) -> None:
-    then = time.time() - days * DAY
+    then = time.time() - days * 86400
     os.utime(path, (then, then), follow_symlinks=False)
 
 
-def clean(agent: Agent, *limits: str) -> Answer:
-    return agent.call("clean", "--store", agent.store, "--work", agent.work, *limits)
-
-
-def counts(answer: Answer) -> tuple[int, int, int]:
+def cleaned(agent: Agent, *limits: str) -> tuple[int, int, int]:
+    """Files and bytes that go, and bytes that stay."""
+    answer = agent.call("clean", "--store", agent.store, "--work", agent.work, *limits)
     assert answer.exit_code == 0
     (line,) = answer.of_type("cleaned")
     return line["files"], line["bytes"], line["kept_bytes"]
@@ -39,19 +34,19 @@ def test_blobs_go_by_age(agent):
     old = put_blob(agent, b"old", 8)
     young = put_blob(agent, b"young", 6)
     put_blob(agent, b"from before the clock was set back", -8)
-    assert counts(clean(agent, "--older-than-days", "7")) == (2, 37, 5)
+    assert cleaned(agent, "--older-than-days", "7") == (2, 37, 5)
     assert not old.exists() and young.exists()
-    assert counts(clean(agent)) == (1, 5, 0)  # without a limit: all
+    assert cleaned(agent) == (1, 5, 0)  # without a limit: all
     assert not young.exists()
 
 
 def test_the_least_recently_used_blobs_go_first(agent):
     blobs = [put_blob(agent, bytes([age]) * size, age) for age, size in ((4, 10), (1, 40), (2, 60))]
-    assert counts(clean(agent, "--max-bytes", "100")) == (1, 10, 100)
+    assert cleaned(agent, "--max-bytes", "100") == (1, 10, 100)
     assert [path.exists() for path in blobs] == [False, True, True]
     # What does not fit goes, and so does what is older, however small it is.
     blobs[0] = put_blob(agent, bytes([4]) * 10, 4)
-    assert counts(clean(agent, "--max-bytes", "60")) == (2, 70, 40)
+    assert cleaned(agent, "--max-bytes", "60") == (2, 70, 40)
     assert [path.exists() for path in blobs] == [False, True, False]
 
 
@@ -68,7 +63,7 @@ def test_only_what_is_ours_is_touched(agent, tmp_path):
     (agent.work / ("c" * 12)).symlink_to(outside)
     (agent.work / "3-4.bin").symlink_to(outside / "precious")
     (agent.store / ("d" * 64)).mkdir()
-    assert counts(clean(agent)) == (0, 0, 0)
+    assert cleaned(agent) == (0, 0, 0)
     assert all(path.exists() for path in strangers) and (outside / "precious").exists()
 
 
@@ -87,8 +82,8 @@ def test_stale_work_goes(agent, tmp_path):
     (agent.work / "0-1.bin").write_bytes(b"1")
     make_old(agent.work / "0-1.bin", 3)
 
-    assert counts(clean(agent, "--older-than-days", "5"))[0] == 0
-    assert counts(clean(agent))[0] == 4
+    assert cleaned(agent, "--older-than-days", "5")[0] == 0
+    assert cleaned(agent)[0] == 4
     assert sorted(os.listdir(agent.work)) == ["0123456789ac", "0123456789ad"]
     assert precious.exists()
 
@@ -99,19 +94,8 @@ def test_a_folder_that_is_not_there(agent):
     assert "No such file" in answer.error
 
 
-def with_blob() -> Request:
-    """y = x * blob."""
-    request, model = Request(), Model()
-    x = model.tensor(4)
-    y = model.add(packer.MUL, [x, model.buffered(0, 4), model.scalar(0)], 4)
-    m = request.model(model.pack([x], [y]), [request.blob(packer.pseudo_random(1, 4))])
-    tensors = [tensor(RANDOM, 4), tensor(SEGMENT, 4, keep=True)]
-    request.action(tensors, [Segment(CPU, m, [0], [1])])
-    return request
-
-
 def test_a_run_renews_its_blobs_and_drops_unused_ones(agent):
-    request = with_blob()
+    request = of_a_blob()
     agent.push(request)
     (used,) = agent.store.iterdir()
     make_old(used, 40)
@@ -133,7 +117,7 @@ def test_a_disk_without_room_is_told_before_anything_is_run(agent):
 def test_files_are_for_their_owner_only(agent):
     old = os.umask(0)
     try:
-        answer = agent.run(with_blob())
+        answer = agent.run(of_a_blob())
     finally:
         os.umask(old)
     assert answer.exit_code == 0

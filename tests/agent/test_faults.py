@@ -1,8 +1,10 @@
-"""A grid with faults of every kind in some of its members: each becomes a line, and the rest of
-the grid is complete."""
+"""Faults of drivers, and of what surrounds the agent: each costs one action and becomes a line, the
+rest of the grid is complete, and no finished result is lost."""
 
 import json
 import os
+import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 
 from nnapi_prof.nnapi.codes import OperationCode
 from tests.agent.packer import CPU, NNAPI, RELU, UNBOUNDED, Agent, Request, relus
-from tests.conftest import PHONES
+from tests.emulator.phones.descriptions import operations, phone
+from tests.processes import is_running, wait_until
 
 NPU = "sim-npu"
 LIMIT_KB = 200_000
@@ -48,10 +51,7 @@ def check_complete(result):
 @pytest.fixture
 def able_phone(agent):
     """npu-phone, but its NPU takes every operation."""
-    phone = json.loads((PHONES / "npu-phone.json").read_text())
-    npu = next(a for a in phone["accelerators"] if a["name"] == NPU)
-    npu["operations"] = {"except": [], "origin": "assumed: a test"}
-    agent.simulate(phone)
+    agent.simulate(phone(operations(), accelerators=3))
     return agent
 
 
@@ -132,27 +132,22 @@ def run_faulty(faulty, fault, at, timeout_ms=20_000, **options):
 
 
 @pytest.mark.parametrize(
-    "fault, at, stage, runs",
-    [
-        ("hang", "finish", "compile", 0),
-        ("spin", "7", "execute", 3),
-        ("stubborn", "7", "execute", 3),
-    ],
+    "fault, at, stage",
+    [("hang", "finish", "compile"), ("spin", "7", "execute"), ("stubborn", "7", "execute")],
 )
-def test_a_driver_that_never_returns(faulty, fault, at, stage, runs):
+def test_a_driver_that_never_returns(faulty, fault, at, stage):
     start = time.monotonic()
     hanging = run_faulty(faulty, fault, at, timeout_ms=700)
     assert time.monotonic() - start < 15
-    assert (hanging["status"], hanging["stage"]) == ("timeout", stage)
-    assert hanging["attempts"] == 2
-    assert len(hanging["total_ns"]) == runs
+    assert (hanging["status"], hanging["stage"], hanging["attempts"]) == ("timeout", stage, 2)
+    assert len(hanging["total_ns"]) == (3 if stage == "execute" else 0)
 
 
 @pytest.mark.parametrize("at, stage", [("finish", "compile"), ("4", "execute")])
 def test_a_driver_that_leaks(faulty, at, stage):
     leaking = run_faulty(faulty, "leak", at, memory_kb=LIMIT_KB)
     assert (leaking["status"], leaking["stage"], leaking["signal"]) == ("crashed", stage, "SIGKILL")
-    assert leaking["message"].startswith(f"killed during {'compile' if at == 'finish' else 'run'}")
+    assert leaking["message"].startswith(f"killed during {'run' if at == '4' else stage}")
     assert f"{LIMIT_KB} kB are allowed" in leaking["message"]
     assert leaking["rss_peak_kb"] < 3 * LIMIT_KB
 
@@ -189,3 +184,77 @@ def test_who_goes_first_where_memory_runs_out(faulty, tmp_path, has_killer):
     assert (killed["status"], killed["signal"], killed["attempts"]) == ("crashed", "SIGKILL", 2)
     assert "low memory killer" in killed["message"]
     assert ("kernel" in killed["message"]) == has_killer
+
+
+# --- whole lines, and the rest goes on
+
+
+@pytest.mark.parametrize("fault, name", [("abort", "SIGABRT"), ("segv", "SIGSEGV")])
+def test_crash_while_compiling(faulty, fault, name):
+    faulty.fault(fault, "finish")
+    answer = faulty.run(relus(NNAPI, CPU))
+    crashed, fine = answer.results
+    assert answer.exit_code == 0
+    assert (crashed["status"], crashed["stage"], crashed["signal"]) == ("crashed", "compile", name)
+    assert crashed["message"] == f"{name} during compile of segment 0 (nnapi, its own choice)"
+    if fault == "abort":  # the last of what the library printed, as one line
+        assert "000 vendor: firmware is lost " in crashed["words"]
+        assert len(crashed["words"]) == 199 and "firmware" in answer.stderr
+    else:  # QEMU, where it runs the agent, prints that, and nothing else does
+        assert crashed["words"] is None or crashed["words"].startswith("qemu: ")
+    assert fine["status"] == "ok"  # the rest goes on
+    (end,) = answer.of_type("end")
+    assert (end["ok"], end["failed"]) == (1, 1)
+
+
+def test_library_that_exits(faulty):
+    faulty.fault("exit", "finish")
+    (result,) = faulty.run(relus(NNAPI)).results
+    assert (result["status"], result["stage"], result["signal"]) == ("crashed", "compile", None)
+    assert "the process ended itself with code 9 during compile" in result["message"]
+
+
+def test_library_that_prints(faulty):
+    """A vendor's words go to standard error, so that they never look like ours."""
+    faulty.fault("noise", "finish")
+    answer = faulty.run(relus(NNAPI))
+    assert answer.types == ["hello", "start", "result", "end"]
+    assert answer.results[0]["status"] == "ok"
+    assert "half a line" in answer.stderr
+
+
+def test_prints_do_not_break_lines_where_both_outputs_are_one(faulty):
+    """As in adb's first shell protocol: there the library's words have nowhere to go."""
+    faulty.fault("noise", "finish")
+    answer = faulty.run(relus(NNAPI), stderr=subprocess.STDOUT)
+    assert answer.types == ["hello", "start", "result", "end"]
+
+
+@pytest.fixture
+def hanging(faulty):
+    """An agent whose first action was fine and whose second one hangs; and that one's process."""
+    faulty.fault("hang", "finish")
+    command = faulty.command(relus(CPU, NNAPI, timeout_ms=60000).pack())
+    with subprocess.Popen(
+        command, env=faulty.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        lines = [json.loads(process.stdout.readline())["type"] for _ in range(4)]
+        assert lines == ["hello", "start", "result", "start"]
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(lambda: len(children.read_text().split()) == 1)
+        yield process, int(children.read_text())
+
+
+def test_killed_agent_leaves_whole_lines_and_no_child(hanging):
+    process, child = hanging
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(20) == -signal.SIGKILL
+    assert process.stdout.read() == b""  # nothing but the whole lines that were read
+    wait_until(lambda: not is_running(child))
+
+
+def test_reader_that_goes_away_ends_the_agent(hanging):
+    process, child = hanging
+    process.stdout.close()
+    assert process.wait(20) == 1
+    wait_until(lambda: not is_running(child))

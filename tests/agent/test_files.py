@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 import subprocess
 import time
 from pathlib import Path
@@ -12,16 +13,7 @@ import numpy as np
 import pytest
 
 from tests.agent import packer
-from tests.agent.packer import CPU, NNAPI, RANDOM, SEGMENT, Model, Request, Segment, relus, tensor
-
-
-def of_a_blob(values: np.ndarray) -> Request:
-    """A relu of a blob."""
-    request = Request()
-    source = tensor(packer.BLOB, 4, value=request.blob(values))
-    model = request.model(packer.unary(packer.RELU, 4))
-    request.action([source, tensor(SEGMENT, 4, keep=True)], [Segment(CPU, model, [0], [1])])
-    return request
+from tests.agent.packer import CPU, NNAPI, Model, Request, Segment, relus, tensor
 
 
 def close_output() -> None:
@@ -35,12 +27,10 @@ def open_null_for_both() -> None:
 
 @pytest.mark.parametrize("before", [close_output, open_null_for_both])
 def test_closed_standard_output(agent, before):
-    for command in (agent.command(relus(CPU).pack()), [agent.binary, "version"]):
-        done = subprocess.run(
-            command, env=agent.env, stderr=subprocess.PIPE, timeout=60, preexec_fn=before, text=True
-        )
+    for arguments in (agent.command(relus(CPU).pack())[1:], ["version"]):
+        answer = agent.call(*arguments, stdout=None, preexec_fn=before)
         words = "agent: standard output is closed, so nobody would read the answers\n"
-        assert (done.returncode, done.stderr) == (1, words)
+        assert (answer.exit_code, answer.stderr) == (1, words)
 
 
 def test_prints_get_into_no_output(faulty):
@@ -51,21 +41,14 @@ def test_prints_get_into_no_output(faulty):
         os.close(0)
         os.close(2)
 
-    done = subprocess.run(
-        faulty.command(relus(NNAPI).pack()),
-        env=faulty.env,
-        stdout=subprocess.PIPE,
-        timeout=60,
-        preexec_fn=close_files,
-    )
-    answer = packer.Answer(0, list(map(json.loads, done.stdout.splitlines())), "", faulty.work)
+    answer = faulty.run(relus(NNAPI), stderr=None, preexec_fn=close_files)
     assert answer.types == ["hello", "start", "result", "end"]
     assert answer.output(answer.results[0], 0, 4).size == 4
 
 
 def test_version_into_a_full_disk(agent):
     with Path("/dev/full").open("w") as full:
-        assert subprocess.run([agent.binary, "version"], stdout=full).returncode == 1
+        assert agent.call("version", stdout=full).exit_code == 1
 
 
 def test_non_blocking_output_with_a_slow_reader(agent):
@@ -83,20 +66,18 @@ def test_non_blocking_output_with_a_slow_reader(agent):
 
 def test_pipes_are_no_files(agent):
     """Nobody ever writes to them, so to open them must not wait."""
-    request = of_a_blob(np.ones(4))
+    request = packer.of_a_blob()
     name = hashlib.sha256(request.blobs[0]).hexdigest()
     os.mkfifo(agent.store / name)
-    command = agent.command(request.pack())
-    done = subprocess.run(command, env=agent.env, stdout=subprocess.PIPE, timeout=20)
-    assert done.returncode == 1
-    message = json.loads(done.stdout.splitlines()[-1])["message"]
-    assert message == f"blob 0: cannot read {name} in the store: Invalid argument"
+    arguments = agent.command(request.pack())[1:]
+    answer = agent.call(*arguments, timeout=20)
+    message = f"blob 0: cannot read {name} in the store: Invalid argument"
+    assert (answer.exit_code, answer.error) == (1, message)
 
     agent.request_path.unlink()
     os.mkfifo(agent.request_path)
-    done = subprocess.run(command, env=agent.env, stdout=subprocess.PIPE, timeout=20)
-    assert done.returncode == 1
-    assert "cannot read the request" in json.loads(done.stdout)["message"]
+    answer = agent.call(*arguments, timeout=20)
+    assert answer.exit_code == 1 and "cannot read the request" in answer.error
 
 
 def test_files_cut_off_midway(faulty):
@@ -108,7 +89,9 @@ def test_files_cut_off_midway(faulty):
     y = model.add(packer.ADD, [x, model.buffered(0, n), model.scalar(0)], n)
     large = request.model(model.pack([x], [y]), [request.blob(np.ones(n))])
     request.unary(NNAPI, 4, timeout_ms=1500)  # hangs while the files are cut off
-    request.action([tensor(RANDOM, n), tensor(SEGMENT, n)], [Segment(CPU, large, [0], [1])])
+    request.action(
+        [tensor(packer.RANDOM, n), tensor(packer.SEGMENT, n)], [Segment(CPU, large, [0], [1])]
+    )
     request.unary(CPU, 4)
     faulty.push(request)
     command = faulty.command(request.pack())
@@ -146,32 +129,31 @@ def test_many_runs_take_no_more_memory(agent, engine):
     assert peaks[1] - peaks[0] < 5000  # kB: less than half a kB a run, the samples included
 
 
-@pytest.mark.parametrize("before", ["file", "pipe", "link", "second name"])
+PLACES = {
+    "file": lambda output, _: output.write_bytes(b"of a past run"),  # which others may read
+    "pipe": lambda output, _: os.mkfifo(output),
+    "link": lambda output, others: output.symlink_to(others),
+    "second name": lambda output, others: output.hardlink_to(others),
+}
+
+
+@pytest.mark.parametrize("before", PLACES.values(), ids=PLACES)
 def test_outputs_replace_what_has_their_name(agent, before):
     """Nothing is written through it, nothing waits for it, and the new file is the owner's only."""
     others = agent.work.parent / "others"
     others.write_bytes(b"theirs")
     output = agent.work / "0-1.bin"
-    if before == "file":
-        output.write_bytes(b"of a past run")
-        output.chmod(0o644)
-    elif before == "pipe":
-        os.mkfifo(output)
-    elif before == "link":
-        output.symlink_to(others)
-    else:
-        output.hardlink_to(others)
+    before(output, others)
     (result,) = agent.run(relus(CPU)).results
     assert result["status"] == "ok"
     assert output.is_file() and not output.is_symlink()
-    assert output.stat().st_mode & 0o777 == 0o600
-    assert output.stat().st_size == 16
+    assert (stat.S_IMODE(output.stat().st_mode), output.stat().st_size) == (0o600, 16)
     assert others.read_bytes() == b"theirs"
 
 
 def test_a_blob_is_hashed_once(agent):
     """A mark in its time says that it was; what is written into it later takes the mark away."""
-    request = of_a_blob(np.arange(4))
+    request = packer.of_a_blob()
     assert agent.run(request).exit_code == 0
     (file,) = agent.store.iterdir()
     mark = file.stat().st_mtime_ns

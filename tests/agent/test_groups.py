@@ -1,6 +1,5 @@
 """Actions that run interleaved: turns, rounds, warm-up, throttling, and their readings."""
 
-import json
 import os
 import threading
 import time
@@ -9,7 +8,7 @@ from itertools import groupby
 import pytest
 
 from tests.agent.packer import ALL_CPUS, CPU, NNAPI, UNTIMED, Request, relus
-from tests.conftest import PHONES
+from tests.emulator.phones.descriptions import constant, quiet, thermal
 
 
 @pytest.fixture
@@ -71,6 +70,7 @@ def test_warm_up_ends_when_it_is_stable(npu_phone):
 def test_for_outputs_only_there_is_a_single_run(faulty, computations):
     (result,) = faulty.run(relus(NNAPI, flags=UNTIMED, runs=(1, 1), warmup=0)).results
     assert (result["status"], len(result["outputs"]), len(computations())) == ("ok", 1, 1)
+    assert result["total_ns"] == [result["first_ns"]]
 
 
 def test_a_member_that_fails_costs_its_line_and_no_more(faulty):
@@ -210,18 +210,9 @@ def test_rounds_are_repeated_when_the_device_has_cooled_down(agent, sysfs):
 def hot_phone(agent):
     """npu-phone, but it throttles at 26 degrees, which its CPU reaches soon."""
 
-    def value(number, unit):
-        return {"value": number, "unit": unit, "origin": "assumed: a test"}
-
-    def make(ambient=25):
-        phone = json.loads((PHONES / "npu-phone.json").read_text())
-        phone["noise"]["spread"] = value(0.0, "ratio")
-        phone["thermal"] = {
-            "ambient": value(ambient, "degC"),
-            "time_constant": value(0.0004, "s"),
-            "throttle": [{"above": value(26, "degC"), "factor": value(2, "ratio")}],
-        }
-        agent.simulate(phone)
+    def make(ambient=25.0):
+        warming = {"ambient": constant(ambient, "degC"), "time_constant": constant(0.0004, "s")}
+        agent.simulate(quiet("npu-phone") | {"thermal": thermal((26, 2)) | warming})
 
     return make
 
@@ -250,7 +241,7 @@ def test_cooling_down_has_a_limit(agent, hot_phone):
     request = relus(CPU, CPU, rounds=3, runs=(9, 9), warmup=0, group=1, cooldown_ms=60_000)
     hot_phone()
     assert len(agent.run(request).results[0]["rounds"]) > 3
-    hot_phone(ambient=27)  # never cool again
+    hot_phone(ambient=27.0)  # never cool again
     assert [throttled(result) for result in agent.run(request).results] == [[True] * 3] * 2
 
 

@@ -218,18 +218,17 @@ def test_a_networks_error_lies_in_the_interval_that_its_plan_has(
     program, units, region = exported(factory().eval(), samples[0])
     simulation = PrecisionSimulation(program, HostNnapi(emulator_library))
     in_float32 = kept_in_float32(program, units, native)
-    halves = [
-        u for u in units if u not in in_float32 and not simulation.refusal(u, Precision.FLOAT16)
-    ]
+    others = [unit for unit in units if unit not in in_float32]
+    halves = [unit for unit in others if not simulation.refusal(unit, Precision.FLOAT16)]
     chosen = dict.fromkeys(halves, Precision.FLOAT16)
     judge = AccuracyEvaluator(simulation, Data([(x,) for x in samples[:10]]))
     printed = judge.error(chosen, chosen if native else ()).calibrated
-    others = [
+    outputs = [
         output(agent_build, region, x, SegmentFlag.HALF, tmp_path / str(i))
         for i, x in enumerate(samples[10:])
     ]
     reference = judge.reference.over(stacked([simulation.reference((x,)) for x in samples[10:]]))
-    error = BuiltInMetric().estimate(stacked([(y,) for y in others]), reference).error
+    error = BuiltInMetric().estimate(stacked([(y,) for y in outputs]), reference).error
     assert printed.low <= error <= printed.high, (error, printed)
 
 

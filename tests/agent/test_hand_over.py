@@ -1,10 +1,17 @@
-"""How tensors reach a segment: shared memory, pointers, asynchronous runs."""
+"""How tensors reach a segment: shared memory, pointers, asynchronous runs; and a segment that is a
+converted region, whose filters have a scale for each channel."""
 
 import numpy as np
 import pytest
+import torch
 
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import Engine
+from nnapi_prof.graph.program import all_values, to_memory
 from tests.agent import packer
 from tests.agent.packer import ASYNC, COPIES, CPU, NNAPI, POINTERS, Request, Segment, tensor
+from tests.agent.regions import Channels, computed
 
 SHAPE = (1, 3, 5, 2)
 
@@ -41,12 +48,9 @@ def test_two_segments(request, agent, engine, flags, simulated):
 @pytest.mark.parametrize("engine", [CPU, NNAPI])
 def test_copies_are_in_the_whole_and_in_no_segment(agent, engine):
     """32 MB that a driver maps take more than a millisecond to copy; the CPU engine copies none."""
-    n = 8 << 20
     request = Request()
-    model = request.model(packer.unary(packer.RELU, n))
     for flags in (0, COPIES):
-        tensors = [tensor(packer.ZERO, n), tensor(packer.SEGMENT, n)]
-        request.action(tensors, [Segment(engine, model, [0], [1])], flags=flags)
+        request.unary(engine, 8 << 20, source=packer.ZERO, keep=False, flags=flags)
     rests, told = [], []
     for result in agent.run(request).results:
         assert result["status"] == "ok", result
@@ -58,3 +62,18 @@ def test_copies_are_in_the_whole_and_in_no_segment(agent, engine):
     assert told[0] == 0 and told[1] <= copies < told[1] + 1_000_000
     assert within < 1_000_000
     assert (copies > 1_000_000) == (engine == NNAPI)
+
+
+@pytest.mark.parametrize("engine", [Engine.CPU, Engine.NNAPI])
+def test_a_region_with_channel_scales(agent_build, tmp_path, engine):
+    x = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    program = prepare(torch.export.export(Channels(40).eval(), (x,)), (x,), "layer")
+    number = next(u.index for u in program.units.units if "conv2d" in u.label)
+    region = convert_region(program, [number], 29)
+    assert region.operations == ("CONV_2D",)
+    values = all_values(program, (x,))
+    actual = computed(agent_build, region, values[region.inputs[0]], tmp_path, engine=engine)
+    expected = to_memory(values[region.outputs[0]], region.output_types[0])
+    steps = [abs(a - b) for a, b in zip(actual, expected, strict=True)]
+    assert max(steps) <= 1
+    assert sum(steps) < len(steps) / 50

@@ -1,11 +1,6 @@
-"""``agent info``, ``agent version`` and the command line."""
+"""``agent info`` and the command line."""
 
 import pytest
-
-
-def test_version(agent):
-    answer = agent.call("version")
-    assert (answer.exit_code, answer.lines, answer.stderr) == (0, [], "")
 
 
 def test_emulator_in_real_time(agent):

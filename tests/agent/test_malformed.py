@@ -1,7 +1,7 @@
 """Requests that break the protocol: one line of type error, exit code 1, and nothing is run."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -9,21 +9,24 @@ from tests.agent import packer
 from tests.agent.packer import CPU, NONE, RANDOM, RELU, SEGMENT, Request, container, relus, tensor
 
 
-def patched(tag: str, offset: int, value: int) -> bytes:
-    """A valid request with one word of a section replaced and its CRC right."""
-    sections = relus(CPU).sections()
+def patch(sections: dict[str, bytes], tag: str, offset: int, value: int) -> None:
+    """Replaces one word of a section, whose CRC will be right."""
     raw = bytearray(sections[tag])
     struct.pack_into("<I", raw, offset, value)
     sections[tag] = bytes(raw)
+
+
+def patched(*what) -> bytes:
+    """A valid request with one word replaced."""
+    sections = relus(CPU).sections()
+    patch(sections, *what)
     return container(sections)
 
 
-def in_bundle(tag: str, offset: int, value: int) -> bytes:
+def in_bundle(*what) -> bytes:
     """A valid request with one word of its bundle replaced."""
     request = relus(CPU)
-    raw = bytearray(request.bundles[0][tag])
-    struct.pack_into("<I", raw, offset, value)
-    request.bundles[0][tag] = bytes(raw)
+    patch(request.bundles[0], *what)
     return request.pack()
 
 
@@ -33,9 +36,9 @@ def without_models() -> bytes:
     return request.pack()
 
 
-def without(tag: str) -> bytes:
+def without_head() -> bytes:
     sections = relus(CPU).sections()
-    del sections[tag]
+    del sections["HEAD"]
     return container(sections)
 
 
@@ -45,7 +48,10 @@ def broken_crc() -> bytes:
     return bytes(raw)
 
 
-def relu(tensors: list[packer.Tensor], *ends: tuple[int, int]) -> bytes:
+IN, OUT, KEPT = tensor(RANDOM, 4), tensor(SEGMENT, 4), tensor(SEGMENT, 4, keep=True)
+
+
+def relu(*tensors: packer.Tensor, ends: Sequence[tuple[int, int]] = ((0, 1),)) -> bytes:
     """A relu for each pair of a tensor that it reads and one that it writes."""
     request = Request()
     m = request.model(packer.unary(RELU, 4))
@@ -59,7 +65,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "model": (lambda: container({}, kind=2), "container of kind 2, want 1"),
     "cut": (lambda: relus(CPU).pack()[:-8], "past the container's"),
     "crc": (broken_crc, "has CRC-32"),
-    "no head": (lambda: without("HEAD"), "HEAD: 0 bytes, want 8"),
+    "no head": (without_head, "HEAD: 0 bytes, want 8"),
     "protocol": (lambda: patched("HEAD", 0, 1), "HEAD: protocol version 1"),
     "no models": (without_models, "segment 0: engine 0, accelerator 4294967295, preference"),
     "model outside": (lambda: in_bundle("MODL", 4, 4000), "MODL: model 0: it is cut off or not in"),
@@ -76,25 +82,17 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "flags": (lambda: relus(CPU, flags=64).pack(), "flags 0x40, known are bits 0 to 4"),
     "id": (lambda: relus(CPU, CPU, id=0).pack(), "two actions have the id 0"),
     "shape": (
-        lambda: relu([tensor(RANDOM, 5), tensor(SEGMENT, 4)], (0, 1)),
+        lambda: relu(tensor(RANDOM, 5), OUT),
         "segment 0: tensor 0 has not the type and shape of operand 0",
     ),
-    "blob": (
-        lambda: relu([tensor(1, 4), tensor(SEGMENT, 4)], (0, 1)),
-        "input 0: source 1 with value 0, 0 blobs",
-    ),
-    "unwritten": (
-        lambda: relu(
-            [tensor(RANDOM, 4), tensor(SEGMENT, 4), tensor(SEGMENT, 4, keep=True)], (0, 1)
-        ),
-        "output 0 is never written",
-    ),
+    "blob": (lambda: relu(tensor(packer.BLOB, 4), OUT), "input 0: source 1 with value 0, 0 blobs"),
+    "unwritten": (lambda: relu(IN, OUT, KEPT), "output 0 is never written"),
     "order": (
-        lambda: relu([tensor(RANDOM, 4), *[tensor(SEGMENT, 4)] * 2], (1, 2), (0, 1)),
+        lambda: relu(IN, OUT, OUT, ends=[(1, 2), (0, 1)]),
         "segment 0 reads tensor 1 before it is written",
     ),
     "huge": (
-        lambda: relu([tensor(RANDOM, *[0xFFFFFFFF] * 4), tensor(SEGMENT, 4)], (0, 1)),
+        lambda: relu(tensor(RANDOM, *[0xFFFFFFFF] * 4), OUT),
         "TENS: tensor 0 is cut off, or its type, shape or scale are none",
     ),
     "trailing": (

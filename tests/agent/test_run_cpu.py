@@ -54,14 +54,6 @@ def test_convolution(agent):
     assert len(result["cpu_khz"]) == len(result["thermal_mc"]) == 2
 
 
-def test_budget_gives_more_runs(agent):
-    request = relus(CPU, runs=(2, 40), budget_ns=60_000_000_000)
-    request.unary(CPU, 4, runs=(1, 1), warmup=0, flags=packer.UNTIMED)
-    full, once = agent.run(request).results
-    assert len(full["total_ns"]) == 40
-    assert once["total_ns"] == [once["first_ns"]]
-
-
 def test_segments_pass_tensors_on(agent):
     """relu(x) + b, with b a tensor that is a blob, x zero in one action and random in the other."""
     request, model = Request(), Model()

@@ -96,10 +96,7 @@ def test_unsupported_operation_is_refused_by_name(npu_phone):
 def test_pipeline_of_two_engines(npu_phone):
     """relu on the NPU, tanh on the CPU, twice the result on the NPU again."""
     request, model = Request(), Model()
-    relu, tanh = (
-        request.model(packer.unary(packer.RELU, *DIMS)),
-        request.model(packer.unary(TANH, *DIMS)),
-    )
+    relu, tanh = (request.model(packer.unary(code, *DIMS)) for code in (packer.RELU, TANH))
     x = model.tensor(*DIMS)
     two = model.constant(np.array([2], np.float32))
     doubled = model.add(packer.MUL, [x, two, model.scalar(0)], *DIMS)
@@ -229,7 +226,7 @@ def test_slow_actions_meet_the_watchdog(agent, engine):
 
 
 @pytest.mark.parametrize(
-    ("level", "stubborn", "created"), [(31, False, 2), (31, True, 4), (30, False, 4)]
+    "level, stubborn, created", [(31, False, 2), (31, True, 4), (30, False, 4)]
 )
 def test_an_execution_is_run_again_where_it_can_be(
     agent, compile_library, tmp_path, level, stubborn, created
@@ -248,9 +245,7 @@ def test_an_execution_is_run_again_where_it_can_be(
     assert calls.count("create") == created + (calls.count("compute") - 4) * (created > 2)
 
 
-def test_the_library_of_shared_memory_is_loaded_once_for_all_processes(
-    agent, compile_library, tmp_path
-):
+def test_the_library_of_shared_memory_is_loaded_once(agent, compile_library, tmp_path):
     agent.env["LD_LIBRARY_PATH"] = str(compile_library("android").parent)
     agent.env["LOADS"] = str(tmp_path / "loads")
     answer = agent.run(on_nnapi(*[dict(accelerator="nnapi-reference", preference=1)] * 4))

@@ -63,8 +63,8 @@ def test_what_android_10_says_of_its_cpu(google_phone):
 
 
 FILES = (
-    *("test_run_nnapi.py", "test_run_channels.py", "test_hand_over.py", "test_groups.py"),
-    *("test_isolation.py", "test_faults.py", "test_files.py", "test_info.py", "test_run_cpu.py"),
+    *("test_run_nnapi.py", "test_hand_over.py", "test_groups.py"),
+    *("test_faults.py", "test_files.py", "test_info.py", "test_run_cpu.py"),
 )
 """Tests of the agent that compute, and those of its life beside Android's code."""
 OF_THE_EMULATOR = (

@@ -134,6 +134,4 @@ def flaws(objects: dict[str, ELFFile], abi: str) -> list[str]:
                 items.append(f"{name}: {symbol} is not on the list")
             elif lines[0].how == "never":
                 items.append(f"{name}: {symbol}: {lines[0].why}")
-        if any(section["sh_flags"] & 0x400 for section in elf.iter_sections()):
-            items.append(f"{name}: a thread-local variable")
     return items

@@ -1,4 +1,5 @@
-"""The agent client with the real agent: on this host, on adbd, behind an adb server."""
+"""The agent client with the real agent: on this host, on adbd, behind an adb server; and what
+cleaning up leaves."""
 
 import contextlib
 import struct
@@ -8,21 +9,15 @@ import numpy as np
 import pytest
 
 from nnapi_prof.costs.measurement import Status
-from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.agent import AgentClient, clean, clean_all
 from nnapi_prof.device.find import open_device, open_local, open_simulated
-from nnapi_prof.device.install import InstalledAgent, device_platform, install_agent
-from nnapi_prof.device.protocol import ActionResult, End, Hello, Start
-from nnapi_prof.device.protocol.actions import (
-    ActionSpec,
-    SegmentSpec,
-    TensorSource,
-    TensorSpec,
-    Timing,
-)
+from nnapi_prof.device.install import InstalledAgent, device_platform, install_agent, remote_dir
+from nnapi_prof.device.protocol import ActionResult, End, Hello, Start, actions
+from nnapi_prof.device.protocol.actions import ActionSpec, SegmentSpec, TensorSource, TensorSpec
 from nnapi_prof.device.protocol.request import Request, RequestBuilder
 from nnapi_prof.device.transport import LocalTransport
 from nnapi_prof.device.transport.adb import connect_tcp
-from nnapi_prof.errors import AgentError, BuildError, DeviceOffline, DeviceStorageError
+from nnapi_prof.errors import AgentError, BuildError, DeviceOffline, DeviceStorageError, UsageError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.nnapi.container import read_container, write_container
 from tests.agent import packer
@@ -55,17 +50,29 @@ def client(request, reach):
 
 
 @pytest.fixture
-def phone(start_daemon, built_host):
-    """A client on an adbd that is the simulated npu-phone, and its daemon."""
-    daemon = start_daemon("npu-phone")
-    transport = connect_tcp("127.0.0.1", daemon.port)
-    with AgentClient(transport, remote_dir=daemon.remote_dir) as opened:
-        yield opened, daemon
+def on_adbd(start_daemon, built_host):
+    """Makes a client on an adbd that is a simulated phone; gives it and its daemon."""
+    with contextlib.ExitStack() as clients:
+
+        def start(phone="npu-phone", **options):
+            daemon = start_daemon(phone, **options)
+            transport = connect_tcp("127.0.0.1", daemon.port)
+            client = AgentClient(transport, remote_dir=daemon.remote_dir)
+            return clients.enter_context(client), daemon
+
+        yield start
 
 
-def relu(n: int) -> bytes:
-    """y[1, n] = relu(x[1, n])."""
-    return packer.unary(packer.RELU, 1, n)
+@pytest.fixture
+def phone(on_adbd):
+    return on_adbd()
+
+
+def on_phone(client: AgentClient, script: str) -> list[str]:
+    """The words a script says; $0 is the folder of ours there."""
+    result = client.transport.shell(["sh", "-c", script, client.folder])
+    assert result.exit_code == 0, result.output
+    return result.output.split()
 
 
 def tensor(n: int, source=TensorSource.SEGMENT, value: int = 0, keep: bool = False) -> TensorSpec:
@@ -81,15 +88,15 @@ def product(n: int) -> tuple[RequestBuilder, np.ndarray]:
     inputs = [factor, model.buffered(0, 1, n), model.scalar(0)]
     multiplied = model.pack([factor], [model.add(packer.MUL, inputs, 1, n)])
     multiply = builder.add_model(multiplied, [w.tobytes()])
-    rectify = builder.add_model(relu(n), [])
-    operand = tensor(n, TensorSource.BLOB, builder.add_blob(x.tobytes()))
+    rectify = builder.add_model(packer.unary(packer.RELU, 1, n), [])
+    source = tensor(n, TensorSource.BLOB, builder.add_blob(x.tobytes()))
     nnapi = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
-    segments = (
-        SegmentSpec.on(nnapi, multiply, (0,), (1,)),
-        SegmentSpec.on(CPU, rectify, (1,), (2,)),
+    first = SegmentSpec.on(nnapi, multiply, (0,), (1,))
+    second = SegmentSpec.on(CPU, rectify, (1,), (2,))
+    tensors = (source, tensor(n), tensor(n, keep=True))
+    builder.add_action(
+        ActionSpec(5, tensors, (first, second), actions.Timing(min_runs=4, max_runs=4))
     )
-    tensors = (operand, tensor(n), tensor(n, keep=True))
-    builder.add_action(ActionSpec(5, tensors, segments, Timing(min_runs=4, max_runs=4)))
     return builder, np.maximum(x * w, 0)
 
 
@@ -103,8 +110,9 @@ def endless() -> Request:
     builder = RequestBuilder()
     for number, (size, runs) in enumerate([(8, 1), (4_000_000, 100_000)], 1):
         tensors = (tensor(size, TensorSource.RANDOM, 1), tensor(size))
-        segment = SegmentSpec(Engine.CPU, builder.add_model(relu(size), []), (0,), (1,))
-        timing = Timing(min_runs=runs, max_runs=runs, timeout_ms=120_000)
+        model = builder.add_model(packer.unary(packer.RELU, 1, size), [])
+        segment = SegmentSpec(Engine.CPU, model, (0,), (1,))
+        timing = actions.Timing(min_runs=runs, max_runs=runs, timeout_ms=120_000)
         builder.add_action(ActionSpec(number, tensors, (segment,), timing))
     return builder.request()
 
@@ -112,14 +120,10 @@ def endless() -> Request:
 def test_a_request_from_end_to_end(client):
     builder, expected = product(1000)
     request = builder.request()
-    events = list(client.run(request))
-
-    hello, start, result, end = events
+    hello, start, result, end = client.run(request)
     simulated = client.serial != "local"
-    assert isinstance(hello, Hello)
-    assert (hello.actions, hello.simulated) == (1, simulated)
-    assert start == Start(5)
-    assert end == End(1, 1, 0)
+    assert isinstance(hello, Hello) and (hello.actions, hello.simulated) == (1, simulated)
+    assert (start, end) == (Start(5), End(1, 1, 0))
     assert isinstance(result, ActionResult) and result.ok, result
     assert result.clock == ("simulated" if simulated else "monotonic")
     assert [len(s.samples_ns) for s in result.segments] == [4, 4]
@@ -151,10 +155,9 @@ def test_info_is_the_devices(client):
     assert info.abi == "x86_64"
 
 
-def test_closing_leaves_only_agent_and_blobs(start_daemon, built_host):
-    daemon = start_daemon("")
-    transport = connect_tcp("127.0.0.1", daemon.port)
-    with AgentClient(transport, remote_dir=daemon.remote_dir) as client:
+def test_closing_leaves_only_agent_and_blobs(phone):
+    client, daemon = phone
+    with client:
         run_product(client)
         installed = client.installed
         assert client.transport.shell(["ls", installed.work]).output.split()
@@ -165,31 +168,30 @@ def test_closing_leaves_only_agent_and_blobs(start_daemon, built_host):
     look.close()
 
 
-def test_what_lies_on_a_phone_is_nobody_elses(start_daemon, built_host):
+def test_what_lies_on_a_phone_is_nobody_elses(phone):
     """adbd's umask is 000, and apps may read what the shell writes; older versions let them."""
-    daemon = start_daemon("")
-    transport = connect_tcp("127.0.0.1", daemon.port)
-    old = f"{daemon.remote_dir}/store/{'0' * 64}"
+    client, daemon = phone
+    old, shell = f"{daemon.remote_dir}/store/{'0' * 64}", client.transport.shell
     script = 'umask 000; mkdir -p "$0/store" "$0/work"; echo weights > "$1"'
-    assert transport.shell(["sh", "-c", script, daemon.remote_dir, old]).exit_code == 0
-    with AgentClient(transport, remote_dir=daemon.remote_dir) as client:
-        run_product(client)
-        everything = transport.shell(["find", daemon.remote_dir]).output.split()
-        assert len(everything) > 8 and old in everything
-        assert transport.shell(["find", daemon.remote_dir, "-perm", "/077"]) == (0, "")
+    assert shell(["sh", "-c", script, daemon.remote_dir, old]).exit_code == 0
+    run_product(client)
+    everything = shell(["find", daemon.remote_dir]).output.split()
+    assert len(everything) > 8 and old in everything
+    assert shell(["find", daemon.remote_dir, "-perm", "/077"]) == (0, "")
 
 
 def until_2_runs(client: AgentClient, then) -> None:
     """Runs what is endless, and does something when its second action has begun: what was measured
     by then has been told."""
-    got = []
+    results = []
     try:
         for event in client.run(endless()):
-            got.append(event)
+            if isinstance(event, ActionResult):
+                results.append(event.action)
             if event == Start(2):
                 then()
     finally:
-        assert [e.action for e in got if isinstance(e, ActionResult)] == [1]
+        assert results == [1]
 
 
 @pytest.mark.parametrize("way", ["sim", TCP, SERVER])
@@ -199,9 +201,9 @@ def test_an_agent_killed_midway_leaves_what_it_measured(way, reach):
         done = client.transport.shell(["sh", "-c", script, client.installed.work])
         assert done.exit_code == 0, done
 
-    with reach(way) as client, pytest.raises(AgentError) as caught:
+    words = "the agent was killed by signal 9 during action 2"
+    with reach(way) as client, pytest.raises(AgentError, match=f"{client.serial}: {words}"):
         until_2_runs(client, kill)
-    assert f"{client.serial}: the agent was killed by signal 9 during action 2" in str(caught.value)
 
 
 def test_a_phone_lost_midway_leaves_what_it_measured(phone):
@@ -214,8 +216,7 @@ def test_a_phone_lost_midway_leaves_what_it_measured(phone):
 def test_leaving_early_stops_the_agent(phone):
     client, _ = phone
     run = client.run(endless())
-    while next(run) != Start(2):
-        pass
+    assert Start(2) in run  # up to that
     work = client.installed.work
     pid = int(client.transport.shell(["sh", "-c", 'cat "$0"/*/pid', work]).output)
     assert is_running(pid)  # the device is this machine
@@ -224,45 +225,39 @@ def test_leaving_early_stops_the_agent(phone):
     run_product(client)
 
 
-def test_full_storage_on_install_and_on_weights(start_daemon, built_host):
-    small = start_daemon(storage="64k")
-    transport = connect_tcp("127.0.0.1", small.port)
-    with (
-        AgentClient(transport) as client,
-        pytest.raises(DeviceStorageError, match="is full") as caught,
-    ):
-        client.info()
-    assert "/data/local/tmp/nnapi-prof" in str(caught.value)
+def test_full_storage_on_install_and_on_weights(on_adbd, built_host):
+    small, _ = on_adbd(storage="64k")
+    words = "the storage that holds /data/local/tmp/nnapi-prof.* is full"
+    with pytest.raises(DeviceStorageError, match=words):
+        install_agent(small.transport, small.folder)
+    assert on_phone(small, 'find "$0" -type f') == []  # nor half an agent
 
     agent_kb = built_host.agent.stat().st_size // 1024
-    roomy = start_daemon("npu-phone", storage=f"{agent_kb + 2000}k")
-    with AgentClient(connect_tcp("127.0.0.1", roomy.port)) as client:
-        builder, _ = product(1_000_000)
-        with pytest.raises(DeviceStorageError, match="is full"):
-            list(client.run(builder.request()))
-        # What did not fit is gone again, so that smaller things fit.
-        run_product(client, 1000)
+    roomy, _ = on_adbd(storage=f"{agent_kb + 2000}k")
+    builder, _ = product(1_000_000)
+    with pytest.raises(DeviceStorageError, match="is full"):
+        list(roomy.run(builder.request()))
+    # What did not fit is gone again, so that smaller things fit.
+    run_product(roomy, 1000)
 
 
-def test_the_agent_is_pushed_once_and_mended(start_daemon, built_host):
-    daemon = start_daemon()
-    text: list[str] = []
-    with contextlib.closing(connect_tcp("127.0.0.1", daemon.port)) as transport:
-        first = install_agent(transport, daemon.remote_dir, text.append)
-        assert install_agent(transport, daemon.remote_dir, text.append) == first
-        assert text == [f"pushing the agent to {daemon.serial}"]
-        transport.push(b"#!/bin/sh\necho broken\n", first.path, 0o755)
-        assert install_agent(transport, daemon.remote_dir, text.append) == first
-        assert len(text) == 2
-        assert transport.pull(first.path) == built_host.agent.read_bytes()
+def test_the_agent_is_pushed_once_and_mended(phone, built_host):
+    client, daemon = phone
+    transport, text = client.transport, list[str]()
+    first = install_agent(transport, client.folder, text.append)
+    assert install_agent(transport, client.folder, text.append) == first
+    assert text == [f"pushing the agent to {daemon.serial}"]
+    transport.push(b"#!/bin/sh\necho broken\n", first.path, 0o755)
+    assert install_agent(transport, client.folder, text.append) == first
+    assert len(text) == 2
+    assert transport.pull(first.path) == built_host.agent.read_bytes()
 
 
-def test_a_phone_of_another_abi_is_named(start_daemon):
-    daemon = start_daemon(properties={"ro.product.cpu.abi": "mips"})
-    with contextlib.closing(connect_tcp("127.0.0.1", daemon.port)) as transport:
-        assert device_platform(transport) == ("mips", "linux")
-        with pytest.raises(BuildError, match="the device is linux on mips: agents exist for"):
-            install_agent(transport, daemon.remote_dir)
+def test_a_phone_of_another_abi_is_named(on_adbd):
+    client, _ = on_adbd(properties={"ro.product.cpu.abi": "mips"})
+    assert device_platform(client.transport) == ("mips", "linux")
+    with pytest.raises(BuildError, match="the device is linux on mips: agents exist for"):
+        install_agent(client.transport, client.folder)
 
 
 def test_what_the_host_lacks_and_what_nobody_understands(client):
@@ -277,17 +272,7 @@ def test_what_the_host_lacks_and_what_nobody_understands(client):
         client.pull_output("../x")
 
 
-def test_an_action_may_fail_and_the_next_run(client):
-    builder, tensors = RequestBuilder(), (tensor(4, TensorSource.ZERO), tensor(4))
-    for number, code in enumerate((0x1FFFF, packer.RELU)):  # the first is no operation
-        model = builder.add_model(packer.unary(code, 1, 4), [])
-        segment = SegmentSpec(Engine.CPU, model, (0,), (1,))
-        builder.add_action(ActionSpec(number, tensors, (segment,), Timing.once()))
-    events = client.run(builder.request())
-    assert [event.ok for event in events if isinstance(event, ActionResult)] == [False, True]
-
-
-def fake_agent(script: str) -> AgentClient:
+def fake_agent(script):
     """A client whose agent is a shell script: for answers that ours never gives."""
     transport = LocalTransport("local", "test", {})
     transport.push(f"#!/bin/sh\n{script}\n".encode(), f"{transport.folder}/agent", 0o755)
@@ -335,3 +320,81 @@ OLD = (
 def test_an_agent_that_tells_nothing_or_speaks_another_protocol(script, words):
     with fake_agent(script) as client, pytest.raises(AgentError, match=words):
         client.info()
+
+
+# ---- cleaning up ---------------------------------------------------------------------------------
+
+OTHER_AGENT = "0123456789abcdef"
+
+
+@pytest.fixture
+def used(phone):
+    """A client whose phone ran a request, has another version's agent and a stranger's file."""
+    client, _ = phone
+    run_product(client)
+    on_phone(client, f'cd "$0" && mkdir {OTHER_AGENT} photos && echo old >{OTHER_AGENT}/agent')
+    on_phone(client, 'echo precious >"$0/photos/agent"')
+    return client
+
+
+def test_other_agents_and_blobs_go(used):
+    assert on_phone(used, 'ls "$0/store"')
+    removed = clean(used)
+    assert removed.n_agents == 1 and removed.n_files >= 2 and removed.n_bytes > 4
+    assert on_phone(used, 'ls "$0/store"') == []
+    assert OTHER_AGENT not in on_phone(used, 'ls "$0"')
+    assert on_phone(used, 'cat "$0/photos/agent"') == ["precious"]
+    run_product(used)  # and all goes on
+
+
+def test_what_is_young_stays(used):
+    old, *listing = on_phone(used, 'ls "$0/store"')
+    on_phone(used, f'touch -d 2020-01-01 "$0/store/{old}"')
+    removed = clean(used, older_than_days=5)
+    assert (removed.n_agents, removed.n_files) == (0, 1)
+    assert on_phone(used, 'ls "$0/store"') == listing
+    assert OTHER_AGENT in on_phone(used, 'ls "$0"')
+    on_phone(used, f'touch -d 2020-01-01 "$0/{OTHER_AGENT}/agent"')
+    assert clean(used, older_than_days=5).n_agents == 1
+
+
+def test_everything_goes_and_nothing_is_pushed_for_it(used):
+    fresh = AgentClient(used.transport, remote_dir=used.folder)
+    removed = clean_all(fresh)
+    assert removed.n_agents == 2 and removed.n_bytes > 1000
+    assert on_phone(used, 'ls "$0"') == ["photos"]
+
+
+def test_a_simulated_phone_loses_no_build(built_host):
+    with open_simulated("npu-phone") as client:
+        clean(client)
+        assert clean_all(client).n_agents == 0
+    assert built_host.agent.exists()
+
+
+def test_what_is_left_of_a_push_goes(used):
+    """A folder where the agent was to be, and the drafts of hosts that were killed."""
+    on_phone(used, f'touch "$0/{OTHER_AGENT}/agent.0a1b2c3d"')
+    on_phone(used, 'mkdir -p "$0/fedcba9876543210/agent"')
+    assert clean(used).n_agents == 2
+    ours = used.installed.path.split("/")[-2]
+    assert set(on_phone(used, 'ls "$0"')) == {"photos", "store", "work", ours}
+
+
+def test_a_folder_in_the_agents_place_is_replaced(used):
+    path = used.installed.path
+    on_phone(used, f'rm "{path}" && mkdir -p "{path}/deep"')
+    on_phone(used, f'touch -d 2020-01-01 "{path}.0a1b2c3d"')
+    assert install_agent(used.transport, used.folder).path == path
+    assert on_phone(used, f'ls "$(dirname "{path}")"') == ["agent", "agent.0a1b2c3d"]
+    install_agent(used.transport, used.folder)
+    assert on_phone(used, f'ls "$(dirname "{path}")"') == ["agent"]
+
+
+@pytest.mark.parametrize("folder", ["/", "//", "/data", "tmp/ours", "/data/local/tmp/../.."])
+def test_a_folder_that_is_not_ours_alone(monkeypatch, folder):
+    monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", folder)
+    with pytest.raises(UsageError, match="name a folder of the device for nnapi-prof alone"):
+        remote_dir()
+    monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", "/data/local/tmp/mine/")
+    assert remote_dir() == "/data/local/tmp/mine"

@@ -60,10 +60,9 @@ def test_built_once_and_again_when_a_source_changes(tiny, tmp_path, monkeypatch,
     first = build.build_host(tmp_path / "cache", heard.append)
     assert output_of(first.agent) == "tiny\n"
     assert first.library.exists()
-    assert len(heard) == 1
-    assert ("zig-cc" in heard[0]) == (compiler == "zig")
     assert build.build_host(tmp_path / "cache", heard.append) == first
-    assert len(heard) == 1
+    (told,) = heard
+    assert ("zig-cc" in told) == (compiler == "zig")
 
     main = tiny / "src" / "main.c"
     main.write_text(main.read_text().replace("tiny", "changed"))
@@ -85,10 +84,9 @@ def test_without_a_working_cc_zig_builds(tiny, tmp_path, monkeypatch):
 
 def test_the_compilers_words_reach_the_user(tiny, tmp_path):
     (tiny / "src" / "main.c").write_text("int main(void) { return no_such_thing; }\n")
-    with pytest.raises(BuildError) as caught:
+    words = f"(?s)^the agent could not be compiled from {tiny}:\n.*no_such_thing"
+    with pytest.raises(BuildError, match=words):
         build.build_host(tmp_path / "cache")
-    assert str(caught.value).startswith(f"the agent could not be compiled from {tiny}:\n")
-    assert "no_such_thing" in str(caught.value)
 
 
 def test_a_named_compiler_that_does_not_work(tmp_path, monkeypatch):
@@ -111,9 +109,13 @@ def test_processes_at_once_build_once(tiny, tmp_path):
     assert sum(len(lines) for lines in words) == 4, words  # one of them built, and said so
 
 
-def test_devices_that_no_agent_exists_for(built_host):
-    with pytest.raises(BuildError, match="the device is android on riscv64: agents exist for andr"):
+def test_devices_that_no_agent_exists_for(built_host, tmp_path, monkeypatch):
+    words = "the device is android on riscv64: agents exist for andr"
+    with pytest.raises(BuildError, match=words):
         build.agent_binary("riscv64", "android")
+    monkeypatch.setitem(sys.modules, "ziglang", None)  # which is not looked for
+    with pytest.raises(BuildError, match=words):
+        toolchain.cross_compiler("riscv64", "android", tmp_path)
     assert build.agent_binary(build.host_abi(), "linux") == built_host.agent
 
 
@@ -125,18 +127,15 @@ def test_agents_for_other_linux_machines(tiny, tmp_path, monkeypatch, abi, machi
     agent = build.build_agent(abi, "linux", tmp_path / "cache", heard.append)
     assert agent.read_bytes()[:4] == b"\x7fELF"
     assert int.from_bytes(agent.read_bytes()[18:20], "little") == machine
-    assert heard == [
-        f"building the agent for linux-{abi} with zig-cc (its first use takes a minute)"
-    ]
     assert build.build_agent(abi, "linux", tmp_path / "cache", heard.append) == agent
-    assert len(heard) == 1
+    words = f"building the agent for linux-{abi} with zig-cc (its first use takes a minute)"
+    assert heard == [words]
 
 
 def test_presets_for_an_ndk():
     cmake = toolchain.python_tool("cmake", "CMAKE_BIN_DIR")
     listed = output_of(cmake, "--list-presets", cwd=build.SOURCE_DIR)
-    for abi in toolchain.ANDROID_ABIS:
-        assert f'"android-{abi}"' in listed
+    assert all(f'"android-{abi}"' in listed for abi in toolchain.ANDROID_ABIS)
 
 
 @pytest.mark.parametrize("named", [None, "/no/such/ndk"])
@@ -186,12 +185,6 @@ def test_another_devices_agent_without_zig(tmp_path, monkeypatch, abi, os_name):
     with pytest.raises(BuildError, match=f"for {os_name} on {abi} is built with .*ziglang") as told:
         toolchain.cross_compiler(abi, os_name, tmp_path)
     assert "gcc" not in str(told.value)
-
-
-def test_a_device_without_agents_is_refused_before_zig_is_looked_for(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ziglang", None)
-    with pytest.raises(BuildError, match="the device is linux on mips: agents exist for"):
-        toolchain.cross_compiler("mips", "linux", tmp_path)
 
 
 def test_every_source_of_an_agent_belongs_to_its_key():

@@ -1,12 +1,21 @@
-"""Which device is meant: said by --device, by the environment, or by what is connected."""
+"""Which device is meant, and how adb-shell lets one in: keys, consent and refusals."""
 
+import contextlib
 import json
+import re
+import socket
+import stat
+import threading
 
 import pytest
 
+from nnapi_prof import errors
 from nnapi_prof.device.find import list_devices, list_phones, open_device, phone_file
-from nnapi_prof.device.transport.adb_server import AdbServer, ServerTransport
-from nnapi_prof.errors import DeviceError, DeviceNotFound
+from nnapi_prof.device.transport import adb
+from nnapi_prof.device.transport.adb_server import AdbServer, ServerTransport, server_address
+from nnapi_prof.errors import DeviceError, DeviceNotFound, DeviceOffline, DeviceUnauthorized
+from tests.device.asking_phone import AskingPhone
+from tests.processes import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -16,39 +25,32 @@ def nothing_on_usb(monkeypatch):
 
 
 def test_no_device_is_the_default_simulated_phone(built_host):
+    words = "no phone is connected: using the simulated phone sim:npu-phone.*"  # one line
     with open_device() as device:
         assert device.serial == "sim:npu-phone"
-        assert device.note is not None
-        assert device.note.startswith("no phone is connected: using the simulated phone sim:npu")
-        assert "\n" not in device.note
+        assert re.fullmatch(words, device.note)
         assert device.client.info().simulated
 
 
-def test_local_and_simulated_by_name(built_host, tmp_path):
+def test_local_and_simulated_by_name(built_host, tmp_path, monkeypatch):
+    monkeypatch.setenv("NNAPI_EMULATOR_PHONE", str(phone_file("npu-phone")))
     with open_device("local") as device:
         assert device.note is None
         assert device.transport.description.startswith("this host")
         assert not device.client.info().simulated
     with open_device("sim:gpu-phone") as device:
         assert device.client.info().phone == "gpu-phone"
-    own = json.loads(phone_file("gpu-phone").read_text())
-    own["name"] = "my-phone"
     path = tmp_path / "mine.json"
+    own = json.loads(phone_file("gpu-phone").read_text()) | {"name": "my-phone"}
     path.write_text(json.dumps(own))
     with open_device(f"sim:{path}") as device:
         assert device.client.info().phone == "my-phone"
 
 
-def test_local_is_never_simulated(built_host, monkeypatch):
-    monkeypatch.setenv("NNAPI_EMULATOR_PHONE", str(phone_file("npu-phone")))
-    with open_device("local") as device:
-        assert not device.client.info().simulated
-
-
 def test_unknown_simulated_phone():
-    with pytest.raises(DeviceNotFound) as caught:
+    words = "^no simulated phone 'stranger': there are dsp-phone, gpu-phone"
+    with pytest.raises(DeviceNotFound, match=words) as caught:
         open_device("sim:stranger")
-    assert str(caught.value).startswith("no simulated phone 'stranger': there are dsp-phone, gpu-p")
     assert caught.value.exit_code == 1
 
 
@@ -105,3 +107,169 @@ def test_everything_listed(adb_server, start_daemon):
 def test_no_server_lists_no_phone():
     assert AdbServer().devices() == []
     assert {d.kind for d in list_devices()} == {"local", "simulated"}
+
+
+# ---- keys, consent and refusals ------------------------------------------------------------------
+
+
+@pytest.fixture
+def asking_phone():
+    with contextlib.ExitStack() as phones:
+        yield lambda **how: phones.enter_context(contextlib.closing(AskingPhone(**how)))
+
+
+def test_a_known_key_is_let_in(asking_phone):
+    key = adb.key_path()
+    phone = asking_phone(accepts=((key.parent / "adbkey.pub").read_bytes(),))
+    transport = adb.connect_tcp("127.0.0.1", phone.port)
+    assert transport.serial == phone.serial
+    assert phone.offered == []
+    transport.close()
+
+
+def test_a_stranger_is_told_to_ask_the_owner(asking_phone, monkeypatch):
+    monkeypatch.setattr(adb, "CONSENT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.5)
+    phone = asking_phone()
+    heard: list[str] = []
+    with pytest.raises(DeviceUnauthorized) as caught:
+        adb.connect_tcp("127.0.0.1", phone.port, notify=heard.append)
+    assert str(caught.value) == (
+        f"{phone.serial} does not know this computer yet: confirm 'Allow USB debugging' on the "
+        "phone's screen, then run again"
+    )
+    assert caught.value.serial == phone.serial
+    assert len(heard) == 1 and phone.serial in heard[0]
+    public = (adb.key_path().parent / "adbkey.pub").read_bytes()
+    assert phone.offered == [public + b"\0"]
+
+
+def test_a_silent_peer_is_offline(asking_phone, monkeypatch):
+    monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.3)
+    phone = asking_phone(silent=True)
+    with pytest.raises(DeviceOffline, match=f"{phone.serial} does not answer as a device does"):
+        adb.connect_tcp("127.0.0.1", phone.port)
+
+
+def test_a_peer_that_is_no_adbd_is_offline():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            link, _ = listener.accept()
+            with link:
+                link.recv(100)
+                link.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        port = listener.getsockname()[1]
+        with pytest.raises(DeviceOffline, match="speaks no plain adb"):
+            adb.connect_tcp("127.0.0.1", port)
+        thread.join()
+
+
+def test_nothing_listens():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(DeviceNotFound, match=f"no device at 127.0.0.1:{port}: nothing listens"):
+        adb.connect_tcp("127.0.0.1", port)
+
+
+def test_a_server_tells_that_a_phone_waits_for_consent(asking_phone, adb_server):
+    phone = asking_phone()
+    adb_server.adb("connect", phone.serial)
+    (listed,) = [d for d in list_devices() if d.serial == phone.serial]
+    assert listed.kind == "adb server"
+    assert listed.state == "unauthorized"
+    with pytest.raises(DeviceUnauthorized, match="confirm 'Allow USB debugging'"):
+        AdbServer().open(phone.serial)
+
+
+def test_a_server_tells_that_a_phone_is_offline(asking_phone, adb_server):
+    phone = asking_phone(silent=True)
+    connecting = adb_server.begin_connect(phone.serial)
+    try:
+        wait_until(lambda: AdbServer().find(phone.serial) is not None, timeout_s=10)
+        result = AdbServer().find(phone.serial)
+        assert result.state in ("offline", "connecting")
+        with pytest.raises(DeviceOffline, match=f"{phone.serial} is {result.state}"):
+            AdbServer().open(phone.serial)
+    finally:
+        connecting.kill()
+        connecting.wait()
+
+
+def test_keys_are_made_once_and_private(tmp_path, monkeypatch):
+    monkeypatch.delenv("ANDROID_USER_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    key = adb.key_path()
+    assert key == tmp_path / ".android" / "adbkey"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert b"PRIVATE KEY" in key.read_bytes()
+    before = key.read_bytes()
+    assert adb.key_path() == key
+    assert key.read_bytes() == before
+    # A private key whose public half was lost gets it back, and stays.
+    public = key.with_name("adbkey.pub")
+    remainder = public.read_bytes().split()[0]
+    public.unlink()
+    adb.key_path()
+    assert public.read_bytes().split()[0] == remainder
+    assert key.read_bytes() == before
+    assert sorted(p.name for p in key.parent.iterdir()) == ["adbkey", "adbkey.pub"]
+
+    monkeypatch.setenv("ANDROID_SDK_HOME", str(tmp_path / "sdk"))
+    assert adb.key_path() == tmp_path / "sdk" / ".android" / "adbkey"
+    monkeypatch.setenv("ADB_VENDOR_KEYS", f"{tmp_path}/absent:{key}")
+    assert adb.key_path() == key
+
+
+def test_a_key_that_cannot_be_made_or_read(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("ANDROID_USER_HOME", str(tmp_path / "file"))
+    with pytest.raises(DeviceError, match=r"the adb key .*/file/adbkey cannot be made"):
+        adb.key_path()
+    broken = tmp_path / "adbkey"
+    broken.write_text("no key")
+    (tmp_path / "adbkey.pub").write_text("no key")
+    with pytest.raises(DeviceError, match=r"the adb key .*adbkey cannot be read"):
+        adb.connect_tcp("127.0.0.1", 1, key=broken)
+
+
+def test_usb_without_libusb_or_without_a_phone(monkeypatch):
+    monkeypatch.setattr(adb, "UsbTransport", None)
+    assert adb.list_usb() == []
+    with pytest.raises(DeviceError, match=r"libusb-1.0 is missing.*adb start-server"):
+        adb.connect_usb("SERIAL")
+    monkeypatch.undo()
+    if adb.UsbTransport is not None:
+        with pytest.raises(DeviceError, match=r"no phone NO-SUCH-SERIAL on USB|cannot be opened"):
+            adb.connect_usb("NO-SUCH-SERIAL")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "address"),
+    [
+        ("ADB_SERVER_SOCKET", "tcp:5038", ("127.0.0.1", 5038)),
+        ("ADB_SERVER_SOCKET", "tcp:host:5038", ("host", 5038)),
+        ("ADB_SERVER_SOCKET", "tcp:[::1]:5038", ("::1", 5038)),
+        ("ADB_SERVER_SOCKET", "localfilesystem:/tmp/adb", "/tmp/adb"),
+        ("ANDROID_ADB_SERVER_PORT", "5040", ("127.0.0.1", 5040)),
+        ("ANDROID_ADB_SERVER_ADDRESS", "host", ("host", 5037)),
+        ("UNRELATED", "", ("127.0.0.1", 5037)),
+    ],
+)
+def test_the_servers_address(monkeypatch, name, value, address):
+    monkeypatch.delenv("ADB_SERVER_SOCKET")
+    monkeypatch.setenv(name, value)
+    assert server_address() == address
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("ADB_SERVER_SOCKET", "vsock:3"), ("ANDROID_ADB_SERVER_PORT", "many")]
+)
+def test_a_wrong_address_is_refused(monkeypatch, name, value):
+    monkeypatch.delenv("ADB_SERVER_SOCKET")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(errors.UsageError, match=name):
+        server_address()

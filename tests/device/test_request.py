@@ -1,23 +1,16 @@
-"""Requests: their bytes, and the rules."""
+"""Requests: their bytes, the rules, and which actions share a group."""
 
 import hashlib
 import struct
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nnapi_prof.costs import Mode, SegmentFlag
-from nnapi_prof.device.protocol import DriverFacts
-from nnapi_prof.device.protocol.actions import (
-    ALL_CORES,
-    BIG_CORES,
-    ActionFlag,
-    ActionSpec,
-    SegmentSpec,
-    TensorSource,
-    TensorSpec,
-    Timing,
-)
+from nnapi_prof.device.protocol import DriverFacts, actions
+from nnapi_prof.device.protocol.actions import ActionSpec, SegmentSpec, TensorSource, Timing
 from nnapi_prof.device.protocol.request import Patience, RequestBuilder
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
@@ -25,6 +18,7 @@ from nnapi_prof.nnapi.container import read_container
 from tests.agent import packer
 from tests.agent.packer import words
 
+TensorSpec = actions.TensorSpec
 FLOAT, FAST = 3, Preference.FAST_SINGLE_ANSWER
 
 
@@ -37,8 +31,8 @@ def unpacked(raw: bytes) -> tuple[dict[str, bytes], dict[str, bytes]]:
 @pytest.mark.parametrize(
     ("mode", "pointers", "cores", "flags"),
     [
-        (Mode.SYNC, False, ALL_CORES, 0),
-        (Mode.BURST, True, BIG_CORES, packer.BURST | packer.POINTERS | packer.COPIES),
+        (Mode.SYNC, False, actions.ALL_CORES, 0),
+        (Mode.BURST, True, actions.BIG_CORES, packer.BURST | packer.POINTERS | packer.COPIES),
         (Mode.ASYNC, False, 0xF0, packer.ASYNC),
     ],
 )
@@ -69,7 +63,7 @@ def test_the_bytes_are_those_packed_by_hand(mode, pointers, cores, flags):
                 SegmentSpec(Engine.NNAPI, 2, (2,), (5,), "gpu é"),
             ),
             Timing(4, 5, 2**64 - 1, 7, 8, 2, 9, 11, 2**63, 12, 13),
-            flags=ActionFlag(flags & packer.COPIES),
+            flags=actions.ActionFlag(flags & packer.COPIES),
             mode=mode,
             pointers=pointers,
             threads=3,
@@ -114,10 +108,10 @@ def test_actions_follow_one_another():
         builder.add_action(ActionSpec(number, (IN, OUT), (segment,)))
     sections = read_container(builder.build(), 1)
     size = (len(sections["ACTN"]) - 4) // 3
-    actions = [sections["ACTN"][4 + size * n : 4 + size * (n + 1)] for n in range(3)]
+    rows = [sections["ACTN"][4 + size * n : 4 + size * (n + 1)] for n in range(3)]
     assert struct.unpack_from("<I", sections["ACTN"]) == (3,)
-    assert [struct.unpack_from("<I", each)[0] for each in actions] == [0, 1, 2]
-    places = [struct.unpack_from("<QQ", each, 84) for each in actions]
+    assert [struct.unpack_from("<I", each)[0] for each in rows] == [0, 1, 2]
+    places = [struct.unpack_from("<QQ", each, 84) for each in rows]
     assert places[0] == places[1] != places[2]
     for offset, length in places:
         assert offset % 8 == 0
@@ -125,17 +119,17 @@ def test_actions_follow_one_another():
 
 
 @pytest.mark.parametrize(
-    ("actions", "silence_s"),
+    ("waits", "silence_s"),
     [
         ([], 0),
         ([(5000, 200, 0), (4000, 3000, 0)], 7),
         ([(5000, 200, 1), (4000, 200, 1), (9000, 0, 0)], 9.2),
     ],
 )
-def test_silence_is_that_of_the_longest_group(actions, silence_s):
+def test_silence_is_that_of_the_longest_group(waits, silence_s):
     """Each may time out once for each action, and cool down once."""
     builder = one_model()
-    for number, (timeout_ms, cooldown_ms, group) in enumerate(actions):
+    for number, (timeout_ms, cooldown_ms, group) in enumerate(waits):
         timing = Timing(timeout_ms=timeout_ms, cooldown_ms=cooldown_ms)
         builder.add_action(ActionSpec(number, (IN, OUT), (SEGMENT,), timing, group=group))
     assert builder.request().silence_s == silence_s
@@ -151,6 +145,7 @@ IN, OUT = TensorSpec(FLOAT, (1,), TensorSource.RANDOM, 7), TensorSpec(FLOAT, (1,
 SEGMENT = SegmentSpec(Engine.CPU, 0, (0,), (1,))
 
 SIX, ONCE = Timing(min_runs=6, max_runs=6), Timing(min_runs=1, max_runs=1)
+BLOB_5, UNTIMED = TensorSpec(FLOAT, (), TensorSource.BLOB, 5), actions.ActionFlag.UNTIMED
 ON_CPU = SegmentSpec(Engine.CPU, 0, (0,), (2,))
 
 
@@ -158,9 +153,9 @@ def on_nnapi(accelerator):
     return SegmentSpec(Engine.NNAPI, 0, (0,), (2,), accelerator)
 
 
-def corun(*segments, flags=ActionFlag.CORUN, timing=SIX):
+def corun(*segments, flags=actions.ActionFlag.CORUN, timing=SIX):
     """Segments side by side."""
-    return ActionSpec(1, (IN, OUT, OUT), segments, timing, flags | ActionFlag.CORUN)
+    return ActionSpec(1, (IN, OUT, OUT), segments, timing, flags | actions.ActionFlag.CORUN)
 
 
 def test_a_request_tells_what_those_before_it_saw():
@@ -184,20 +179,20 @@ def test_a_request_tells_what_those_before_it_saw():
         (ActionSpec(1, (IN, OUT), (SEGMENT,), Timing(max_runs=100_001)), "100001"),
         (ActionSpec(1, (IN, OUT), (SEGMENT,), Timing(warmup_min=3)), "warm-up runs from 3 to 2"),
         (ActionSpec(1, (IN, OUT), (SEGMENT,), Timing(rounds=0)), "0 rounds"),
-        (ActionSpec(1, (IN, OUT), (SEGMENT,), flags=ActionFlag.UNTIMED), "without timing"),
+        (ActionSpec(1, (IN, OUT), (SEGMENT,), flags=UNTIMED), "without timing"),
         (ActionSpec(1, (IN, OUT), (SegmentSpec(Engine.CPU, 3, (0,), (1,)),)), "model 3 of 1"),
         (ActionSpec(1, (IN,), (SEGMENT,)), "names tensor 1"),
         (ActionSpec(1, (IN, OUT), (SegmentSpec(Engine.CPU, 0, (1,), ()),)), "before it is"),
         (ActionSpec(1, (IN, OUT), (SEGMENT, SEGMENT)), "a second time"),
         (ActionSpec(1, (IN, OUT), (SegmentSpec(Engine.HOST, 0, (0,), (1,)),)), "runs on host"),
-        (ActionSpec(1, (TensorSpec(FLOAT, (), TensorSource.BLOB, 5), OUT), (SEGMENT,)), "blob 5"),
+        (ActionSpec(1, (BLOB_5, OUT), (SEGMENT,)), "blob 5"),
         (corun(SEGMENT), "1 segments side by side, 2 to 8"),
         (corun(SEGMENT, ON_CPU), "on one processor"),
         (corun(SEGMENT, on_nnapi("auto")), "own choice is not a processor"),
         (corun(SEGMENT, on_nnapi(None)), "own choice is not a processor"),
         (corun(SEGMENT, on_nnapi("npu"), timing=Timing(min_runs=2, max_runs=3)), "one number"),
         (corun(SEGMENT, SegmentSpec(Engine.NNAPI, 0, (1,), (2,), "npu")), "writes"),
-        (corun(SEGMENT, on_nnapi("npu"), flags=ActionFlag.UNTIMED, timing=ONCE), "are timed"),
+        (corun(SEGMENT, on_nnapi("npu"), flags=UNTIMED, timing=ONCE), "are timed"),
     ],
 )
 def test_a_broken_rule_is_named(action, rule):
@@ -250,3 +245,24 @@ def test_equal_models_and_blobs_are_stored_once():
     assert builder.add_model(b"m", [b"a", b"b"]) == builder.add_model(b"m", [b"a", b"b"]) == 0
     assert builder.add_model(b"m", [b"b", b"a"]) == 1
     assert list(builder.blobs.values()) == [b"a", b"b"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, actions.MAX_GROUP_BYTES)), max_size=80))
+def test_groups(requested):
+    groups = actions.Groups()
+    numbers = [groups.number(key, weight) for key, weight in requested]
+    assert numbers == sorted(numbers) and all(number > 0 for number in numbers)
+    for number in set(numbers):
+        members = [a for a, n in zip(requested, numbers, strict=True) if n == number]
+        assert len({key for key, _ in members}) == 1
+        assert len(members) <= actions.MAX_GROUP
+        weight = sum(w for _, w in members) * actions.WEIGHT_COPIES
+        assert weight <= actions.MAX_GROUP_BYTES or len(members) == 1
+
+
+def test_alternatives_stay_together_where_they_can():
+    groups = actions.Groups()
+    assert [groups.number("a", 1000) for _ in range(actions.MAX_GROUP)] == [1] * actions.MAX_GROUP
+    assert groups.number("a", 1000) == 2
+    assert groups.number("b", 1000) == 3
+    assert groups.number("a", 1000) == 4  # a group that ended does not begin again

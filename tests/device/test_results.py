@@ -9,22 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nnapi_prof.costs.measurement import Round, Status
-from nnapi_prof.device import describe, device_fingerprint
+from nnapi_prof.device import describe, device_fingerprint, protocol
 from nnapi_prof.device.agent import _Reader
-from nnapi_prof.device.protocol import (
-    Accelerator,
-    ActionResult,
-    AgentInfo,
-    Cleaned,
-    End,
-    ErrorLine,
-    Hello,
-    KeptOutput,
-    Kernels,
-    Missing,
-    SegmentSamples,
-    Start,
-)
+from nnapi_prof.device.protocol import ActionResult, AgentInfo, ErrorLine, SegmentSamples, Start
 from nnapi_prof.device.protocol.lines import parse_line
 from nnapi_prof.errors import SerializationError
 
@@ -95,29 +82,27 @@ def info(**changes: Any) -> AgentInfo:
 
 
 def test_every_type_of_line():
-    assert parse_line(
-        line("hello", protocol=1, agent="0.1", actions=2, simulated=False, phone=None)
-    ) == Hello(1, "0.1", 2, False, None)
-    assert parse_line(line("missing", blobs=["aa", "bb"])) == Missing(("aa", "bb"))
+    hello = line("hello", protocol=1, agent="0.1", actions=2, simulated=False, phone=None)
+    assert parse_line(hello) == protocol.Hello(1, "0.1", 2, False, None)
+    assert parse_line(line("missing", blobs=["aa", "bb"])) == protocol.Missing(("aa", "bb"))
     assert parse_line(line("start", action=3)) == Start(3)
-    assert parse_line(line("end", actions=3, ok=2, failed=1)) == End(3, 2, 1)
-    assert parse_line(line("cleaned", files=2, bytes=30, kept_bytes=5)) == Cleaned(2, 30, 5)
+    assert parse_line(line("end", actions=3, ok=2, failed=1)) == protocol.End(3, 2, 1)
+    cleaned = parse_line(line("cleaned", files=2, bytes=30, kept_bytes=5))
+    assert cleaned == protocol.Cleaned(2, 30, 5)
     assert parse_line(line("error", message="no")) == ErrorLine("no")
-    rounds = (
-        Round(1, (1800000, None), (41000, 42000), True, None),
-        Round(1, (None, None), (None, None), None, 0),
-    )
+    nothing = (None, None)
+    rounds = (Round(1, (1800000, None), (41000, 42000), True), Round(1, nothing, nothing, None, 0))
     assert parse_line(line("result", **RESULT)) == ActionResult(
         *(7, Status.OK, None, None, None, None, "simulated"),
-        (SegmentSamples(5, (1, 2), (1, 1), (), Kernels(3, 1), "file"),),
+        (SegmentSamples(5, (1, 2), (1, 1), (), protocol.Kernels(3, 1), "file"),),
         *((3, 4), 9, 1000, (1800000, None), (None, None)),
-        *((KeptOutput(1, "7-1.bin", 4, "ab"),), rounds, 12, True, "f0"),
+        *((protocol.KeptOutput(1, "7-1.bin", 4, "ab"),), rounds, 12, True, "f0"),
     )
     read = info()
     assert read.properties["ro.product.model"] == "Phone"
     assert read.engines == {"cpu": ("xnnpack", "portable")}
     assert (read.big_cores, read.threads_max) == ("c0", 8)
-    assert read.nnapi.accelerators == (Accelerator("npu", "ACCELERATOR", "1.0", 30),)
+    assert read.nnapi.accelerators == (protocol.Accelerator("npu", "ACCELERATOR", "1.0", 30),)
 
 
 def result(**changes: Any) -> ActionResult:
@@ -220,10 +205,8 @@ def test_a_broken_sensor_tells_nothing():
 
 def test_control_characters_become_visible():
     text = "\x1b[31mred\x1b[0m\r\n\u202egnp.exe\u2028\udc80"
-    assert (
-        result(status="failed", message=text).message
-        == "\\x1b[31mred\\x1b[0m\\r\\n\\u202egnp.exe\\u2028\\udc80"
-    )
+    visible = "\\x1b[31mred\\x1b[0m\\r\\n\\u202egnp.exe\\u2028\\udc80"
+    assert result(status="failed", message=text).message == visible
     assert info(phone="a\x07b").phone == "a\\x07b"
     assert info(properties={"ro.\x1bx": "\x9b1m"}).properties == {"ro.\\x1bx": "\\x9b1m"}
     long = parse_line(line("error", message="x" * 100_000))

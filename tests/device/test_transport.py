@@ -11,15 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnapi_prof.device import transport as transports
-from nnapi_prof.device.transport import (
-    LineStream,
-    LocalTransport,
-    marked_command,
-    run_to_end,
-    storage_error,
-    until_exit,
-    until_marker,
-)
+from nnapi_prof.device.transport import LineStream, LocalTransport, storage_error, until_exit
 from nnapi_prof.device.transport.adb import connect_tcp
 from nnapi_prof.device.transport.adb_server import AdbServer
 from nnapi_prof.errors import DeviceError, DeviceOffline, DeviceStorageError
@@ -162,10 +154,8 @@ def test_full_and_read_only_storage(reach, way, storage, state):
 
 @pytest.mark.adbd
 def test_two_devices_at_once(reach):
-    (one, first), (other, second) = (
-        reach("tcp"),
-        reach("tcp", properties={"ro.product.model": "Second"}),
-    )
+    one, first = reach("tcp")
+    other, second = reach("tcp", properties={"ro.product.model": "Second"})
     command = ["sh", "-c", "for i in 1 2 3; do echo $i; done; getprop ro.product.model"]
     streams = one.stream(command), other.stream(command)
     lines = list(zip(*streams, strict=True))
@@ -212,18 +202,18 @@ def test_local_words_between_a_look_and_the_end_are_heard(monkeypatch):
 @given(st.binary(max_size=300), st.integers(0, 255), st.lists(st.integers(1, 60), max_size=20))
 @settings(max_examples=200)
 def test_the_marker_is_found_however_the_bytes_arrive(output, code, cuts):
-    _, marker = marked_command(["true"])
+    _, marker = transports.marked_command(["true"])
     whole = output + marker + b"%d\r\n" % code
     chunks = []
     for cut in cuts:
         chunks.append(whole[:cut])
         whole = whole[cut:]
-    result = list(until_marker(iter([*chunks, whole]), marker))
+    result = list(transports.until_marker(iter([*chunks, whole]), marker))
     assert result[-1] == code
     assert b"".join(result[:-1]) == output
     # Cut off before the marker is whole, no exit code is made up.
     joined = b"".join([*chunks, whole])
-    cut_off = list(until_marker(iter([joined[: len(output) + 10]]), marker))
+    cut_off = list(transports.until_marker(iter([joined[: len(output) + 10]]), marker))
     assert all(isinstance(chunk, bytes) for chunk in cut_off)
 
 
@@ -247,7 +237,10 @@ def test_packets_of_a_shell_are_read_however_the_bytes_arrive(said, code, size):
 
 
 def test_lines_of_old_terminals_and_a_stream_that_breaks():
-    assert run_to_end(LineStream(iter([b"a\r\nb\xff\n", b"c", 3]), "x")) == (3, "a\nb\ufffd\nc\n")
+    assert transports.run_to_end(LineStream(iter([b"a\r\nb\xff\n", b"c", 3]), "x")) == (
+        3,
+        "a\nb\ufffd\nc\n",
+    )
     broken = LineStream(iter([b"a\nhalf"]), "phone")
     assert next(broken) == "a"
     assert next(broken) == "half"
@@ -283,10 +276,10 @@ def test_a_line_in_many_pieces_takes_no_longer_than_its_length():
 def test_a_command_that_does_not_stop_talking(monkeypatch):
     monkeypatch.setattr(transports, "MAX_OUTPUT_BYTES", 1 << 20)
     with pytest.raises(DeviceError, match="phone says more than 1 MiB"):
-        run_to_end(LineStream(iter([b"word\n" * 1000] * 1000), "phone"))
+        transports.run_to_end(LineStream(iter([b"word\n" * 1000] * 1000), "phone"))
 
 
 def test_a_marker_that_does_not_end():
     chunks = iter([b"@exit-x:", *[b"1" * 1000] * 1000])
-    passed = list(until_marker(chunks, b"@exit-x:"))
+    passed = list(transports.until_marker(chunks, b"@exit-x:"))
     assert max(map(len, passed)) < 2100 and sum(map(len, passed)) == 1_000_008

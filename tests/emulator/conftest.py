@@ -55,3 +55,9 @@ def torch_finds_the_emulator(emulator_library):
     torch.backends.quantized.engine = "qnnpack"
     yield
     torch.backends.quantized.engine = engine
+
+
+@pytest.fixture(scope="module")
+def answers(request, emulator_library, tmp_path_factory):
+    """The answers to a module's jobs on simulated phones, by name."""
+    return request.module.jobs.answers(emulator_library, tmp_path_factory.mktemp("phones"))

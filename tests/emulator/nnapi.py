@@ -1,8 +1,8 @@
 """The NNAPI C API through ctypes, as the emulator's tests call it.
 
-Every method of :class:`Nnapi` is the C function of that name without its ``ANeuralNetworks`` prefix
-and returns its result code; nothing is checked or hidden here, since result codes are what is
-tested. :class:`Model` builds a model in fewer words and does check.
+A method of :class:`Nnapi` with a capital is the C function of that name without its
+``ANeuralNetworks`` prefix and returns its result code; nothing is checked or hidden there, since
+result codes are what is tested. Others, and :class:`Model`, say in fewer words what must succeed.
 """
 
 import ctypes as C
@@ -15,45 +15,25 @@ import numpy as np
 
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
-
-class Result(enum.IntEnum):
-    """What a function returns."""
-
-    NO_ERROR = 0
-    OUT_OF_MEMORY = 1
-    INCOMPLETE = 2
-    UNEXPECTED_NULL = 3
-    BAD_DATA = 4
-    OP_FAILED = 5
-    BAD_STATE = 6
-    UNMAPPABLE = 7
-    OUTPUT_INSUFFICIENT_SIZE = 8
-    UNAVAILABLE_DEVICE = 9
-    MISSED_DEADLINE_TRANSIENT = 10
-    MISSED_DEADLINE_PERSISTENT = 11
-    RESOURCE_EXHAUSTED_TRANSIENT = 12
-    RESOURCE_EXHAUSTED_PERSISTENT = 13
-    DEAD_OBJECT = 14
-
-
+Result = enum.IntEnum(
+    "Result",
+    "NO_ERROR OUT_OF_MEMORY INCOMPLETE UNEXPECTED_NULL BAD_DATA OP_FAILED BAD_STATE UNMAPPABLE "
+    "OUTPUT_INSUFFICIENT_SIZE UNAVAILABLE_DEVICE MISSED_DEADLINE_TRANSIENT "
+    "MISSED_DEADLINE_PERSISTENT RESOURCE_EXHAUSTED_TRANSIENT RESOURCE_EXHAUSTED_PERSISTENT "
+    "DEAD_OBJECT",
+    start=0,
+)
+"""What a function returns."""
 R, T, Op, OK = Result, OperandCode, OperationCode, Result.NO_ERROR
-UNAVAILABLE = 2**64 - 1  # what getDuration gives where it cannot tell
-MISSED = (R.MISSED_DEADLINE_PERSISTENT, R.MISSED_DEADLINE_TRANSIENT)
 DTYPES = {
-    T.FLOAT32: np.float32,
-    T.INT32: np.int32,
-    T.TENSOR_FLOAT32: np.float32,
-    T.TENSOR_INT32: np.int32,
-    T.TENSOR_QUANT8_ASYMM: np.uint8,
-    T.BOOL: np.uint8,
-    T.TENSOR_QUANT16_SYMM: np.int16,
-    T.TENSOR_FLOAT16: np.float16,
-    T.TENSOR_BOOL8: np.uint8,
-    T.FLOAT16: np.float16,
-    T.TENSOR_QUANT8_SYMM_PER_CHANNEL: np.int8,
-    T.TENSOR_QUANT16_ASYMM: np.uint16,
-    T.TENSOR_QUANT8_SYMM: np.int8,
+    **dict.fromkeys((T.FLOAT32, T.TENSOR_FLOAT32), np.float32),
+    **dict.fromkeys((T.FLOAT16, T.TENSOR_FLOAT16), np.float16),
+    **dict.fromkeys((T.INT32, T.TENSOR_INT32), np.int32),
+    **dict.fromkeys((T.BOOL, T.TENSOR_BOOL8, T.TENSOR_QUANT8_ASYMM), np.uint8),
+    **dict.fromkeys((T.TENSOR_QUANT8_SYMM, T.TENSOR_QUANT8_SYMM_PER_CHANNEL), np.int8),
     T.TENSOR_QUANT8_ASYMM_SIGNED: np.int8,
+    T.TENSOR_QUANT16_SYMM: np.int16,
+    T.TENSOR_QUANT16_ASYMM: np.uint16,
 }
 DATA = np.array([[-1, 2, -3, 4, -5, 6, -7, 8]], np.float32)
 POSITIVE = np.maximum(DATA, 0)
@@ -95,14 +75,9 @@ FUNCTIONS = re.findall(
 )
 """Result, name, parameters and API level of each."""
 C_TYPES = {
+    **{name: getattr(C, f"c_{name}") for name in ("bool", "float", "int")},
+    **{f"{name}_t": getattr(C, f"c_{name}") for name in ("int32", "int64", "uint32", "uint64")},
     "void": None,
-    "bool": C.c_bool,
-    "float": C.c_float,
-    "int": C.c_int,
-    "int32_t": C.c_int32,
-    "int64_t": C.c_int64,
-    "uint32_t": C.c_uint32,
-    "uint64_t": C.c_uint64,
     "size_t": C.c_size_t,
     "ANeuralNetworksOperationType": C.c_int32,
 }
@@ -188,6 +163,62 @@ class Nnapi:
             assert self.Device_getName(device, C.byref(name)) == OK
             items[name.value.decode()] = device
         return items
+
+    def set_input(self, execution, index, array, operand=None):
+        address, operand = self.keep(array).ctypes.data, operand and C.byref(operand)
+        return self.Execution_setInput(execution, index, operand, address, array.nbytes)
+
+    def set_output(self, execution, index, array, operand=None):
+        operand = operand and C.byref(operand)
+        return self.Execution_setOutput(execution, index, operand, array.ctypes.data, array.nbytes)
+
+    def prepared(self, compilation, inputs, outputs, shapes=()):
+        """An execution with its arguments set: arrays without elements are left out, and operand
+        types state the shapes of the first inputs."""
+        execution = self.new("Execution_create", compilation)
+        for i, (array, shape) in enumerate(itertools.zip_longest(inputs, shapes)):
+            if array.size:
+                assert self.set_input(execution, i, array, shape) == OK
+            else:
+                assert self.Execution_setInput(execution, i, None, None, 0) == OK
+        for i, array in enumerate(outputs):
+            assert self.set_output(execution, i, array) == OK
+        return execution
+
+    def compute(self, compilation, *inputs, dims=(1, 8), shapes=()):
+        """The float output of an execution, which must succeed."""
+        result = np.zeros(dims, np.float32)
+        execution = self.prepared(compilation, inputs, [result], shapes)
+        assert self.Execution_compute(execution) == OK
+        self.Execution_free(execution)
+        return result
+
+    def shape_of(self, execution, index):
+        """Result code and dimensions of an output."""
+        rank, dims = C.c_uint32(), (C.c_uint32 * 8)()
+        code = self.Execution_getOutputOperandRank(execution, index, C.byref(rank))
+        if rank.value:
+            assert self.Execution_getOutputOperandDimensions(execution, index, dims) == code
+        return code, list(dims)[: rank.value]
+
+    def duration(self, execution, code):
+        """Result code and time in ns."""
+        ns = C.c_uint64()
+        return self.Execution_getDuration(execution, code, C.byref(ns)), ns.value
+
+    def execute(self, compilation, execution, mode):
+        """The result of an execution that runs "sync", "async" or as a "burst"."""
+        if mode == "burst":
+            burst = self.new("Burst_create", compilation)
+            result = self.Execution_burstCompute(execution, burst)
+            self.Burst_free(burst)
+            return result
+        if mode == "async":
+            event = self.new("Execution_startCompute", execution)
+            result = self.Event_wait(event)
+            self.Event_free(event)
+            return result
+        return self.Execution_compute(execution)
 
 
 def u32(values):
@@ -305,71 +336,6 @@ class Model:
 
     def free(self):
         self.nn.Model_free(self.handle)
-
-
-def set_input(nn, execution, index, array, operand=None):
-    operand = C.byref(operand) if operand is not None else None
-    return nn.Execution_setInput(
-        execution, index, operand, nn.keep(array).ctypes.data, array.nbytes
-    )
-
-
-def set_output(nn, execution, index, array, operand=None):
-    operand = C.byref(operand) if operand is not None else None
-    return nn.Execution_setOutput(execution, index, operand, array.ctypes.data, array.nbytes)
-
-
-def prepared(nn, compilation, inputs, outputs, shapes=()):
-    """An execution with its arguments set: arrays without elements are left out, and operand types
-    state the shapes of the first inputs."""
-    execution = nn.new("Execution_create", compilation)
-    for i, (array, shape) in enumerate(itertools.zip_longest(inputs, shapes)):
-        if array.size:
-            assert set_input(nn, execution, i, array, shape) == OK
-        else:
-            assert nn.Execution_setInput(execution, i, None, None, 0) == OK
-    for i, array in enumerate(outputs):
-        assert set_output(nn, execution, i, array) == OK
-    return execution
-
-
-def compute(nn, compilation, *inputs, dims=(1, 8), shapes=()):
-    """The float output of an execution, which must succeed."""
-    result = np.zeros(dims, np.float32)
-    execution = prepared(nn, compilation, inputs, [result], shapes)
-    assert nn.Execution_compute(execution) == OK
-    nn.Execution_free(execution)
-    return result
-
-
-def shape_of(nn, execution, index):
-    """Result code and dimensions of an output."""
-    rank, dims = C.c_uint32(), (C.c_uint32 * 8)()
-    code = nn.Execution_getOutputOperandRank(execution, index, C.byref(rank))
-    if rank.value:
-        assert nn.Execution_getOutputOperandDimensions(execution, index, dims) == code
-    return code, list(dims)[: rank.value]
-
-
-def duration(nn, execution, code):
-    """Result code and time in ns."""
-    ns = C.c_uint64()
-    return nn.Execution_getDuration(execution, code, C.byref(ns)), ns.value
-
-
-def execute(nn, compilation, execution, mode):
-    """The result of an execution that runs "sync", "async" or as a "burst"."""
-    if mode == "burst":
-        burst = nn.new("Burst_create", compilation)
-        result = nn.Execution_burstCompute(execution, burst)
-        nn.Burst_free(burst)
-        return result
-    if mode == "async":
-        event = nn.new("Execution_startCompute", execution)
-        result = nn.Event_wait(event)
-        nn.Event_free(event)
-        return result
-    return nn.Execution_compute(execution)
 
 
 def relu_chain(nn, length):

@@ -21,11 +21,11 @@ from torch import nn
 import nnapi_prof as np_
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
-from nnapi_prof.device.find import PHONES_DIR
 from tests.cli.common import trace
+from tests.emulator.phones.descriptions import constant, load, ratio
 
 Description = dict[str, Any]
-CLEAN = json.loads((PHONES_DIR / "npu-phone.json").read_text())
+CLEAN = load("npu-phone")
 
 
 class TenUnits(nn.Module):
@@ -88,8 +88,7 @@ class Profile:
         ]
 
 
-def constant(value: float, unit: str) -> dict[str, Any]:
-    return {"value": value, "unit": unit, "origin": "assumed: a test"}
+GOVERNOR = {"lowest": ratio(0.3), "ramp": constant(60, "ms"), "drop": constant(20, "ms")}
 
 
 def service(description: Description, accelerator: str = "sim-npu", **members: Any) -> Description:
@@ -184,10 +183,8 @@ def profiled(ten_units, tmp_path, phone, twins):
     def measure(description, name, model, progress=None, gates=None, **options) -> Profile:
         table = tmp_path / f"{name}.sqlite"
         device, deaths = phone(description, name), deaths_of_the_npu(tmp_path)
-        chosen = np_.MeasureOptions(refine=False, **options)
-        costs = np_.profile(
-            model, device, costs=table, options=chosen, gates=gates, progress=progress
-        )
+        how = {"options": np_.MeasureOptions(refine=False, **options), "gates": gates}
+        costs = np_.profile(model, device, costs=table, progress=progress, **how)
         plan = np_.partition(model, costs, verify=False)
         with CostStore(table) as store:
             rows = store.select(Selection(newest=True))

@@ -1,9 +1,9 @@
-"""(d) A driver whose service dies on one of ten units, and returns after a moment."""
+"""(d) A driver whose service dies on one of ten units, and returns after a moment; and a phone that
+reboots in the middle of a profile."""
 
-import copy
-import dataclasses
 import sqlite3
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +13,8 @@ from nnapi_prof.convert import ModelBuilder
 from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import FAILURES, Status
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.find import open_device
 from nnapi_prof.device.protocol import ActionResult
 from nnapi_prof.device.protocol.actions import TensorSource, Timing
@@ -26,7 +28,7 @@ from nnapi_prof.nnapi.codes import OperationCode
 from tests.cli.common import trace
 from tests.parts import again_but
 from tests.phones import conftest
-from tests.phones.conftest import CLEAN, Profile, TenUnits, die, fault, refuse, service
+from tests.phones.conftest import CLEAN, Profile, TenUnits, check_like, die, fault, refuse, service
 
 pytestmark = pytest.mark.slow
 
@@ -38,14 +40,12 @@ def test_a_driver_that_answers_otherwise_the_second_time(profiled, operation):
     twice = profiled(refuse(CLEAN, operation, times=1))
     refused = {(row.label, row.target) for row in clean.rows if row.status is Status.REFUSED}
     assert {(r.label, r.target) for r in twice.rows if r.status is Status.REFUSED} == refused
-    assert (twice.segments, twice.unlike(clean)) == (clean.segments, [])
+    check_like(twice, clean)
 
 
 def test_a_driver_that_dies_beside_another_accelerators_models_runs_alone(profiled, tmp_path):
-    clean = profiled(CLEAN, "twin")
     alone = profiled(die(service(CLEAN, returns=0.1), "CONV_2D", company=1))
-    assert (alone.failures, alone.segments) == ({}, clean.segments)
-    assert alone.unlike(clean) == []
+    check_like(alone, profiled(CLEAN, "twin"))
     assert conftest.deaths_of_the_npu(tmp_path) < 20, "it is not tried in company again and again"
 
 
@@ -73,9 +73,7 @@ def test_failures_of_an_agent_that_did_not_try_again_are_measured_again(profiled
             "update measurements set status = 'failed', samples_ns = '[]', attempts = null"
             " where target like 'nnapi:sim-npu%'"
         )
-    again = profiled(CLEAN)
-    assert (again.failures, again.segments) == ({}, clean.segments)
-    assert again.unlike(clean) == []
+    check_like(profiled(CLEAN), clean)
 
 
 class Shorter(TenUnits):
@@ -141,13 +139,9 @@ def test_a_driver_that_hangs_ends_the_request_and_is_named(profiled):
 
 
 def test_what_is_measured_after_a_driver_went_on_is_as_if_it_never_hung(profiled):
-    clean = profiled(CLEAN, "twin")
     stopped = service(CLEAN, stops=3)
     stopped = fault(stopped, kind="stop", stage="compile", operation="CONV_2D", nth=1, times=1)
-    after = profiled(stopped)
-    assert (after.failures, after.segments) == ({}, clean.segments)
-    assert after.unlike(clean) == []
-    assert dataclasses.astuple(after.plan.plan.segments[0])[0] == clean.plan.plan.segments[0].units
+    check_like(profiled(stopped), profiled(CLEAN, "twin"))
 
 
 @pytest.mark.parametrize("becomes", ["2.0", "gone"], ids=["another version", "gone"])
@@ -177,30 +171,6 @@ def test_a_driver_that_comes_back_as_another(profiled, tmp_path, becomes):
             profiled(other, "appears", progress=restart)
 
 
-def named_failures(profile: Profile) -> set[tuple[str, str]]:
-    """The first words of labels and their accelerators, without what NNAPI chose."""
-    return {(label.split()[0], name) for label, name in profile.failures if name != "auto"}
-
-
-@pytest.mark.parametrize("kind", ["skip", "partly"])
-def test_outputs_that_are_not_written_are_no_fast_rows(profiled, kind):
-    silent = profiled(fault(CLEAN, kind=kind, stage="execute", operation="MAX_POOL_2D"))
-    clean = profiled(refuse(CLEAN, "MAX_POOL_2D"), "twin")
-    assert named_failures(silent) == {("max_pool2d", "sim-npu")}
-    assert [m for m in silent.failures.items() if "unwritten" not in m[1]] == []
-    assert silent.segments == clean.segments
-
-
-def test_a_driver_that_writes_nan_where_the_cpu_does_not(profiled):
-    """The logarithm of a negative number is NaN everywhere, and no fault."""
-    wrong = copy.deepcopy(CLEAN)
-    (npu,) = (each for each in wrong["accelerators"] if each["name"] == "sim-npu")
-    npu["errors"] = [{"operation": "MAX_POOL_2D", "how": "nan", "origin": "assumed: a test"}]
-    wrong_profile = profiled(wrong)
-    assert named_failures(wrong_profile) == {("max_pool2d", "sim-npu")}
-    assert all("NaN" in message for message in wrong_profile.failures.values())
-
-
 @pytest.mark.parametrize("zero_point", [0xA5, 0x5A])
 def test_outputs_that_equal_the_pattern_are_written(built_host, phone, zero_point):
     """Zeros of a quantised tensor may be the byte by which unwritten outputs are known."""
@@ -228,3 +198,35 @@ def test_outputs_that_equal_the_pattern_are_written(built_host, phone, zero_poin
     assert status_on(CLEAN) is Status.OK
     silent = fault(CLEAN, kind="skip", stage="execute", operation="RELU")
     assert status_on(silent) is Status.FAILED
+
+
+def test_a_reboot_loses_nothing_that_was_measured(ten_units, start_daemon, monkeypatch, tmp_path):
+    """The connection and all processes end at once; what comes back has the store of before."""
+    daemons = [start_daemon("npu-phone")]
+    monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", daemons[0].remote_dir)
+    table = tmp_path / "costs.sqlite"
+
+    def reboot(progress: np_.Progress) -> None:
+        if progress.phase == "units" and progress.done == 3:
+            daemons[0].kill()
+
+    def profile(**options) -> np_.Costs:
+        unrefined = np_.MeasureOptions(refine=False)
+        return np_.profile(ten_units, daemons[-1].serial, costs=table, options=unrefined, **options)
+
+    def rows() -> list[Any]:
+        with CostStore(table) as store:
+            return store.select(Selection())
+
+    with pytest.raises(DeviceError, match=r"the \d+ measurements made before are kept"):
+        profile(progress=reboot)
+    kept = rows()
+    assert len(kept) > 3 and all(row.status.value != "crashed" for row in kept)
+    daemons.append(start_daemon("npu-phone"))
+    if not daemons[1].private:
+        monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", daemons[1].remote_dir)
+    again = profile()
+    new = rows()[len(kept) :]
+    assert rows()[: len(kept)] == kept and new
+    assert {row.key for row in kept}.isdisjoint(row.key for row in new), "nothing is measured twice"
+    assert np_.partition(ten_units, again, verify=False).plan.segments

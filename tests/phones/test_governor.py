@@ -7,11 +7,8 @@ long on such a phone, in the median 2.44 times; the test measures that, too (Unp
 """
 
 import itertools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,27 +16,16 @@ from torch import nn
 
 from nnapi_prof.costs.measurement import UNREADABLE, Kind, Measurement
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.find import open_device, phone_file
+from nnapi_prof.device.find import open_device
 from nnapi_prof.device.protocol.actions import Timing
 from nnapi_prof.execution.profile import ProfileOptions, ProfileOutcome
 from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU
-from nnapi_prof.graph.program import Program
 from tests.parts import again_but
-from tests.phones.conftest import constant
+from tests.phones.conftest import CLEAN, GOVERNOR, constant
 
-GOVERNOR = {"lowest": (0.3, "ratio"), "ramp": (60, "ms"), "drop": (20, "ms")}
-
-
-def describe(folder: Path, name: str, **cpu: Any) -> Path:
-    """The description of npu-phone with other members of its CPU."""
-    phone = json.loads(phone_file("npu-phone").read_text())
-    del phone["cpu"]["frequency"]
-    phone["cpu"] |= cpu
-    path = folder / f"{name}.json"
-    path.write_text(json.dumps(phone))
-    return path
+pytestmark = pytest.mark.slow
 
 
 class Pyramid(nn.Module):
@@ -59,12 +45,6 @@ class Pyramid(nn.Module):
         return self.last(x.mean((2, 3)))
 
 
-@pytest.fixture(scope="module")
-def program():
-    torch.manual_seed(0)
-    return prepare(Pyramid().eval(), (torch.zeros(1, 3, 160, 160),), "pyramid")
-
-
 @dataclass(frozen=True, slots=True)
 class UnpacedOptions(ProfileOptions):
     """Warm-up as it was on real phones at f374024: ten runs that look alike, and one a round."""
@@ -78,13 +58,26 @@ Rows = Mapping[tuple[str, str], Measurement]
 """By unit or region and target."""
 
 
-def measure(
-    program: Program, phone: Path, folder: Path, options: ProfileOptions | None = None
-) -> tuple[ProfileOutcome, Rows]:
-    with CostStore(folder / f"{phone.stem}.db") as store, open_device(f"sim:{phone}") as opened:
-        outcome = profile(program, opened.client, store, options or ProfileOptions())
-        rows = store.measurements(outcome.fingerprint)
-    return outcome, {(row.signature, row.target.key): row for row in rows}
+@pytest.fixture(scope="module")
+def program():
+    torch.manual_seed(0)
+    return prepare(Pyramid().eval(), (torch.zeros(1, 3, 160, 160),), "pyramid")
+
+
+@pytest.fixture
+def measure(built_host, program, phone, tmp_path):
+    """Profiles the network, into a new table, on a phone that has these members of its CPU."""
+
+    def run(options: type[ProfileOptions] = ProfileOptions, **cpu) -> tuple[ProfileOutcome, Rows]:
+        usual = {name: value for name, value in CLEAN["cpu"].items() if name != "frequency"}
+        device, table = phone({**CLEAN, "cpu": usual | cpu}), tmp_path / "costs.db"
+        table.unlink(missing_ok=True)
+        with CostStore(table) as store, open_device(device) as opened:
+            outcome = profile(program, opened.client, store, options())
+            rows = store.measurements(outcome.fingerprint)
+        return outcome, {(row.signature, row.target.key): row for row in rows}
+
+    return run
 
 
 def ratios_of(rows: Rows, wanted: Rows) -> dict[tuple[str, str], float]:
@@ -109,14 +102,11 @@ def segments(outcome: ProfileOutcome) -> list[tuple[tuple[int, ...], str]]:
     return [(s.units, s.target.key) for s in outcome.plan.segments]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("readable", [True, False], ids=["readable", "unreadable"])
-def test_units_cost_what_they_cost_at_the_highest_clock(built_host, program, tmp_path, readable):
+def test_units_cost_what_they_cost_at_the_highest_clock(measure, readable):
     clock = {"frequency": constant(2840, "MHz")} if readable else {}
-    governor = {name: constant(*each) for name, each in GOVERNOR.items()}
-    steady, wanted = measure(program, describe(tmp_path, "steady", **clock), tmp_path)
-    governed = describe(tmp_path, "governed", governor=governor, **clock)
-    outcome, rows = measure(program, governed, tmp_path)
+    steady, wanted = measure(**clock)
+    outcome, rows = measure(governor=GOVERNOR, **clock)
     ratios = ratios_of(rows, wanted)
     assert len(short_units(wanted)) >= 4 and short_units(wanted) <= ratios.keys()
     assert max(abs(ratio - 1) for ratio in ratios.values()) < 0.05
@@ -129,8 +119,7 @@ def test_units_cost_what_they_cost_at_the_highest_clock(built_host, program, tmp
             assert each.moved is False
             assert each.cpu_khz == ((2_840_000, 2_840_000) if readable else (None, None))
 
-    (tmp_path / "governed.db").unlink()
-    _, before = measure(program, governed, tmp_path, UnpacedOptions())
+    _, before = measure(UnpacedOptions, governor=GOVERNOR, **clock)
     short = [ratios_of(before, wanted)[key] for key in short_units(wanted)]
     assert min(short) > 2
 
@@ -146,7 +135,6 @@ CLOCKS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     again_but(
@@ -155,20 +143,18 @@ CLOCKS = {
         why="less to tell it by",
     ),
 )
-def test_a_clock_that_halves(built_host, program, tmp_path, kind):
+def test_a_clock_that_halves(measure, kind):
     """Rounds in which it did are measured again, and left out, whatever the clock says."""
     every, lasts, told = CLOCKS[kind]
     clock = {"frequency": constant(2840, "MHz")}
     held = {"every": constant(every, "ms"), "lasts": constant(lasts, "ms")}
-    governor = {name: constant(*each) for name, each in GOVERNOR.items()}
-    governor["held"] = held | {"to": constant(0.5, "ratio")}
-    clean, steady = measure(program, describe(tmp_path, "steady", **clock), tmp_path)
+    governor = {**GOVERNOR, "held": held | {"to": constant(0.5, "ratio")}}
+    clean, steady = measure(**clock)
     if told == "nothing":
         del clock["frequency"]
     elif told:
         governor["told"] = told
-    phone = describe(tmp_path, "held", governor=governor, **clock)
-    outcome, rows = measure(program, phone, tmp_path)
+    outcome, rows = measure(governor=governor, **clock)
     ratios = ratios_of(rows, steady)
     assert short_units(steady) <= ratios.keys()
     assert max(abs(ratio - 1) for ratio in ratios.values()) < 0.05

@@ -216,9 +216,7 @@ def test_a_simulated_phones_plan_is_its_twins(profiled, tmp_path, monkeypatch, m
 
 @pytest.mark.slow
 @two_cores
-def test_a_simulated_phones_plan_is_its_twins_without_the_prime_core(
-    profiled, tmp_path, monkeypatch
-):
+def test_a_plan_is_its_twins_without_the_prime_core(profiled, tmp_path, monkeypatch):
     clean = profiled(CLEAN, "twin")
     one_clock(tmp_path / "sys")
     monkeypatch.setenv("NNAPI_EMULATOR_SYSFS", str(tmp_path / "sys"))

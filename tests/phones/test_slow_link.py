@@ -89,9 +89,8 @@ def test_what_is_sent_takes_a_fifth_at_most(slow_link, start_daemon, monkeypatch
     monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", daemon.remote_dir)
     link = slow_link(daemon.port)
     model = tmp_path / "mobilenet_v2.pt"
-    subprocess.run(
-        [*warm.python(), ROOT / "examples" / "models.py", "mobilenet_v2", model], check=True
-    )
+    script = ROOT / "examples" / "models.py"
+    subprocess.run([*warm.python(), script, "mobilenet_v2", model], check=True)
     loaded = np_.load(model, "1x3x224x224")
     device = f"127.0.0.1:{link.port}"
     first = np_.profile(

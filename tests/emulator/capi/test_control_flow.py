@@ -5,18 +5,7 @@ import ctypes as C
 import numpy as np
 import pytest
 
-from tests.emulator.nnapi import (
-    OK,
-    Model,
-    Op,
-    R,
-    T,
-    compute,
-    operand_type,
-    prepared,
-    relu,
-    shape_of,
-)
+from tests.emulator.nnapi import OK, Model, Op, R, T, operand_type, relu
 
 DATA = np.array([[1, -2, 3, -4]], np.float32)
 TRUTH, NUMBER = (T.TENSOR_BOOL8, (1,)), (T.TENSOR_INT32, (1,))
@@ -65,7 +54,7 @@ def counting_loop(nn, step=1):
 def begun(nn, loop, start, end):
     """An execution of the loop, and its outputs."""
     outputs = [np.zeros(1, np.int32), np.zeros((1, 4), np.float32)]
-    return prepared(nn, loop, [np.int32([start]), DATA, np.int32([end])], outputs), outputs
+    return nn.prepared(loop, [np.int32([start]), DATA, np.int32([end])], outputs), outputs
 
 
 # ---- results -----------------------------------------------------------------------------------
@@ -92,7 +81,7 @@ def test_a_loop_of_one_variable(nn):
     model.operation(Op.WHILE, [model.model(condition), model.model(body), x], [y])
     compilation = model.finish([x], [y]).compile()
     for start, expected in ((3, 192), (100, 100)):
-        assert compute(nn, compilation, np.float32([start]), dims=1)[0] == expected
+        assert nn.compute(compilation, np.float32([start]), dims=1)[0] == expected
 
 
 @pytest.mark.parametrize("nanoseconds", [0, 10**7])
@@ -122,7 +111,7 @@ def test_a_model_may_be_named_twice_and_nest(nn):
         (1, 0, DATA + 10),
         (0, 1, np.maximum(DATA, 0)),
     ):
-        result = compute(nn, compilation, np.uint8([first]), np.uint8([second]), DATA, dims=(1, 4))
+        result = nn.compute(compilation, np.uint8([first]), np.uint8([second]), DATA, dims=(1, 4))
         np.testing.assert_array_equal(result, expected)
 
 
@@ -133,9 +122,9 @@ def test_branches_of_unknown_shape(nn, rows):
     compilation = choice(nn, first, second, (0, 4)).compile()
     data, result = np.repeat(DATA, rows, 0), np.zeros((3, 4), np.float32)
     shapes = [None, operand_type(T.TENSOR_FLOAT32, (rows, 4))]
-    execution = prepared(nn, compilation, [np.uint8([0]), data], [result], shapes)
+    execution = nn.prepared(compilation, [np.uint8([0]), data], [result], shapes)
     assert nn.Execution_compute(execution) == OK
-    assert shape_of(nn, execution, 0) == (OK, [rows, 4])
+    assert nn.shape_of(execution, 0) == (OK, [rows, 4])
     np.testing.assert_array_equal(result[:rows], data + 10)
 
 
@@ -189,8 +178,7 @@ def test_what_does_not_fit_an_if(nn):
 
 
 @pytest.mark.parametrize(
-    ("scale", "zero_point", "expected"),
-    [(0.5, 3, OK), (0.25, 3, R.BAD_DATA), (0.5, 4, R.BAD_DATA)],
+    ("scale", "zero_point", "expected"), [(0.5, 3, OK), (0.25, 3, R.BAD_DATA), (0.5, 4, R.BAD_DATA)]
 )
 def test_quantisation_must_fit(nn, scale, zero_point, expected):
     inner, model = relu(nn, (1, 4), (1, 4), T.TENSOR_QUANT8_ASYMM, 0.5, 3), Model(nn)

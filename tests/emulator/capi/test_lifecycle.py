@@ -1,4 +1,5 @@
-"""The life cycle of the C API: what it computes, and which misuse gives which result code."""
+"""Devices of the C API, and compilations: which misuse gives which result code, and what a cache
+changes."""
 
 import ctypes as C
 import os
@@ -8,31 +9,18 @@ import sys
 import numpy as np
 import pytest
 
-from tests.emulator.nnapi import (
-    DATA,
-    FUNCTIONS,
-    OK,
-    POSITIVE,
-    Model,
-    Op,
-    R,
-    compute,
-    handles,
-    relu_chain,
-)
+from tests.emulator.nnapi import DATA, FUNCTIONS, OK, POSITIVE, R, handles, relu_chain
+from tests.emulator.phones.process import run_jobs
 
-# ---- what exists -------------------------------------------------------------------------------
-
-
-REUSE = "Execution_setReusable"
-"""Of API 31: the emulator has it, so that reusable executions are tested."""
+# ---- devices -----------------------------------------------------------------------------------
 
 
 def test_every_function_up_to_api_30_is_exported(nn):
+    """One of API 31, too: so reusable executions are tested."""
     assert len(FUNCTIONS) > 60
     for _, name, _, level in FUNCTIONS:
         there = hasattr(nn.library, "ANeuralNetworks" + name)
-        assert there == (int(level) <= 30 or name == REUSE), name
+        assert there == (int(level) <= 30 or name == "Execution_setReusable"), name
 
 
 def test_real_time_offers_a_device_for_each_back_end(nn):
@@ -66,27 +54,22 @@ def told(script, library, **environment):
     return (done.stdout + done.stderr).strip()
 
 
-DEVICES = """
-import sys
-from tests.emulator.nnapi import Nnapi
-nn = Nnapi(sys.argv[1])
-error = nn.emulator_error()
-print(",".join(nn.devices()), error.decode() if error else "fine")
-"""
+def devices_by(library, variable, *values):
+    """The devices and the error in a process for each value of a variable."""
+    jobs = [{"phone": "", "env": {variable: value}} for value in values]
+    return [(answer["devices"], answer["error"]) for answer in run_jobs(library, jobs)]
 
 
 def test_one_back_end_can_be_chosen(nn, emulator_library):
-    def devices(backend):
-        return told(DEVICES, emulator_library, NNAPI_EMULATOR_BACKEND=backend)
-
-    refusal = 'NNAPI_EMULATOR_BACKEND is "{}", this library has: reference'
-    assert devices("reference") == "nnapi-reference fine"
-    assert devices("") == ",".join(nn.devices()) + " fine"
+    variable, refusal = "NNAPI_EMULATOR_BACKEND", '{} is "{}", this library has: reference'
+    names = ("reference", "", "fast", "quick")
+    reference, either, fast, (none, error) = devices_by(emulator_library, variable, *names)
+    assert (reference, either) == ((["nnapi-reference"], None), (list(nn.devices()), None))
     if "nnapi-fast" in nn.devices():
-        assert devices("fast") == "nnapi-fast fine"
+        assert fast == (["nnapi-fast"], None)
     else:
-        assert devices("fast") == refusal.format("fast")
-    assert devices("quick").startswith(refusal.format("quick"))
+        assert fast == ([], refusal.format(variable, "fast"))
+    assert none == [] and error.startswith(refusal.format(variable, "quick"))
 
 
 LEVELS = """
@@ -120,29 +103,11 @@ def test_the_feature_level_can_be_chosen(emulator_library, level, expected):
     assert told(LEVELS, emulator_library, NNAPI_EMULATOR_FEATURE_LEVEL=level) == expected
 
 
-@pytest.mark.parametrize("level", ["26", "32", "1000005", "1000009", "30x", "level"])
-def test_other_feature_levels_leave_no_device(emulator_library, level):
-    expected = "wanted is 27 to 31, 1000006 to 1000008, or 10000"
-    text = told(DEVICES, emulator_library, NNAPI_EMULATOR_FEATURE_LEVEL=level)
-    assert text == f'NNAPI_EMULATOR_FEATURE_LEVEL is "{level}", {expected}'
-
-
-def test_real_time_clock_runs(nn):
-    before = nn.emulator_now()
-    assert nn.emulator_now() >= before > 0
-
-
-# ---- results -----------------------------------------------------------------------------------
-
-
-def test_operations_may_be_added_in_any_order(nn):
-    model = Model(nn)
-    a, b, c = model.tensors(3, 1, 8)
-    model.operation(Op.ADD, [b, b, model.scalar(0)], [c])
-    model.operation(Op.RELU, [a], [b])
-    model.finish([a], [c])
-    assert model.supported([*nn.devices().values()][:1], 2) == [True, True]
-    np.testing.assert_array_equal(compute(nn, model.compile(), DATA), 2 * POSITIVE)
+def test_other_feature_levels_leave_no_device(emulator_library):
+    variable, levels = "NNAPI_EMULATOR_FEATURE_LEVEL", "26 32 1000005 1000009 30x level".split()
+    words = f'{variable} is "{{}}", wanted is 27 to 31, 1000006 to 1000008, or 10000'
+    expected = [([], words.format(level)) for level in levels]
+    assert devices_by(emulator_library, variable, *levels) == expected
 
 
 # ---- compilations ------------------------------------------------------------------------------
@@ -150,19 +115,14 @@ def test_operations_may_be_added_in_any_order(nn):
 
 def test_device_lists(nn):
     model, device = relu_chain(nn, 1).handle, nn.devices()["nnapi-reference"]
-    create, out = nn.Compilation_createForDevices, C.byref(C.c_void_p())
-    assert create(model, None, 1, out) == R.UNEXPECTED_NULL
-    assert create(model, handles([device]), 0, out) == R.BAD_DATA
-    assert create(model, handles([None]), 1, out) == R.UNEXPECTED_NULL
-    assert create(model, handles([device, device]), 2, out) == R.BAD_DATA
-    assert create(model, handles([device]), 1, None) == R.UNEXPECTED_NULL
-    assert create(model, handles([C.c_void_p(8)]), 1, out) == R.BAD_DATA
-    ask, supported = nn.Model_getSupportedOperationsForDevices, (C.c_bool * 1)()
-    assert ask(model, None, 1, supported) == R.UNEXPECTED_NULL
-    assert ask(model, handles([device]), 1, None) == R.UNEXPECTED_NULL
-    assert ask(model, handles([device]), 0, supported) == R.BAD_DATA
-    assert ask(model, handles([None]), 1, supported) == R.UNEXPECTED_NULL
-    assert ask(model, handles([device, device]), 2, supported) == R.BAD_DATA
+    create, ask = nn.Compilation_createForDevices, nn.Model_getSupportedOperationsForDevices
+    for call, out in ((create, C.byref(C.c_void_p())), (ask, (C.c_bool * 1)())):
+        assert call(model, None, 1, out) == R.UNEXPECTED_NULL
+        assert call(model, handles([device]), 1, None) == R.UNEXPECTED_NULL
+        assert call(model, handles([device]), 0, out) == R.BAD_DATA
+        assert call(model, handles([None]), 1, out) == R.UNEXPECTED_NULL
+        assert call(model, handles([device, device]), 2, out) == R.BAD_DATA
+    assert create(model, handles([C.c_void_p(8)]), 1, C.byref(C.c_void_p())) == R.BAD_DATA
 
 
 def test_compilation_settings(nn, named):
@@ -206,3 +166,78 @@ def test_plans_are_dumped_on_request(emulator_library, tmp_path):
     assert text[:half] == text[half:]  # appended, one for each compilation
     assert told(DUMPED, emulator_library, NNAPI_EMULATOR_DUMP="-") == text.strip()
     told(DUMPED, emulator_library, NNAPI_EMULATOR_DUMP=str(tmp_path / "no" / "folder"))
+
+
+# ---- caches --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compile_cached(nn, tmp_path):
+    """Compiles RELUs with a cache and runs: a wrong result would be a cache's worst fault."""
+
+    def compile_and_run(length=2, cache=tmp_path, **settings):
+        compilation = relu_chain(nn, length).compile(cache=cache, **settings)
+        np.testing.assert_array_equal(nn.compute(compilation, DATA), POSITIVE)
+
+    return compile_and_run
+
+
+def files(folder):
+    """The inode of each file: it stays while a file is only read."""
+    return {path.name: path.stat().st_ino for path in folder.iterdir()}
+
+
+def test_a_second_compilation_is_a_hit(compile_cached, tmp_path):
+    """Also of the same model, built again."""
+    compile_cached()
+    before = files(tmp_path)
+    assert len(before) == 1 and next(iter(before)).startswith(bytes(range(32)).hex())
+    compile_cached()
+    compile_cached(cache=f"{tmp_path}/")
+    assert files(tmp_path) == before
+
+
+def test_tokens_devices_and_preferences_have_files_of_their_own(nn, compile_cached, tmp_path):
+    compile_cached()
+    compile_cached(token=bytes(32))
+    compile_cached(preference=2)
+    for device in nn.devices().values():
+        compile_cached(devices=[device])
+    assert len(files(tmp_path)) == 3 + len(nn.devices())
+
+
+def test_another_model_under_the_token_is_a_miss(compile_cached, tmp_path):
+    compile_cached()
+    before = files(tmp_path)
+    compile_cached(length=3)
+    after = files(tmp_path)
+    assert before.keys() == after.keys() and before != after
+    compile_cached(length=3)
+    assert files(tmp_path) == after
+
+
+DAMAGES = {
+    "flip": lambda good: good[:50] + bytes([good[50] ^ 1]) + good[51:],
+    "cut": lambda good: good[:-1],
+    "longer": lambda good: good + b"\0",
+    "empty": lambda good: b"",
+    "foreign": lambda good: os.urandom(4096),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_files_are_written_anew(compile_cached, tmp_path, damage):
+    compile_cached()
+    path = next(tmp_path.iterdir())
+    good = path.read_bytes()
+    path.write_bytes(damage(good))
+    compile_cached()
+    assert path.read_bytes() == good and len(files(tmp_path)) == 1
+
+
+def test_folders_that_cannot_be_written_cache_nothing(compile_cached, tmp_path):
+    compile_cached(cache=tmp_path / "missing")
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    compile_cached(cache=file)
+    assert list(files(tmp_path)) == ["file"] and file.read_bytes() == b""

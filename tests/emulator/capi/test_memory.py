@@ -8,22 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from tests.emulator.nnapi import (
-    DATA,
-    OK,
-    POSITIVE,
-    Model,
-    Op,
-    R,
-    T,
-    operand_type,
-    prepared,
-    relu,
-    relu_chain,
-    set_input,
-    set_output,
-    u32,
-)
+from tests.emulator.nnapi import DATA, OK, POSITIVE, Model, Op, R, T, operand_type, relu, u32
 
 READ, WRITE, PAGE = mmap.PROT_READ, mmap.PROT_WRITE, mmap.PAGESIZE
 
@@ -132,7 +117,7 @@ def memory(nn, compiled):
 
 def written(nn, compiled, memory):
     """The result of writing DATA's RELU into a memory."""
-    execution = prepared(nn, compiled, [DATA], [])
+    execution = nn.prepared(compiled, [DATA], [])
     assert nn.Execution_setOutputFromMemory(execution, 0, None, memory, 0, 0) == OK
     return nn.Execution_compute(execution)
 
@@ -142,7 +127,7 @@ def read(nn, compiled, memory):
     result, execution = np.zeros((1, 8), np.float32), nn.new("Execution_create", compiled)
     assert nn.Execution_setInputFromMemory(execution, 0, None, memory, 0, 32) == R.BAD_DATA
     assert nn.Execution_setInputFromMemory(execution, 0, None, memory, 0, 0) == OK
-    assert set_output(nn, execution, 0, result) == OK
+    assert nn.set_output(execution, 0, result) == OK
     return nn.Execution_compute(execution), result.tolist()
 
 
@@ -194,7 +179,7 @@ def test_memory_has_its_dimensions(nn):
         execution, data = nn.new("Execution_create", compilation), np.ones((rows, 4), np.float32)
         shape, three = (operand_type(T.TENSOR_FLOAT32, (n, 4)) for n in (rows, 3))
         put = nn.Execution_setOutputFromMemory
-        assert set_input(nn, execution, 0, data, shape) == OK
+        assert nn.set_input(execution, 0, data, shape) == OK
         assert put(execution, 0, C.byref(three), memory, 0, 0) == R.BAD_DATA
         assert put(execution, 0, None, memory, 0, 0) == OK
         assert nn.Execution_compute(execution) == expected, rows
@@ -234,11 +219,11 @@ def test_bursts(nn, compiled):
     burst, result = nn.new("Burst_create", compiled), np.zeros((1, 8), np.float32)
     for _ in range(3):
         result[:] = 0
-        execution = prepared(nn, compiled, [DATA], [result])
+        execution = nn.prepared(compiled, [DATA], [result])
         assert nn.Execution_burstCompute(execution, burst) == OK
         assert nn.Execution_burstCompute(execution, burst) == R.BAD_STATE
         np.testing.assert_array_equal(result, POSITIVE)
-    stranger = prepared(nn, relu_chain(nn, 1).compile(), [DATA], [result])
+    stranger = nn.prepared(relu(nn, (1, 8), (1, 8)).compile(), [DATA], [result])
     assert nn.Execution_burstCompute(stranger, burst) == R.BAD_DATA
     assert nn.Execution_burstCompute(stranger, None) == R.UNEXPECTED_NULL
     assert nn.Execution_compute(stranger) == OK  # the refused attempts did not start it

@@ -43,47 +43,28 @@ class Function(nn.Module):
         return self.function(*arguments)
 
 
-class SqueezeAndExcite(nn.Module):
-    """Weights of channels from their means, as in MobileNetV3."""
-
-    def __init__(self):
-        super().__init__()
-        self.pool, self.sigmoid = nn.AdaptiveAvgPool2d(1), nn.Sigmoid()
-        self.down, self.up = nn.Conv2d(4, 2, 1), nn.Conv2d(2, 4, 1)
+class Scaled(nn.Sequential):
+    """Scales channels by weights from its layers."""
 
     def forward(self, tensor):
-        scale = self.up(torch.relu(self.down(self.pool(tensor))))
-        return tensor * self.sigmoid(scale)
+        return tensor * super().forward(tensor)
 
 
-class Classifier(nn.Module):
-    """Convolution, batch norm, ReLU, pooling, linear."""
-
-    def __init__(self):
-        super().__init__()
-        self.features = nn.Sequential(
-            nn.Conv2d(4, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2, 2)
-        )
-        self.pool, self.head = nn.AdaptiveAvgPool2d(1), nn.Linear(8, 5)
-
-    def forward(self, image):
-        return torch.softmax(self.head(self.pool(self.features(image)).flatten(1)), -1)
-
-
+SQUEEZE_AND_EXCITE = Scaled(
+    *(nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 2, 1), nn.ReLU(), nn.Conv2d(2, 4, 1), nn.Sigmoid())
+)
+CLASSIFIER = nn.Sequential(
+    *(nn.Conv2d(4, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2, 2)),
+    *(nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Linear(8, 5), nn.Softmax(-1)),
+)
 IMAGE = (2, 4, 6, 8)
-BINARY = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
 
 # What takes an image, in both orders: module, shape.
 IMAGES = {
     "upsampling by a factor": (nn.UpsamplingNearest2d(scale_factor=(2.0, 3.0)), (2, 3, 12, 16)),
-    "convolution, 3x5 without bias": (
-        nn.Conv2d(4, 8, (3, 5), (2, 1), (1, 2), bias=False),
-        (2, 4, 16, 16),
-    ),
-    "depthwise convolution": (nn.Conv2d(8, 8, 3, 2, 1, groups=8), (2, 8, 16, 16)),
     "transposed convolution": (nn.ConvTranspose2d(4, 8, 5, 2, 2), (2, 4, 7, 9)),
-    "squeeze and excite": (SqueezeAndExcite(), IMAGE),
-    "classifier": (Classifier(), (2, 4, 32, 32)),
+    "squeeze and excite": (SQUEEZE_AND_EXCITE, IMAGE),
+    "classifier": (CLASSIFIER, (2, 4, 32, 32)),
 }
 
 
@@ -93,12 +74,11 @@ def test_image(module, shape, order):
     check(module, [order(torch.randn(shape))])
 
 
-@pytest.mark.parametrize("function", BINARY.values(), ids=BINARY)
-def test_two_orders(function):
+def test_two_orders():
     """1x1 images in one order meet images in the other: a TRANSPOSE comes between."""
     small, large = 1 + torch.rand(2, 4, 1, 1), nhwc(1 + torch.rand(IMAGE))
-    check(Function(function), [large, small])
-    check(Function(function), [small, large])
+    check(Function(torch.sub), [large, small])
+    check(Function(torch.sub), [small, large])
 
 
 # Module, shapes that it is converted for (0 is any size), shapes that it runs with.

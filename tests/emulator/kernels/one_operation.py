@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.emulator.nnapi import DTYPES, OK, Model, Op, T, prepared, shape_of
+from tests.emulator.nnapi import DTYPES, OK, Model, Op, T
 
 QUANT8 = (T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED)
 
@@ -134,13 +134,13 @@ def attempt(nn, name, arguments, outputs, device="nnapi-reference", *, constants
     if result != OK:
         return result, None
     arrays = [np.full(4096 if 0 in dims else dims, 77, kind.dtype) for kind, dims in outputs]
-    execution = prepared(nn, compilation, [array for _, array in inputs], arrays)
+    execution = nn.prepared(compilation, [array for _, array in inputs], arrays)
     result = nn.Execution_compute(execution)
     if result != OK:
         return result, None
     for i, (_, dims) in enumerate(outputs):
         if 0 in dims:
-            shape = shape_of(nn, execution, i)[1]
+            shape = nn.shape_of(execution, i)[1]
             arrays[i] = arrays[i][: int(np.prod(shape))].reshape(shape)
     return OK, arrays
 

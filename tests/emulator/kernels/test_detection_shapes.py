@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.kernels.one_operation import F32, I32, Kind, attempt, execute
-from tests.emulator.nnapi import OK, Model, Op, R, T, prepared, shape_of
+from tests.emulator.nnapi import OK, Model, Op, R, T
 
 HARD = 0
 NAN, INF = float("nan"), float("inf")
@@ -135,10 +135,7 @@ QUANTISED = {  # inputs, outputs with the scales that they must have or, where N
         [(Q8, (0,)), (BOX, (0, 4)), LISTS[0]],
     ),
     "ROI_POOLING": ([IMAGE, ONE_BOX, BATCH, 2, 2, 1.0, 1.0, False], [(Q8, (0, 0, 0, 0))]),
-    "AXIS_ALIGNED_BBOX_TRANSFORM": (
-        [ONE_BOX, Q8.make([[0] * 4]), BATCH, SIZE],
-        [(BOX, (0, 0))],
-    ),
+    "AXIS_ALIGNED_BBOX_TRANSFORM": ([ONE_BOX, Q8.make([[0] * 4]), BATCH, SIZE], [(BOX, (0, 0))]),
     "HEATMAP_MAX_KEYPOINT": ([IMAGE, ONE_BOX, False], [(OTHER, (0, 0)), (BOX, (0, 0, 0))]),
 }
 
@@ -180,10 +177,10 @@ def test_no_regions_give_empty_outputs(nn):
     for score, n in ((0.1, 0), (0.8, 1)):
         inputs = [np.float32([[0.9, score]]), np.ones((1, 4, 4, 2), np.float32)]
         results = [np.zeros(64, np.float32) for _ in range(9)]
-        execution = prepared(nn, compilation, inputs, results)
+        execution = nn.prepared(compilation, inputs, results)
         assert nn.Execution_compute(execution) == OK
         dims = [[], [4], [], [], [2, 2, 2], [2, 2, 2], [4], [2], [2, 2]]
-        assert [shape_of(nn, execution, i) for i in range(9)] == [(OK, [n, *one]) for one in dims]
+        assert [nn.shape_of(execution, i) for i in range(9)] == [(OK, [n, *one]) for one in dims]
 
 
 def test_equal_scores(nn):

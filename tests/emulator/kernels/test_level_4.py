@@ -6,20 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.emulator.kernels.one_operation import (
-    F16,
-    F32,
-    I32,
-    QUANT8,
-    Half,
-    Kind,
-    Tensor,
-    add_operand,
-    attempt,
-    execute,
-    quant8,
-)
-from tests.emulator.nnapi import DTYPES, OK, Model, Op, R, T, prepared
+from tests.emulator.kernels import one_operation
+from tests.emulator.kernels.one_operation import F16, F32, I32, QUANT8, Half, Kind, execute, quant8
+from tests.emulator.nnapi import DTYPES, OK, Model, Op, R, T
 
 RTOL, ATOL = {F32: 2e-6, F16: 2**-10}, {F32: 2e-6, F16: 1e-6}
 INTEGERS = {"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": np.floor_divide}
@@ -87,7 +76,7 @@ def test_hard_swish_quantised(nn, code, seed):
 def any_tensor(code, shape):
     kind = Kind(code, 0.5 if "QUANT" in code.name and "CHANNEL" not in code.name else 0.0)
     x = kind.random(np.random.default_rng(1), shape)
-    return Tensor(kind, x.array, False, (0.5, 0.25)) if "CHANNEL" in code.name else x
+    return one_operation.Tensor(kind, x.array, False, (0.5, 0.25)) if "CHANNEL" in code.name else x
 
 
 TENSORS = [code for code in DTYPES if code.name.startswith("TENSOR")]
@@ -119,13 +108,13 @@ def test_fill(nn, value, kind):
     from_run = execute(nn, "FILL", [dims, value], (kind, (2, 3)))
     model = Model(nn)
     anchor, out = model.tensor(1), model.operand(kind.code, (2, 3))  # a model needs an input
-    constants = [add_operand(model, one, constant=True)[0] for one in (dims, value)]
+    constants = [one_operation.add_operand(model, one, constant=True)[0] for one in (dims, value)]
     copied = model.tensor(1)
     model.operation(Op.FILL, constants, [out])
     model.operation(Op.RELU, [anchor], [copied])
     compilation = model.finish([anchor], [out, copied]).compile()
     one = np.zeros(1, np.float32)
-    assert nn.Execution_compute(prepared(nn, compilation, [one], [result, one])) == OK
+    assert nn.Execution_compute(nn.prepared(compilation, [one], [result, one])) == OK
     np.testing.assert_array_equal([from_run, result], np.full((2, 2, 3), value, kind.dtype))
 
 
@@ -147,7 +136,9 @@ def convolution(bias=0.25, scales=(), axis=0):
 
 OF_SUMS, EACH = quant8(QUANT8[0], 8.0, 0), (0.5, 0.25, 0.125)
 POOL = [ones(U8, 1, 2, 2, 1), 2, 1, 1, 2, 2, 0]
-TRANSPOSED = [*(ones(F32, *dims) for dims in ((1, 1, 1, 1), (1, 1, 1, 1), (1,)))]
+ONE_PIXEL = ones(F32, 1, 1, 1, 1)
+TRANSPOSED = [ONE_PIXEL, ONE_PIXEL, ones(F32, 1), 2, 2, 2, 2, 1, 1, 0, False]
+RESIZED = [ones(F32, 1, 2, 2, 1), 2, 2, False, True, True]
 REFUSED = {
     "fuse code of integers": ("ADD", [XI, XI, 1], I32),
     "unknown fuse code": ("ADD", [X32, X32, 4], F32),
@@ -166,16 +157,8 @@ REFUSED = {
     "beta": ("SOFTMAX", [X32, 0.0], F32),
     "radius": ("LOCAL_RESPONSE_NORMALIZATION", [X32, -1, 1.0, 1.0, 1.0], F32),
     "shapes": ("ADD", [X32, ones(F32, 3), 0], F32),
-    "an output of nothing": (
-        "TRANSPOSE_CONV_2D",
-        [*TRANSPOSED, *(2, 2, 2, 2, 1, 1, 0, False)],
-        F32,
-    ),
-    "corners and halves": (
-        "RESIZE_NEAREST_NEIGHBOR",
-        [ones(F32, 1, 2, 2, 1), 2, 2, False, True, True],
-        F32,
-    ),
+    "an output of nothing": ("TRANSPOSE_CONV_2D", TRANSPOSED, F32),
+    "corners and halves": ("RESIZE_NEAREST_NEIGHBOR", RESIZED, F32),
 }
 SHAPES = {
     "CONV_2D": (1, 1, 1, 3),
@@ -188,7 +171,7 @@ SHAPES = {
 @pytest.mark.parametrize(("name", "arguments", "kind"), REFUSED.values(), ids=REFUSED)
 def test_refused(nn, name, arguments, kind):
     outputs = [(kind, SHAPES.get(name, (2, 2)))]
-    assert attempt(nn, name, arguments, outputs)[0] in (R.BAD_DATA, R.OP_FAILED)
+    assert one_operation.attempt(nn, name, arguments, outputs)[0] in (R.BAD_DATA, R.OP_FAILED)
 
 
 def test_the_same_that_fits_is_not_refused(nn):

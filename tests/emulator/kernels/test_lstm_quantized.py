@@ -7,14 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from tests.emulator.kernels.one_operation import (
-    Kind,
-    Omitted,
-    Tensor,
-    execute,
-    of_floats,
-    refused,
-)
+from tests.emulator.kernels.one_operation import Kind, Omitted, Tensor, execute, of_floats, refused
 from tests.emulator.nnapi import T
 
 U8, I8 = T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_SYMM
@@ -53,14 +46,8 @@ REFUSALS_16 = {
     "a state of another scale": other(14, scale=1 / 64),
     "weights of other units": other(6, np.zeros((3, 4))),
     "a long bias": other(9, np.zeros(5)),
-    "a cell output of another scale": (
-        ZEROS_16,
-        [(Kind(I16, 1 / 1024), (2, 4)), OUTPUTS_16[1]],
-    ),
-    "an output of another zero point": (
-        ZEROS_16,
-        [OUTPUTS_16[0], (Kind(U8, 1 / 128, 127), (2, 4))],
-    ),
+    "another scale of cells": (ZEROS_16, [(Kind(I16, 1 / 1024), (2, 4)), OUTPUTS_16[1]]),
+    "another zero point": (ZEROS_16, [OUTPUTS_16[0], (Kind(U8, 1 / 128, 127), (2, 4))]),
 }
 
 
@@ -172,7 +159,8 @@ def some_cell(rng, *, cifg=False, peephole=False, projection=0, norm=False, c_sc
 
 
 def int8s(text, *shape):
-    return np.array(text.split(), np.int8).reshape(shape)
+    """The first of some numbers in a shape."""
+    return np.array(text.split(), np.int8)[: np.prod(shape)].reshape(shape)
 
 
 # AOSP's example (Apache License 2.0): 2 rows of 5, 4 units. Weights of i, f, c, o.
@@ -195,44 +183,34 @@ AOSP_NORM = [
     [22937, 6553, 9830, 26214],
     [19660, 6553, 6553, 16384],
 ]
+AOSP_R = [  # as many columns as there are outputs; without a projection there is no input gate
+    "-25 -38 51 13 -64 115 -25 -38 -89 6 -25 -77",
+    "-64 -38 -64 -25 77 51 115 38 -13 25 64 25 25 38 -13 51",
+    "-38 25 13 -38 102 -10 -25 38 102 -77 -13 25 38 -13 25 64",
+    "38 -13 13 -25 -64 -89 -25 -77 -13 -51 -89 -25 13 64 25 -38",
+]
 AOSP_PROJECTION = int8s("-25 51 3 -51 25 127 77 20 18 51 -102 51", 3, 4)
-
-
-def aosp(recurrent, *, cifg, **others):
-    return Cell8(*(left_out(v, cifg) for v in (AOSP_W, recurrent, AOSP_B, AOSP_NORM)), **others)
-
-
-@pytest.mark.parametrize("constants", [True, False])
-def test_quantized_lstm_is_aosps(nn, constants):
-    recurrent = [
-        None,
-        int8s("-64 -38 -64 -25 77 51 115 38 -13 25 64 25 25 38 -13 51", 4, 4),
-        int8s("-38 25 13 -38 102 -10 -25 38 102 -77 -13 25 38 -13 25 64", 4, 4),
-        int8s("38 -13 13 -25 -64 -89 -25 -77 -13 -51 -89 -25 13 64 25 -38", 4, 4),
-    ]
-    states = np.zeros((2, 4)), np.zeros((2, 4))
-    out, c = aosp(recurrent, cifg=True).run(nn, AOSP_X, *states, constants)
-    np.testing.assert_array_equal(out, [[-15, 21, 14, 20], [-15, 15, 5, 27]])
-    np.testing.assert_array_equal(c, [[-11692, 9960, 5491, 8861], [-9422, 7726, 2056, 13149]])
-
-
-AOSP_RESULTS = {
-    True: ([127, 127, 127, -128, 127, 127], [-11692, 9960, 5491, 8861, -9422, 7726, 2056, 13149]),
-    False: ([127, 127, -108, -67, 127, 127], [-14650, 8939, 5771, 6715, -11843, 7847, 1508, 12939]),
+WITHOUT_INPUT_GATE = [[-11692, 9960, 5491, 8861], [-9422, 7726, 2056, 13149]]
+AOSP_RESULTS = {  # outputs and cell states
+    "no projection": ([[-15, 21, 14, 20], [-15, 15, 5, 27]], WITHOUT_INPUT_GATE),
+    "no input gate": ([[127, 127, 127], [-128, 127, 127]], WITHOUT_INPUT_GATE),
+    "all": (
+        [[127, 127, -108], [-67, 127, 127]],
+        [[-14650, 8939, 5771, 6715], [-11843, 7847, 1508, 12939]],
+    ),
 }
 
 
-@pytest.mark.parametrize("cifg", AOSP_RESULTS)
-def test_quantized_lstm_with_projection_is_aosps(nn, cifg):
-    recurrent = [
-        int8s("-25 -38 51 13 -64 115 -25 -38 -89 6 -25 -77", 4, 3),
-        int8s("-64 -38 -64 -25 77 51 115 38 -13 25 64 25", 4, 3),
-        int8s("-38 25 13 -38 102 -10 -25 38 102 -77 -13 25", 4, 3),
-        int8s("38 -13 13 -25 -64 -89 -25 -77 -13 -51 -89 -25", 4, 3),
-    ]
-    cell = aosp(recurrent, cifg=cifg, proj=AOSP_PROJECTION, proj_b=np.zeros(3))
-    out, c = cell.run(nn, AOSP_X, np.zeros((2, 3)), np.zeros((2, 4)))
-    assert (out.ravel().tolist(), c.ravel().tolist()) == AOSP_RESULTS[cifg]
+@pytest.mark.parametrize("name", AOSP_RESULTS)
+@pytest.mark.parametrize("constants", [True, False])
+def test_quantized_lstm_is_aosps(nn, name, constants):
+    outputs = 4 if name == "no projection" else 3
+    recurrent = [int8s(AOSP_R[0], 4, 3), *(int8s(row, 4, outputs) for row in AOSP_R[1:])]
+    weights = (left_out(each, name != "all") for each in (AOSP_W, recurrent, AOSP_B, AOSP_NORM))
+    projection = dict(proj=AOSP_PROJECTION, proj_b=np.zeros(3)) if outputs == 3 else {}
+    states = np.zeros((2, outputs)), np.zeros((2, 4))
+    out, c = Cell8(*weights, **projection).run(nn, AOSP_X, *states, constants)
+    assert (out.tolist(), c.tolist()) == AOSP_RESULTS[name]
 
 
 VARIANTS = [*itertools.product((False, True), (False, True), (0, 1, 2), (False, True))]

@@ -129,19 +129,14 @@ def lstm(inputs, units):
 
 
 STATES = [uniform(2, 6)] * 4
+X, STATE = uniform(2, 3), uniform(2, 4)
 GOOD = {  # inputs, and dimensions of outputs
     "RNN": (
         [uniform(3, 4), uniform(5, 4), uniform(5, 5), uniform(5), uniform(3, 5), RELU],
         [(0, 0)] * 2,
     ),
-    "SVDF": (
-        [uniform(2, 3), uniform(4, 3), uniform(4, 5), uniform(2), uniform(2, 20), 2, NONE],
-        [(0, 0)] * 2,
-    ),
-    "LSTM": (
-        [uniform(2, 3), *lstm(3, 4), uniform(2, 4), uniform(2, 4), *SCALARS, *NO_NORM],
-        [(0, 0)] * 4,
-    ),
+    "SVDF": ([X, uniform(4, 3), uniform(4, 5), uniform(2), uniform(2, 20), 2, NONE], [(0, 0)] * 2),
+    "LSTM": ([X, *lstm(3, 4), STATE, STATE, *SCALARS, *NO_NORM], [(0, 0)] * 4),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": (
         [uniform(5, 3, 4), *lstm(4, 6), *[uniform(3, 6)] * 2, *SCALARS, True, *NO_NORM],
         [(5, 3, 6)],

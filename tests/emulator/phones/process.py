@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.emulator.nnapi import DTYPES, OK, Model, Nnapi, Result, Work, duration, execute, prepared
+from tests.emulator.nnapi import DTYPES, OK, Model, Nnapi, Result, Work
 
 REPO = Path(__file__).parents[3]
 
@@ -63,7 +63,7 @@ def build(nn, run):
 
 
 def time_of(nn, execution, code):
-    result, ns = duration(nn, execution, code)
+    result, ns = nn.duration(execution, code)
     return ns if result == OK else None
 
 
@@ -80,10 +80,10 @@ def measure(nn, devices, run):
     for index in range(run.get("repeat", 1) if code == OK else 0):
         if run.get("change"):
             data = data + np.float32(index)
-        execution = prepared(nn, compilation, [data], outputs)
+        execution = nn.prepared(compilation, [data], outputs)
         timed = nn.Execution_setMeasureTiming(execution, True) == OK
         start = nn.emulator_now()
-        result = execute(nn, compilation, execution, run.get("mode", "sync"))
+        result = nn.execute(compilation, execution, run.get("mode", "sync"))
         answer["wall"].append(nn.emulator_now() - start)
         answer["codes"].append(Result(result).name)
         answer["hardware"].append(time_of(nn, execution, 0) if timed else None)
@@ -107,9 +107,9 @@ def nnapi_run(nn, devices, one):
     compilation = model.compile([devices[name] for name in one["devices"]])
 
     def run():
-        execution = prepared(nn, compilation, [data], outputs)
+        execution = nn.prepared(compilation, [data], outputs)
         nn.Execution_setMeasureTiming(execution, True)
-        result = execute(nn, compilation, execution, one.get("mode", "sync"))
+        result = nn.execute(compilation, execution, one.get("mode", "sync"))
         return time_of(nn, execution, 0) if result == OK else Result(result).name
 
     return run

@@ -125,25 +125,12 @@ for index, (name, device, network, quantised, *_) in enumerate(FIGURES):
         jobs(index, description, on(model, device, "nnapi-reference"))
 
 
-@pytest.fixture(scope="module")
-def milliseconds(answers):
-    """Simulated time of every row of FIGURES, in their order."""
-    runs = [answer["runs"][0] for answer in answers.values()]
-    assert [run["codes"] for run in runs] == [["NO_ERROR"]] * len(FIGURES)
-    return [run["wall"][0] / 1e6 for run in runs]
+NAMES = ["-".join(map(str, row[:4])) for row in FIGURES]
 
 
-@pytest.mark.parametrize(
-    "index", range(len(FIGURES)), ids=lambda i: "-".join(map(str, FIGURES[i][:4]))
-)
-def test_whole_models_take_what_was_published(milliseconds, index):
+@pytest.mark.parametrize("index", range(len(FIGURES)), ids=NAMES)
+def test_whole_models_take_what_was_published(answers, index):
     *_, figure, factor, whose = FIGURES[index]
-    assert figure / factor < milliseconds[index] < figure * factor, whose
-
-
-def test_slow_nnapi_is_slower_than_the_cpu_and_the_dsp_is_not(milliseconds):
-    result = {row[:4]: ms for row, ms in zip(FIGURES, milliseconds, strict=True)}
-    for quantised in (False, True):
-        cpu = result["slow-nnapi-phone", None, "v1", quantised]
-        assert result["slow-nnapi-phone", "sim-driver", "v1", quantised] > 2 * cpu
-    assert result["dsp-phone", "sim-dsp", "v1", True] < result["dsp-phone", None, "v1", True] / 5
+    (run,) = answers[index]["runs"]
+    assert run["codes"] == ["NO_ERROR"]
+    assert figure / factor < run["wall"][0] / 1e6 < figure * factor, whose

@@ -1,13 +1,15 @@
-"""Lanes: processors of a simulated phone that work at once, and what they cost each other."""
+"""Lanes, which work at once on a simulated phone, and heat: both slow it down."""
 
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from tests.emulator.nnapi import Op
 from tests.emulator.phones.descriptions import (
     AMBIENT,
+    SECONDS,
     Jobs,
     N,
     constant,
@@ -77,10 +79,9 @@ def expected(description, lanes):
     runs = [
         cpu_run(description, lane) if "codes" in lane else npu_run(description) for lane in lanes
     ]
-    repeats, walls = [lane["repeat"] for lane in lanes], [[] for _ in lanes]
-    left, begun, now = [run.ns for run in runs], [0.0] * len(lanes), 0.0
-    while any(len(w) < n for w, n in zip(walls, repeats, strict=True)):
-        busy = [i for i in range(len(lanes)) if len(walls[i]) < repeats[i]]
+    walls, begun = [[] for _ in lanes], [0.0] * len(lanes)
+    left, now = [run.ns for run in runs], 0.0
+    while busy := [i for i, lane in enumerate(lanes) if len(walls[i]) < lane["repeat"]]:
         demand = sum(runs[i].demand for i in busy)
         crowd = max(1.0, demand / limit) if limit and len(busy) > 1 else 1.0
         factors = {}
@@ -140,23 +141,17 @@ def test_the_host_has_no_say(answers, name):
     assert answers[f"{name} again"]["together"] == answers[name]["together"]
 
 
-def test_company_costs(answers):
-    """The cases above are about something."""
+def test_company_costs_and_durations_tell_it(answers):
     for name in ("drivers", "memory", "both"):
         made, lanes = CASES[name]
         run = cpu_run(made, lanes[1])
         assert answers[name]["together"]["lanes"][1]["wall"][0] > 1.2 * run.ns
-    alone = npu_run(CASES["memory"][0])
-    assert answers["memory"]["together"]["lanes"][0]["wall"][0] > 1.2 * alone.ns
-
-
-def test_durations_are_those_of_the_company(answers):
     made, _ = CASES["memory"]
-    alone = npu_run(made)
-    unit = made["accelerators"][0]
+    alone, unit = npu_run(made), made["accelerators"][0]
     hardware = alone.ns - transfer_ns(unit, 8 * BIG) - invocation_ns(unit)
     lane = answers["memory"]["together"]["lanes"][0]
     longer = lane["wall"][0] / alone.ns
+    assert longer > 1.2
     assert lane["hardware"][0] == pytest.approx(whole_us(hardware * longer), abs=1000)
 
 
@@ -218,3 +213,62 @@ def test_alone_nothing_has_changed(answers):
     with_them, without = answers["serial"], answers["serial without"]
     for key in ("runs", "cpu"):
         assert with_them[key] == without[key]
+
+
+# ---- heat ---------------------------------------------------------------------------------------
+
+HEAT = 20.0
+STEPS = [(30.0, 2.0), (38.0, 4.0)]
+BUSY = npu(heat=constant(HEAT, "degC"), invocation=constant(2_000_000, "us"))  # 2 s each
+THROTTLED = root(thermal=thermal(*STEPS))
+HEATED = phone(BUSY, THROTTLED, cpu(frequency=constant(2000, "MHz")))
+MANY = on(row(Op.RELU), repeat=20)
+for name in ("busy", "busy again"):
+    jobs(name, HEATED, MANY, on(row(Op.RELU), idle=10**11))
+jobs("heat alone", phone(BUSY, root(thermal=thermal())), MANY)
+jobs("no heat", phone(BUSY, npu(heat=None), THROTTLED), MANY)
+jobs("no thermal", phone(BUSY), MANY)
+jobs("cpu heat", phone(cpu(heat=constant(HEAT, "degC")), THROTTLED), cpu=[work(10**10)] * 12)
+
+
+def expected_walls(first_ns, other_ns):
+    """Wall times and the temperature after them: warming by exponentials, throttled by steps."""
+    walls, temperature = [], AMBIENT
+    for _ in range(20):
+        factor = max([1.0, *(f for t, f in STEPS if temperature >= t)])
+        walls.append(other_ns + first_ns * factor)
+        target = AMBIENT + HEAT
+        temperature = target + (temperature - target) * math.exp(-walls[-1] / (SECONDS * 1e9))
+    return walls, temperature
+
+
+def test_a_busy_phone_warms_throttles_and_cools(answers):
+    warm, cool = answers["busy"]["runs"]
+    unit = HEATED["accelerators"][0]
+    hardware, other = operation_ns(unit, Op.RELU, N, 8 * N), 2e9 + transfer_ns(unit)
+    walls, temperature = expected_walls(hardware, other)
+    assert warm["wall"] == pytest.approx(walls, abs=1)
+    assert len(set(warm["hardware"])) == 3  # cold and two steps
+    assert answers["busy"]["temperature"] == AMBIENT * 1e3
+    assert warm["temperature"] == pytest.approx(temperature * 1e3, abs=1)
+    assert warm["khz"] == 2_000_000 / 4 and cool["khz"] == 2_000_000
+    assert cool["hardware"] == warm["hardware"][:1]  # after a hundred seconds idle
+    assert AMBIENT * 1e3 < cool["temperature"] < (AMBIENT + 4) * 1e3
+
+
+def test_heat_is_the_same_in_every_process(answers):
+    assert answers["busy"] == answers["busy again"]
+
+
+def test_without_its_members_nothing_throttles(answers):
+    for name in ("heat alone", "no heat", "no thermal"):
+        (run,) = answers[name]["runs"]
+        assert len(set(run["hardware"])) == 1, name
+    assert answers["no thermal"]["temperature"] == -1
+    assert answers["no heat"]["runs"][0]["temperature"] == AMBIENT * 1e3
+    assert answers["heat alone"]["runs"][0]["temperature"] > 40_000
+
+
+def test_the_cpu_engine_warms_the_phone_and_throttles_with_it(answers):
+    times = np.array(answers["cpu heat"]["cpu"]) / answers["cpu heat"]["cpu"][0]
+    assert sorted(set(times.round(6))) == [1, 2, 4] and list(times) == sorted(times)

@@ -1,4 +1,4 @@
-"""Members of a phone's description: operations it takes, rates, choices, transfers, caches."""
+"""Members of a phone's description: operations it takes, rates, choices, transfers, fusion."""
 
 from typing import NamedTuple
 
@@ -7,6 +7,9 @@ import pytest
 from tests.emulator.nnapi import Op, T
 from tests.emulator.phones.descriptions import (
     FALLBACK,
+    IN,
+    MACS,
+    OUT,
     RELU_3,
     WEIGHTS,
     Jobs,
@@ -17,11 +20,14 @@ from tests.emulator.phones.descriptions import (
     load,
     npu,
     on,
+    operation_ns,
     operations,
     phone,
     ratio,
     row,
+    rules,
     us,
+    whole_us,
     work,
 )
 
@@ -64,9 +70,7 @@ SUPPORT = {
     "limit": Support({"limits": {"RELU": "rank<=3"}}, image(Op.RELU), False),
     "limit of another": Support({"limits": {"TANH": "rank<=3"}}, image(Op.RELU), True),
     "limit wider than default": Support(
-        {"default": "quant8 rank<=2", "limits": {"RELU": "float32 rank<=4"}},
-        image(Op.RELU),
-        True,
+        {"default": "quant8 rank<=2", "limits": {"RELU": "float32 rank<=4"}}, image(Op.RELU), True
     ),
     "limit keeps what it does not name": Support(
         {"default": "quant8", "limits": {"RELU": "rank<=4"}}, image(Op.RELU), False
@@ -199,15 +203,14 @@ def test_power_decides_under_low_power_only(answers):
 
 # ---- transfers, caches --------------------------------------------------------------------------
 
-jobs("floor", phone(npu(transfer_floor=us(777))), on(RELU_3), on(RELU_3, mode="burst"))
-jobs("no floor", phone(npu(transfer_floor=None)), on(RELU_3), on(RELU_3, mode="burst"))
+for name, floor in {"floor": us(777), "no floor": None}.items():
+    jobs(name, phone(npu(transfer_floor=floor)), on(RELU_3), on(RELU_3, mode="burst"))
 CACHE = {"fixed": constant(3, "ms"), "per_megabyte": constant(1000, "ms")}
 
 
 def test_transfer_floor(answers):
-    for with_floor, without in zip(
-        *(answers[k]["runs"] for k in ("floor", "no floor")), strict=True
-    ):
+    runs = [answers[name]["runs"] for name in ("floor", "no floor")]
+    for with_floor, without in zip(*runs, strict=True):
         for key, slack in (("wall", 1), ("driver", 1001)):
             assert with_floor[key][0] - without[key][0] == pytest.approx(777_000, abs=slack)
         assert with_floor["hardware"] == without["hardware"]
@@ -225,3 +228,66 @@ def test_compilation_from_a_cache(emulator_library, tmp_path, cache):
     full += compilation["per_megabyte"]["value"] * 4 * WEIGHTS
     second = 3e6 + 1000 * 4 * WEIGHTS if cache else full
     assert [one["compile"] for one in runs] == pytest.approx([full, second], abs=1)
+
+
+# ---- fusion -------------------------------------------------------------------------------------
+
+PAD, CONV, ADD, RELU, TANH = Op.PAD, Op.CONV_2D, Op.ADD, Op.RELU, Op.TANH
+MEMORY = npu(bandwidth=constant(0.5, "GB/s"))  # memory decides, so that saved bytes show
+THEN_RELU, THEN_ADD_RELU = convolution(after=[RELU]), convolution(after=[ADD, RELU])
+RELU_TOO = convolution(after=[RELU], output_too=True)
+ADD_TO_ITSELF = convolution(after=[ADD], read_twice=True)
+FUSED = {  # name: (patterns, model, groups of operations that run as one)
+    "none": ([], THEN_RELU, [[CONV], [RELU]]),
+    "relu": (["CONV_2D + RELU"], THEN_RELU, [[CONV, RELU]]),
+    "alternatives": (["ADD|CONV_2D + TANH | RELU"], THEN_RELU, [[CONV, RELU]]),
+    "other": (["CONV_2D + TANH"], THEN_RELU, [[CONV], [RELU]]),
+    "three": (["CONV_2D + ADD + RELU", "CONV_2D + ADD"], THEN_ADD_RELU, [[CONV, ADD, RELU]]),
+    "first": (["CONV_2D + ADD", "CONV_2D + ADD + RELU"], THEN_ADD_RELU, [[CONV, ADD], [RELU]]),
+    "pairs": (
+        ["CONV_2D + ADD", "RELU + RELU"],
+        convolution(after=[ADD, RELU, RELU]),
+        [[CONV, ADD], [RELU, RELU]],
+    ),
+    "pad": (["PAD + CONV_2D"], convolution(PAD), [[PAD, CONV]]),
+    "output": (["CONV_2D + RELU"], RELU_TOO, [[CONV], [RELU]]),
+    "read twice": (["CONV_2D + ADD"], ADD_TO_ITSELF, [[CONV], [ADD]]),
+}
+for name, (patterns, model, _) in FUSED.items():
+    jobs(f"fusion {name}", phone(ALL, MEMORY, rules(*patterns)), on(model))
+ACROSS = on(row(RELU, TANH, RELU), "sim-npu", "sim-gpu")
+for name, edits in {"no ": (), "": (rules("RELU + TANH", "TANH + RELU"),)}.items():
+    jobs(f"{name}fusion across steps", phone(MEMORY, *edits, accelerators=2), ACROSS)
+PADDED = 18 * 18 * 8
+
+
+def traffic(code, name):
+    """MAC, elements read and written, and elements of constants."""
+    before = PADDED if name == "pad" else IN
+    return {
+        PAD: (PADDED, IN + PADDED, 8),
+        CONV: (MACS, before + OUT, WEIGHTS),
+        RELU: (OUT, 2 * OUT, 0),
+        ADD: (OUT, 3 * OUT, 0) if name == "read twice" else (OUT, 2 * OUT, 16),
+    }[code]
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_fused_operations_pay_once_and_hand_nothing_over(answers, name):
+    unit = phone(MEMORY)["accelerators"][0]
+    expected = 0
+    for group in FUSED[name][2]:
+        work = [traffic(code, name) for code in group]
+        handed = sum(PADDED if code == PAD else OUT for code in group[:-1])
+        n_bytes = 4 * (sum(moved + weights for _, moved, weights in work) - 2 * handed)
+        expected += max(
+            operation_ns(unit, code, macs, n_bytes)
+            for code, (macs, _, _) in zip(group, work, strict=True)
+        )
+    (run,) = answers[f"fusion {name}"]["runs"]
+    assert run["hardware"] == [whole_us(expected)]
+
+
+def test_nothing_is_fused_across_steps(answers):
+    runs = [answers[f"{key}fusion across steps"]["runs"][0] for key in ("", "no ")]
+    assert runs[0]["wall"] == runs[1]["wall"]

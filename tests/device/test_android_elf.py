@@ -1,26 +1,30 @@
-"""The agents for Android as the device's linker sees them, and the objects they are made of."""
+"""The agents for Android as the device's linker sees them, the objects they are made of, and the
+list of symbols that these may need."""
 
 import itertools
 import re
+import shutil
 import struct
+import subprocess
+from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
 
 from nnapi_prof.device import xnnpack
 from nnapi_prof.device.build import DF_1_PIE, build_agent, clear_pie_mark
-from nnapi_prof.toolchain import ANDROID_ABIS, cache_dir, cross_compiler
+from nnapi_prof.device_agent import SOURCE_DIR
+from nnapi_prof.toolchain import ANDROID_ABIS, cache_dir, cross_compiler, python_tool
 from tests.device import android_elf
 from tests.parts import again_but
 
 PAGE = 16384
 MACHINES = {"arm64-v8a": "EM_AARCH64", "armeabi-v7a": "EM_ARM", "x86_64": "EM_X86_64"}
 PF_X, PF_W = 1, 2
+EACH_ABI = again_but(ANDROID_ABIS, "arm64-v8a", why="another processor")
 
 
-@pytest.fixture(
-    scope="module", params=again_but(ANDROID_ABIS, "arm64-v8a", why="another processor")
-)
+@pytest.fixture(scope="module", params=EACH_ABI)
 def built(request, session_environment):
     with android_elf.builds_for_phones(request.config):
         yield request.param, build_agent(request.param, "android")
@@ -31,8 +35,9 @@ def agent(built):
     return built[0], android_elf.read(built[1])
 
 
-def dynamic(elf: ELFFile) -> dict[str, list[int | str]]:
-    items: dict[str, list[int | str]] = {}
+def dynamic(elf):
+    """The values of each tag."""
+    items = {}
     for tag in elf.get_section_by_name(".dynamic").iter_tags():
         value = tag.needed if tag.entry.d_tag == "DT_NEEDED" else tag.entry.d_val
         items.setdefault(tag.entry.d_tag, []).append(value)
@@ -109,8 +114,7 @@ def test_the_note_names_api_27(agent):
     section = elf.get_section_by_name(".note.android.ident").data()
     name_bytes, content_bytes, kind = struct.unpack_from("<3I", section)
     assert (name_bytes, content_bytes, kind) == (8, 132, 1)
-    assert section[12:20] == b"Android\0"
-    assert struct.unpack_from("<I", section, 20)[0] == 27
+    assert section[12:24] == b"Android\0" + struct.pack("<I", 27)
 
 
 @pytest.mark.again("another processor, with XNNPACK built for it")
@@ -134,10 +138,11 @@ def objects(built):
     prefix = xnnpack.for_device(cache_dir(), compiler, f"android-{abi}")
     if prefix is not None:
         archives += (prefix / "lib").glob("*.a")
-    items = {}
-    for archive in archives:
-        for at, (name, elf) in enumerate(android_elf.members(archive)):
-            items[f"{archive.name}({name}, {at})"] = elf  # names are not unique
+    items = {
+        f"{archive.name}({name}, {at})": elf  # names are not unique
+        for archive in archives
+        for at, (name, elf) in enumerate(android_elf.members(archive))
+    }
     assert len(items) > 100
     return abi, items
 
@@ -187,6 +192,154 @@ def test_what_is_no_executable_has_no_mark(tmp_path):
 
 def test_a_build_is_kept(built):
     abi, path = built
-    heard: list[str] = []
-    assert build_agent(abi, "android", progress=heard.append) == path
-    assert heard == []
+    assert build_agent(abi, "android", progress=pytest.fail) == path
+
+
+# ---- programs that need what they must not -------------------------------------------------------
+
+PROJECT = """
+cmake_minimum_required(VERSION 3.25)
+project(planted LANGUAGES C)
+set(CMAKE_C_STANDARD 11)
+add_subdirectory(@ANDROID@ android)
+link_libraries(np_android_shims)
+foreach(name @NAMES@)
+  add_executable(${name} ${name}.c)
+  target_link_libraries(${name} PRIVATE np_android_start m dl)
+endforeach()
+"""
+
+GOOD = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+static void last(void) { puts("last"); }
+int main(int argc, char **argv) {
+  struct timespec now;
+  struct stat file;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  atexit(last);
+  void *map = mmap(NULL, 1 << 14, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return stat(argv[0], &file) + errno + (int)pow(argc, 0.5) + (int)now.tv_sec + (map == NULL) +
+         (dlopen("x", RTLD_NOW) == NULL) + (int)((long long)now.tv_sec / (argc + 1));
+}
+"""
+
+# What each of them needs, where that is refused (on "all" ABIs or those of "32" bits), by what
+# header and in which body of a function.
+PLANTED = {
+    "sysconf": ("all", "unistd.h", "return sysconf(_SC_PAGESIZE);"),
+    "aligned_alloc": ("all", "stdlib.h", "return aligned_alloc(64, 64) != 0;"),
+    "sigaction": (
+        "all", "signal.h", "struct sigaction a = {0}; return sigaction(SIGTERM, &a, 0);"
+    ),
+    "pthread_mutexattr_init": (
+        "all", "pthread.h", "pthread_mutexattr_t a; return pthread_mutexattr_init(&a);"
+    ),
+    "getrandom": ("all", "sys/random.h", "char c; return getrandom(&c, 1, 0);"),
+    "getaddrinfo": ("all", "netdb.h", 'struct addrinfo *a; return getaddrinfo("", 0, 0, &a);'),
+    "crypt": (
+        "all", "stddef.h", 'char *crypt(const char *, const char *); return crypt("", "") != 0;'
+    ),
+    "__emutls_get_address": (
+        "all", "stddef.h", "static _Thread_local volatile int value = 1; return value++;"
+    ),
+    "pthread_rwlock_init": (
+        "32", "pthread.h", "pthread_rwlock_t l; return pthread_rwlock_init(&l, 0);"
+    ),
+    "fseeko": ("32", "stdio.h", "return fseeko(stdin, 0, 0);"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=EACH_ABI)
+def planted(request, tmp_path_factory, session_environment):
+    """(ABI, folder): objects that need what they must not, compiled, and a sane executable."""
+    abi = request.param
+    folder = tmp_path_factory.mktemp(f"planted-{abi}")
+    (folder / "good.c").write_text(GOOD)
+    for name, (_, header, body) in PLANTED.items():
+        (folder / f"{name}.c").write_text(f"#include <{header}>\nint main(void) {{ {body} }}\n")
+    code, words = configure(folder, SOURCE_DIR / "android", abi, "good", *PLANTED)
+    assert code == 0, words
+    return abi, folder
+
+
+def run(*command: object) -> tuple[int, str]:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def configure(folder: Path, android: Path, abi: str, *names: str) -> tuple[int, str]:
+    """A project of programs, by the shims and the list of a folder in place of android/."""
+    project = PROJECT.replace("@ANDROID@", str(android)).replace("@NAMES@", " ".join(names))
+    (folder / "CMakeLists.txt").write_text(project)
+    return run(
+        *(python_tool("cmake", "CMAKE_BIN_DIR"), "-S", folder, "-B", folder / "b", "-G", "Ninja"),
+        f"-DCMAKE_MAKE_PROGRAM={python_tool('ninja', 'BIN_DIR')}",
+        *cross_compiler(abi, "android", cache_dir()).configure_options,
+    )
+
+
+def build(folder: Path, target: str) -> tuple[int, str]:
+    return run(python_tool("ninja", "BIN_DIR"), "-C", folder / "b", target)
+
+
+def compiled(folder: Path, name: str) -> ELFFile:
+    return android_elf.read(folder / f"b/CMakeFiles/{name}.dir/{name}.c.o")
+
+
+def test_a_sane_program_is_linked(planted):
+    abi, folder = planted
+    code, words = build(folder, "good")
+    assert code == 0, words
+    assert android_elf.flaws({"good.c": compiled(folder, "good")}, abi) == []
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_must_not_be_needed_is_refused(planted, name):
+    """By the linker, and by the check of objects that the agent's own pass."""
+    abi, folder = planted
+    refused = PLANTED[name][0] in ("all", android_elf.BITS[abi])
+    code, words = build(folder, name)
+    assert (code != 0) == refused, words
+    result = android_elf.flaws({"planted.c": compiled(folder, name)}, abi)
+    if refused:
+        assert f"undefined symbol: {name}" in words
+        assert len(result) == 1 and result[0].startswith(f"planted.c: {name}"), result
+    else:
+        assert result == []
+
+
+def test_the_list_is_of_api_27_and_says_each_thing_once():
+    seen = set()
+    for symbol in android_elf.symbols():
+        for abis in ("64", "32") if symbol.abis == "all" else (symbol.abis,):
+            # What bionic has may stand beside what takes its place.
+            key = (symbol.name, abis, symbol.how == "bionic")
+            assert key not in seen, symbol
+            seen.add(key)
+        if symbol.how in ("same", "data", "bionic"):
+            assert symbol.library != "-" and symbol.since is not None and symbol.since <= 27, symbol
+        if symbol.how == "never":
+            assert symbol.why, symbol
+
+
+def test_a_line_of_another_form_stops_the_build(tmp_path):
+    android = tmp_path / "android"
+    shutil.copytree(SOURCE_DIR / "android", android)
+    listed = (android / "symbols.txt").read_text()
+    listed += "getrandom libc 28 all same\n"
+    for text, reason in (
+        (listed, "android/symbols.txt: getrandom is of API level 28"),
+        ("getrandom libc soon all same\n", "not a line of the list: getrandom libc soon"),
+    ):
+        (android / "symbols.txt").write_text(text)
+        code, words = configure(tmp_path, android, "arm64-v8a")
+        assert code != 0 and reason in " ".join(words.split())
