@@ -11,84 +11,74 @@ LATER = r"level \d|exists from"
 DENSE = torch.linspace(-12, 12, 4001)
 
 
-def unary(function, x=X, operations=None, first=1, **options):
+def unary(function, x=X, first=1, **options):
     """A case that converts from a level on."""
-    refused = all_levels("exists from level", 26 + first)
-    return case(function, x, refused=refused, operations=operations, **options)
+    return case(function, x, refused=all_levels("exists from level", 26 + first), **options)
 
 
 ACTIVATIONS = {
-    "relu": unary(aten.relu.default, operations="RELU"),
-    "relu of integers": unary(aten.relu.default, INTEGERS, {29: "MAXIMUM"}, first=3),
-    "sigmoid": unary(aten.sigmoid.default, operations="LOGISTIC"),
-    "sigmoid of integers": unary(aten.sigmoid.default, INTEGERS, {29: "CAST LOGISTIC"}, first=3),
-    "tanh": unary(aten.tanh.default, operations="TANH"),
-    "abs": unary(aten.abs.default, operations={27: "RELU MUL RELU ADD", 29: "ABS"}),
-    "abs of integers": unary(aten.abs.default, INTEGERS, {29: "NEG MAXIMUM", 30: "ABS"}, first=3),
-    "neg": unary(aten.neg.default, operations={27: "MUL", 29: "NEG"}),
-    "neg of integers": unary(aten.neg.default, INTEGERS, {29: "NEG"}, first=3),
+    "relu": unary(aten.relu.default, gives="RELU"),
+    "relu of integers": unary(aten.relu.default, INTEGERS, first=3, gives="MAXIMUM"),
+    "sigmoid": unary(aten.sigmoid.default, gives="LOGISTIC"),
+    "sigmoid of integers": unary(aten.sigmoid.default, INTEGERS, first=3, gives="CAST LOGISTIC"),
+    "tanh": unary(aten.tanh.default, gives="TANH"),
+    "abs": unary(aten.abs.default, gives={27: "RELU MUL RELU ADD", 29: "ABS"}),
+    "abs of integers": unary(
+        aten.abs.default, INTEGERS, first=3, gives={29: "NEG MAXIMUM", 30: "ABS"}
+    ),
+    "neg": unary(aten.neg.default, gives={27: "MUL", 29: "NEG"}),
+    "neg of integers": unary(aten.neg.default, INTEGERS, first=3, gives="NEG"),
     "sqrt": unary(aten.sqrt.default, X.abs(), first=3),
     "rsqrt": unary(aten.rsqrt.default, X.abs() + 0.1, first=3),
-    "relu6": case(aten.hardtanh, X * 5, 0.0, 6.0, operations="RELU6"),
-    "relu1": case(aten.hardtanh, X, operations="RELU1"),
+    "relu6": case(aten.hardtanh, X * 5, 0.0, 6.0, gives="RELU6"),
+    "relu1": case(aten.hardtanh, X, gives="RELU1"),
     "hardtanh of other bounds": case(
-        aten.hardtanh, X, -0.5, 0.25, operations={27: "MUL ADD MUL ADD", 29: "MAXIMUM MINIMUM"}
+        aten.hardtanh, X, -0.5, 0.25, gives={27: "MUL ADD MUL ADD", 29: "MAXIMUM MINIMUM"}
     ),
     "hardtanh of equal bounds on both sides": case(
-        aten.hardtanh, X, -0.5, 0.5, operations={27: "MUL MUL", 29: "MAXIMUM MINIMUM"}
+        aten.hardtanh, X, -0.5, 0.5, gives={27: "MUL MUL", 29: "MAXIMUM MINIMUM"}
     ),
-    "clamp below": case(aten.clamp, X, 0, operations="RELU"),
-    "clamp above": case(
-        aten.clamp, X, None, 0.5, operations={27: "MUL ADD MUL ADD", 29: "MINIMUM"}
-    ),
-    "clamp below something": case(aten.clamp, X, 0.5, operations={27: "ADD ADD", 29: "MAXIMUM"}),
+    "clamp below": case(aten.clamp, X, 0, gives="RELU"),
+    "clamp above": case(aten.clamp, X, None, 0.5, gives={27: "MUL ADD MUL ADD", 29: "MINIMUM"}),
+    "clamp below something": case(aten.clamp, X, 0.5, gives={27: "ADD ADD", 29: "MAXIMUM"}),
     "clamp to bounds in the wrong order": case(
         aten.clamp, X, 0.5, -0.5, below_3=r"clamps to \[0.5, -0.5\], which is one number"
     ),
     "clamp integers": case(aten.clamp, INTEGERS, -2, 3, below_3="MAXIMUM exists"),
     "clamp integers to a fraction": case(
-        aten.clamp,
-        INTEGERS,
-        -2,
-        2.5,
-        below_3="CAST exists",
-        operations={29: "CAST MAXIMUM MINIMUM"},
+        aten.clamp, INTEGERS, -2, 2.5, below_3="CAST exists", gives="CAST MAXIMUM MINIMUM"
     ),
     "clamp by tensors": case(
         lambda x, y: aten.clamp.Tensor(x, y, W["grid"] + 1), X, -X.abs(), below_3="MAXIMUM exists"
     ),
     "clamp above by a tensor": case(aten.clamp.Tensor, X, None, image(8), below_3="MINIMUM exists"),
     "threshold": case(
-        aten.threshold, X, 0.25, -3.0, below_3="GREATER exists", operations={29: "GREATER SELECT"}
+        aten.threshold, X, 0.25, -3.0, below_3="GREATER exists", gives="GREATER SELECT"
     ),
     "hardshrink": case(aten.hardshrink, X, 0.25, below_3="GREATER exists"),
     "softshrink": case(aten.softshrink, X, 0.25),
-    "hardsigmoid": case(aten.hardsigmoid, X * 3, operations="ADD MUL"),
-    "hardswish": case(aten.hardswish, X * 3, operations={27: "ADD MUL MUL", 30: "HARD_SWISH"}),
-    "silu": case(aten.silu, X, operations="LOGISTIC MUL"),
+    "hardsigmoid": case(aten.hardsigmoid, X * 3, gives="ADD MUL"),
+    "hardswish": case(aten.hardswish, X * 3, gives={27: "ADD MUL MUL", 30: "HARD_SWISH"}),
+    "silu": case(aten.silu, X, gives="LOGISTIC MUL"),
     "silu then relu": case(
-        lambda x: aten.relu.default(aten.silu.default(x)), X, operations="LOGISTIC MUL"
+        lambda x: aten.relu.default(aten.silu.default(x)), X, gives="LOGISTIC MUL"
     ),
     "elu": case(
         aten.elu,
         X,
         1.5,
         below_2="DIV exists",
-        operations={29: "MINIMUM RELU EXP SUB MUL ADD", 30: "ELU"},
+        gives={29: "MINIMUM RELU EXP SUB MUL ADD", 30: "ELU"},
     ),
     "elu with scales": case(aten.elu, X, 1.5, 2.0, 0.5, below_2="DIV exists"),
-    "elu with a scale": case(
-        aten.elu, X, 0.5, -2.0, below_2="DIV exists", operations={30: "ELU MUL"}
-    ),
+    "elu with a scale": case(aten.elu, X, 0.5, -2.0, below_2="DIV exists", gives="ELU MUL"),
     "selu": case(aten.selu, X, below_2="DIV exists"),
     "celu": case(aten.celu, X, 0.7, below_2="DIV exists"),
-    "leaky relu": case(
-        aten.leaky_relu, X, 0.1, operations={27: "RELU MUL RELU MUL ADD", 29: "PRELU"}
-    ),
+    "leaky relu": case(aten.leaky_relu, X, 0.1, gives={27: "RELU MUL RELU MUL ADD", 29: "PRELU"}),
     "prelu": case(
         lambda x: aten.prelu.default(x, W["channels"]),
         X,
-        operations={27: "RELU MUL RELU MUL ADD", 29: "PRELU"},
+        gives={27: "RELU MUL RELU MUL ADD", 29: "PRELU"},
     ),
     "prelu of rows": case(lambda x: aten.prelu.default(x, W["channels"]), image(3, 4)),
     "prelu with one slope": case(lambda x: aten.prelu.default(x, torch.tensor([0.3])), X),
@@ -101,7 +91,7 @@ ACTIVATIONS = {
     "gelu": case(
         aten.gelu,
         X * 3,
-        operations="MUL MUL " + "MUL ADD " * 6 + "MUL LOGISTIC MUL",
+        gives="MUL MUL " + "MUL ADD " * 6 + "MUL LOGISTIC MUL",
         rtol=1e-6,
         atol=1e-6,
     ),
@@ -118,7 +108,7 @@ ACTIVATIONS = {
         aten.gelu,
         X * 3,
         approximate="tanh",
-        operations="MUL MUL ADD MUL LOGISTIC MUL",
+        gives="MUL MUL ADD MUL LOGISTIC MUL",
         rtol=1e-6,
         atol=1e-6,
     ),
@@ -127,36 +117,32 @@ ACTIVATIONS = {
     "glu over channels": case(aten.glu, X, 1, below_2="STRIDED_SLICE exists"),
     "glu over the last axis": case(aten.glu, image(3, 8), below_2="STRIDED_SLICE exists"),
     "glu of a contiguous image": case(aten.glu, X, -3, order=FIRST, below_2="STRIDED_SLICE exists"),
-    "mul with relu": case(
-        lambda x: aten.relu.default(aten.mul.Tensor(x, -1.0)), X, operations="MUL"
-    ),
-    "softmax of rank 2": case(aten.softmax.int, image(3, 5), -1, operations="SOFTMAX"),
+    "mul with relu": case(lambda x: aten.relu.default(aten.mul.Tensor(x, -1.0)), X, gives="MUL"),
+    "softmax of rank 2": case(aten.softmax.int, image(3, 5), -1, gives="SOFTMAX"),
     "softmax of rank 1": case(
-        aten.softmax.int, image(5), 0, operations={27: "RESHAPE SOFTMAX RESHAPE", 29: "SOFTMAX"}
+        aten.softmax.int, image(5), 0, gives={27: "RESHAPE SOFTMAX RESHAPE", 29: "SOFTMAX"}
     ),
     "softmax of rank 3": case(aten.softmax.int, image(2, 3, 5), 2),
-    "softmax over channels": case(
-        aten.softmax.int, X, 1, operations={27: "SOFTMAX", 30: "SOFTMAX"}
-    ),
+    "softmax over channels": case(aten.softmax.int, X, 1, gives={27: "SOFTMAX", 30: "SOFTMAX"}),
     "softmax over rows": case(
         aten.softmax.int,
         X,
         3,
         below_2=f"TRANSPOSE exists {NEEDS_2}",
-        operations={28: "TRANSPOSE SOFTMAX TRANSPOSE", 29: "SOFTMAX"},
+        gives={28: "TRANSPOSE SOFTMAX TRANSPOSE", 29: "SOFTMAX"},
     ),
     "softmax over the first of two": case(
         aten.softmax.int,
         image(3, 5),
         0,
         below_2="TRANSPOSE exists",
-        operations={28: "TRANSPOSE SOFTMAX TRANSPOSE", 29: "SOFTMAX"},
+        gives={28: "TRANSPOSE SOFTMAX TRANSPOSE", 29: "SOFTMAX"},
     ),
     "softmax over an axis before a single one": case(
         aten.softmax.int,
         image(3, 5, 1),
         1,
-        operations={27: "RESHAPE RESHAPE SOFTMAX RESHAPE RESHAPE", 29: "SOFTMAX"},
+        gives={27: "RESHAPE RESHAPE SOFTMAX RESHAPE RESHAPE", 29: "SOFTMAX"},
     ),
     **{
         f"{name} along {dim}, {order.value}": case(

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
 
-from tests.convert.harness import LAST, LEVELS, Case, image
+from tests.convert.harness import LEVELS, Case, image
 
 W = {name: image(*shape, seed=9) for name, shape in {
     "linear": (5, 7),
@@ -31,30 +31,30 @@ def refusals(below_2=None, below_3=None, below_4=None, never=None):
     return {level: words for end, words in bounds if words for level in LEVELS if level < end}
 
 
-def case(function, *arguments, order=LAST, orders=None, refused=None, operations=None, **options):
+def case(function, *arguments, refused=None, gives=None, **options):
     """A case of a function of tensors, or of one call of an overload, a packet's default one.
 
     Tensors among the arguments of a call are the model's inputs; ``part`` is the place of its
-    result among several. Operations that no level changes are a string. Further options are those
-    of :func:`refusals`, of ``Case`` and of the call.
+    result among several. ``gives`` has the operations: a string where no level changes them, else
+    by level. Further options are those of :func:`refusals`, of ``Case`` and of the call.
     """
     bounds = {name: options.pop(name) for name in tuple(options) if name in BOUNDS}
     fields = {name: options.pop(name) for name in tuple(options) if name in FIELDS}
-    if isinstance(operations, str):
-        operations = {27: operations}
     return Case(
         call(function, arguments, options, options.pop("part", None)),
         tuple(value for value in arguments if isinstance(value, Tensor)),
-        order,
-        orders or {},
-        refusals(**bounds) | (refused or {}),
-        operations or {},
+        refused=refusals(**bounds) | (refused or {}),
+        operations={27: gives} if isinstance(gives, str) else gives or {},
         **fields,
     )
 
 
 BOUNDS = ("below_2", "below_3", "below_4", "never")
-FIELDS = ("beyond", "rtol", "atol")
+FIELDS = ("order", "orders", "beyond", "rtol", "atol")
+
+
+def from_3(function, *arguments, reason="exists from level 3", **options):
+    return case(function, *arguments, below_3=reason, **options)
 
 
 def call(function, arguments, named, part=None):

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from tests.convert.cases.common import INTEGERS, MASK, X, all_levels, case
+from tests.convert.cases.common import INTEGERS, MASK, X, all_levels, case, from_3
 from tests.convert.harness import FIRST, Case, aten, image
 
 WIDE = torch.cat([torch.linspace(-80, 80, 321), image(40), image(20) * 1e-4])
@@ -17,10 +17,6 @@ DIV_FIRST = "exists from level [23]"
 """Operations of level 3 beside a quotient, which is refused first at level 1."""
 
 
-def from_3(function, *arguments, reason="exists from level 3", **options):
-    return case(function, *arguments, below_3=reason, **options)
-
-
 def relative(function, *inputs, **options):
     """A case whose result is right in every digit of its own, however small it is."""
     return case(function, *inputs, atol=0, **options)
@@ -28,12 +24,12 @@ def relative(function, *inputs, **options):
 
 FORMULAS = {
     "exp": relative(
-        aten.exp, WIDE, below_2=DIV_LATER, operations={28: "LOGISTIC MUL LOGISTIC DIV", 29: "EXP"}
+        aten.exp, WIDE, below_2=DIV_LATER, gives={28: "LOGISTIC MUL LOGISTIC DIV", 29: "EXP"}
     ),
     "exp of integers": from_3(aten.exp, INTEGERS, reason="CAST exists"),
-    "exp2": from_3(aten.exp2, WIDE, operations={29: "POW"}),
+    "exp2": from_3(aten.exp2, WIDE, gives="POW"),
     "expm1": relative(aten.expm1, WIDE, below_2=DIV_LATER),
-    "log": from_3(aten.log, POSITIVE, operations={29: "LOG"}),
+    "log": from_3(aten.log, POSITIVE, gives="LOG"),
     "log2": from_3(aten.log2, POSITIVE),
     "log10": from_3(aten.log10, POSITIVE),
     "log1p": Case(  # as right as the device's LOG near 1, where XNNPACK's is one unit off
@@ -57,7 +53,7 @@ FORMULAS = {
     ),
     "erf near 0": relative(aten.erf, WIDE / 1e5, refused={}),
     "erfc": case(aten.erfc, WIDE / 8, rtol=0, atol=5e-7),
-    "sin": from_3(aten.sin, X, operations={29: "SIN"}),
+    "sin": from_3(aten.sin, X, gives="SIN"),
     "cos": from_3(aten.cos, WIDE, rtol=0, atol=3e-7),
     "cos of large numbers": from_3(aten.cos, WIDE * 100, rtol=0, atol=3e-7),
     "tan": from_3(aten.tan, torch.linspace(-1.4, 1.4, 60)),
@@ -80,13 +76,13 @@ FORMULAS = {
         aten.atan2, X.half(), X.half(), never="exists from level|FLOAT16|an angle of float16"
     ),
     "square of integers": case(aten.square, INTEGERS, below_4="TENSOR_INT32"),
-    "squared": case(aten.square, X, operations="MUL"),
-    "cube": case(aten.pow.Tensor_Scalar, X, 3, operations="MUL MUL"),
+    "squared": case(aten.square, X, gives="MUL"),
+    "cube": case(aten.pow.Tensor_Scalar, X, 3, gives="MUL MUL"),
     "seventh power": case(aten.pow.Tensor_Scalar, X, 7.0),
-    "power of 1": case(aten.pow.Tensor_Scalar, X, 1, operations="RESHAPE"),
+    "power of 1": case(aten.pow.Tensor_Scalar, X, 1, gives="RESHAPE"),
     "power of -2": case(aten.pow.Tensor_Scalar, X.abs() + 1, -2, below_2=DIV_LATER),
-    "power of 0.5": from_3(aten.pow.Tensor_Scalar, X.abs(), 0.5, operations={29: "SQRT"}),
-    "power of -0.5": from_3(aten.pow.Tensor_Scalar, X.abs() + 0.1, -0.5, operations={29: "RSQRT"}),
+    "power of 0.5": from_3(aten.pow.Tensor_Scalar, X.abs(), 0.5, gives="SQRT"),
+    "power of -0.5": from_3(aten.pow.Tensor_Scalar, X.abs() + 0.1, -0.5, gives="RSQRT"),
     "power of 0": from_3(aten.pow.Tensor_Scalar, X, 0),
     "power of a tensor": from_3(aten.pow.Tensor_Tensor, X.abs() + 0.1, image(8)),
     "power of a number": from_3(aten.pow.Scalar, 2.5, X),
@@ -109,10 +105,10 @@ FORMULAS = {
         image(5, 3),
         0,
         below_2="TRANSPOSE exists",
-        operations={28: "TRANSPOSE FULLY_CONNECTED TRANSPOSE"},
+        gives="TRANSPOSE FULLY_CONNECTED TRANSPOSE",
     ),
-    "cumsum of rows": case(aten.cumsum, image(5, 3), -1, operations="FULLY_CONNECTED"),
-    "cumsum of an image": case(aten.cumsum, X, 1, operations="RESHAPE FULLY_CONNECTED RESHAPE"),
+    "cumsum of rows": case(aten.cumsum, image(5, 3), -1, gives="FULLY_CONNECTED"),
+    "cumsum of an image": case(aten.cumsum, X, 1, gives="RESHAPE FULLY_CONNECTED RESHAPE"),
     "cumsum of bools": from_3(aten.cumsum, MASK, 1, reason="SELECT exists"),
     "cumsum of integers": case(
         aten.cumsum, INTEGERS, 1, below_4="sums int64 before level 4, NNAPI's FULLY_CONNECTED"

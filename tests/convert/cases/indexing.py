@@ -32,23 +32,19 @@ def indexed(x, *indices, **known):
 NO_MUL = r"(MUL|ADD) on indices \(CAST\) needs level 3"
 
 INDEXING = {
-    "index_select, a run": select(X, 1, [1, 2], below_2=NO_SLICE, operations={28: "STRIDED_SLICE"}),
+    "index_select, a run": select(X, 1, [1, 2], below_2=NO_SLICE, gives="STRIDED_SLICE"),
     "index_select, every second": select(
-        X, 3, [1, 3, 5, 7], below_2=NO_SLICE, operations={28: "STRIDED_SLICE"}
+        X, 3, [1, 3, 5, 7], below_2=NO_SLICE, gives="STRIDED_SLICE"
     ),
-    "index_select, nothing changed": select(X, 1, [0, 1, 2, 3], operations="RESHAPE"),
+    "index_select, nothing changed": select(X, 1, [0, 1, 2, 3], gives="RESHAPE"),
     "index_select, two runs": select(
-        X,
-        -1,
-        [6, 7, 0, 1],
-        below_2=NO_SLICE,
-        operations={28: "STRIDED_SLICE STRIDED_SLICE CONCATENATION"},
+        X, -1, [6, 7, 0, 1], below_2=NO_SLICE, gives="STRIDED_SLICE STRIDED_SLICE CONCATENATION"
     ),
     "index_select, backwards": select(
-        X, 2, [6, 4, 2, 0], below_2=NO_SLICE, operations={28: "STRIDED_SLICE", 29: "GATHER"}
+        X, 2, [6, 4, 2, 0], below_2=NO_SLICE, gives={28: "STRIDED_SLICE", 29: "GATHER"}
     ),
     "index_select, any order": select(
-        X, 1, [3, 0, 0, 1, 3, 2, 0], below_2=NO_SLICE, operations={29: "GATHER"}
+        X, 1, [3, 0, 0, 1, 3, 2, 0], below_2=NO_SLICE, gives="GATHER"
     ),
     "index_select, one": select(image(3, 4), 0, [2], below_2=NO_SLICE),
     "index_select of a contiguous image": select(
@@ -59,7 +55,7 @@ INDEXING = {
         1,
         [3, 0],
         below_3="needs level 2|STRIDED_SLICE takes no",
-        operations={29: "GATHER"},
+        gives="GATHER",
     ),
     "index_select, computed": case(
         aten.index_select, image(3, 4), 1, ids(3, 0, 2), below_3=NO_GATHER
@@ -69,27 +65,25 @@ INDEXING = {
         image(3, 4),
         0,
         ids(2, 0, 2),
-        operations={27: "EMBEDDING_LOOKUP", 29: "GATHER"},
+        gives={27: "EMBEDDING_LOOKUP", 29: "GATHER"},
     ),
     "embedding of a row": case(
         lambda i: aten.embedding.default(WORDS, i, 3),
         ids(3, 6, 0, 3),
-        operations={27: "EMBEDDING_LOOKUP", 29: "GATHER"},
+        gives={27: "EMBEDDING_LOOKUP", 29: "GATHER"},
     ),
-    "embedding of a batch": looked_up(
-        ids([3, 6, 0], [1, 1, 2]), below_3=NO_GATHER, operations={29: "GATHER"}
-    ),
+    "embedding of a batch": looked_up(ids([3, 6, 0], [1, 1, 2]), below_3=NO_GATHER, gives="GATHER"),
     "embedding of rank 3": looked_up(ids([[3, 6], [0, 5]]), order=FIRST, below_3=NO_GATHER),
     "embedding of one": looked_up(torch.tensor(4), below_3=NO_GATHER),
     "embedding with computed words": case(
         lambda w, i: aten.embedding.default(aten.relu.default(w), i),
         WORDS,
         ids(3, 6),
-        operations={27: "RELU EMBEDDING_LOOKUP", 29: "RELU GATHER"},
+        gives={27: "RELU EMBEDDING_LOOKUP", 29: "RELU GATHER"},
     ),
     "index by a constant": indexed(image(5, 4), ids(4, 0, -1, -5), below_2=NO_SLICE),
     "index by a constant matrix": indexed(
-        image(5, 4), None, ids([3, 0], [-1, 2]), below_3=NO_GATHER, operations={29: "GATHER"}
+        image(5, 4), None, ids([3, 0], [-1, 2]), below_3=NO_GATHER, gives="GATHER"
     ),
     "index an image's pixels": indexed(
         image(2, 3, 4, 5), None, None, ids([0], [3], [1]), ids(4, 0), order=FIRST, below_3=NO_GATHER
@@ -108,7 +102,7 @@ INDEXING = {
         image(3, 5),
         ids(4, -1, 0, -5),
         below_3=NO_MUL,
-        operations={29: "CAST ADD CAST LESS SELECT GATHER", 30: "ADD LESS SELECT GATHER"},
+        gives={29: "CAST ADD CAST LESS SELECT GATHER", 30: "ADD LESS SELECT GATHER"},
     ),
     "index by a matrix, computed": case(
         lambda x, i: aten.index.Tensor(x, [i]), image(5, 3), ids([4, -1], [0, -5]), below_3=NO_MUL
@@ -171,7 +165,7 @@ INDEXING = {
         1,
         ids([1, 0, 3], [2, 2, 1]),
         below_3=NO_MUL,
-        operations={29: "RESHAPE CAST ADD CAST GATHER", 30: "RESHAPE ADD GATHER"},
+        gives={29: "RESHAPE CAST ADD CAST GATHER", 30: "RESHAPE ADD GATHER"},
     ),
     "gather along rows": case(
         aten.gather,
@@ -179,11 +173,11 @@ INDEXING = {
         0,
         ids([1, 0, 3], [2, 2, 1]),
         below_3=NO_MUL,
-        operations={29: "RESHAPE CAST MUL CAST CAST ADD CAST GATHER", 30: "RESHAPE MUL ADD GATHER"},
+        gives={29: "RESHAPE CAST MUL CAST CAST ADD CAST GATHER", 30: "RESHAPE MUL ADD GATHER"},
     ),
     "gather fewer rows": case(aten.gather, image(4, 3), 1, ids([1, 0]), below_3=NO_GATHER),
     "gather in a row": case(
-        aten.gather, image(6), 0, ids(5, 5, 0), below_3="GATHER exists", operations={29: "GATHER"}
+        aten.gather, image(6), 0, ids(5, 5, 0), below_3="GATHER exists", gives="GATHER"
     ),
     "gather in an image": case(
         aten.gather,
@@ -197,7 +191,7 @@ INDEXING = {
         lambda x: aten.gather.default(x, -2, ids([[1, 0], [0, 1]])),
         image(1, 3, 2),
         below_3=NO_GATHER,
-        operations={29: "RESHAPE GATHER"},
+        gives="RESHAPE GATHER",
     ),
     "gather of integers": case(
         aten.gather,

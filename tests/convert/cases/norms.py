@@ -41,9 +41,7 @@ ROUNDING = 1e-4
 """Rounding of the mean of equal numbers, divided by sqrt(eps)."""
 
 NORMS = {
-    "layer norm": layer_norm(
-        [5], W5, B5, operations={29: f"{CENTRED} MUL ADD", 30: f"{ONE} MUL ADD"}
-    ),
+    "layer norm": layer_norm([5], W5, B5, gives={29: f"{CENTRED} MUL ADD", 30: f"{ONE} MUL ADD"}),
     "layer norm without weights": layer_norm([5]),
     "layer norm without a bias": layer_norm([5], W5),
     "layer norm of rank 3": layer_norm([5], W5, B5, image(2, 3, 5) * 10),
@@ -64,25 +62,23 @@ NORMS = {
     "RMS norm": rms_norm(W5, X),
     "RMS norm without weights": rms_norm(None, image(2, 3, 5)),
     "RMS norm with an eps": rms_norm(W5, image(3, 5), 0.1),
-    "group norm": group_norm(3, operations={29: f"{CENTRED} MUL ADD", 30: f"{ONE} MUL ADD"}),
+    "group norm": group_norm(3, gives={29: f"{CENTRED} MUL ADD", 30: f"{ONE} MUL ADD"}),
     "group norm of one group": group_norm(1),
     "group norm of single channels": group_norm(6),
-    "group norm without weights": group_norm(2, None, None, operations={29: CENTRED, 30: ONE}),
+    "group norm without weights": group_norm(2, None, None, gives={29: CENTRED, 30: ONE}),
     "group norm of lines": group_norm(3, x=image(2, 6, 7)),
     "group norm of rank 2": group_norm(3, x=image(2, 6)),
     "group norm, channels last": group_norm(
-        2, order=LAST, operations={29: "RESHAPE MEAN SUB MUL MEAN ADD RSQRT MUL RESHAPE MUL ADD"}
+        2, order=LAST, gives="RESHAPE MEAN SUB MUL MEAN ADD RSQRT MUL RESHAPE MUL ADD"
     ),
     "group norm without weights, channels last": group_norm(3, None, None, order=LAST),
-    "instance norm": instance_norm(X, operations={29: CENTRED, 30: ONE}),
+    "instance norm": instance_norm(X, gives={29: CENTRED, 30: ONE}),
     "instance norm with weights": instance_norm(X, W6, B6),
     "instance norm, channels last": instance_norm(
-        X,
-        order=LAST,
-        operations={29: "MEAN SUB INSTANCE_NORMALIZATION", 30: "INSTANCE_NORMALIZATION"},
+        X, order=LAST, gives={29: "MEAN SUB INSTANCE_NORMALIZATION", 30: "INSTANCE_NORMALIZATION"}
     ),
     "instance norm with weights, channels last": instance_norm(
-        X, W6, B6, order=LAST, operations={30: "INSTANCE_NORMALIZATION MUL ADD"}
+        X, W6, B6, order=LAST, gives="INSTANCE_NORMALIZATION MUL ADD"
     ),
     "instance norm far from zero": instance_norm(X + 30),
     "instance norm far from zero, channels last": instance_norm(X + 30, W6, B6, order=LAST),

@@ -17,9 +17,7 @@ POOLING = {
     "max pool": case(aten.max_pool2d, X, [3, 2], [2, 1], [1, 0]),
     "max pool without a stride": case(aten.max_pool2d, X, [2]),
     "max pool with relu": case(
-        lambda x: aten.relu.default(aten.max_pool2d.default(x, [2, 2])),
-        X - 1,
-        operations="MAX_POOL_2D",
+        lambda x: aten.relu.default(aten.max_pool2d.default(x, [2, 2])), X - 1, gives="MAX_POOL_2D"
     ),
     "max pool of negatives with padding": case(
         aten.max_pool2d, -X.abs() - 1, [3, 3], [2, 2], [1, 1]
@@ -47,7 +45,7 @@ POOLING = {
     "max pool after a pad": case(
         lambda x: aten.max_pool2d.default(aten.constant_pad_nd.default(x, [1, 1, 1, 1]), [3, 3]),
         -X.abs() - 1,
-        operations={27: "CONCATENATION CONCATENATION MAX_POOL_2D", 28: "PAD MAX_POOL_2D"},
+        gives={27: "CONCATENATION CONCATENATION MAX_POOL_2D", 28: "PAD MAX_POOL_2D"},
     ),
     "avg pool": avg_pool(X),
     "avg pool, padding counted": avg_pool(X, padding=1),
@@ -64,13 +62,13 @@ POOLING = {
     "avg pool with a divisor in ceil mode": avg_pool(
         SQUARE, padding=1, ceil=True, include=False, divisor=7
     ),
-    "adaptive pool to one": case(aten.adaptive_avg_pool2d, X, [1, 1], operations="AVERAGE_POOL_2D"),
+    "adaptive pool to one": case(aten.adaptive_avg_pool2d, X, [1, 1], gives="AVERAGE_POOL_2D"),
     "adaptive pool evenly": case(aten.adaptive_avg_pool2d, SQUARE, [4, 2]),
     "adaptive pool unevenly": case(
         aten.adaptive_avg_pool2d,
         SQUARE,
         [3, 3],
-        operations={
+        gives={
             27: "RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE",
             28: "RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE TRANSPOSE",
         },

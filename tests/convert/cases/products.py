@@ -28,7 +28,7 @@ PRODUCTS = {
     "matmul of vectors": product((5,), (5,), below_2=None),
     "matmul of a vector and a matrix": product((5,), (5, 3)),
     "matmul of a matrix and a vector": product(
-        (4, 5), (5,), below_2=None, operations="RESHAPE FULLY_CONNECTED RESHAPE"
+        (4, 5), (5,), below_2=None, gives="RESHAPE FULLY_CONNECTED RESHAPE"
     ),
     "matmul of batches and a vector": product((2, 4, 5), (5,), below_2=None),
     "matmul of a vector and batches": product((5,), (2, 5, 3)),
@@ -79,7 +79,7 @@ PRODUCTS = {
     "dot": product((5,), (5,), aten.dot.default, below_2=None),
     "mv": product((4, 5), (5,), aten.mv.default, below_2=None),
     "linear with computed weights": case(
-        aten.linear, image(2, 3, 4), image(5, 4), image(5), operations="FULLY_CONNECTED RESHAPE"
+        aten.linear, image(2, 3, 4), image(5, 4), image(5), gives="FULLY_CONNECTED RESHAPE"
     ),
     "linear with computed weights alone": case(aten.linear, image(3, 4), image(5, 4)),
     "linear with computed weights of rank 1": case(

@@ -51,60 +51,54 @@ def linear(weight, bias=FIVE, x=ROWS, then=None, **known):
 
 
 QUANTISED_LAYERS = {
-    "conv": conv(PLAIN, padding=1, operations="CONV_2D"),
-    "conv relu": conv(PLAIN, None, stride=2, then=aten.relu.default, operations="CONV_2D"),
-    "conv relu6": conv(PLAIN, then=relu6, operations="CONV_2D"),
+    "conv": conv(PLAIN, padding=1, gives="CONV_2D"),
+    "conv relu": conv(PLAIN, None, stride=2, then=aten.relu.default, gives="CONV_2D"),
+    "conv relu6": conv(PLAIN, then=relu6, gives="CONV_2D"),
     "conv weight with a zero point": conv(
-        per_tensor(weights(6, 4, 3, 3), 0.01, -20), operations="CONV_2D"
+        per_tensor(weights(6, 4, 3, 3), 0.01, -20), gives="CONV_2D"
     ),
     "conv small scale": conv(
         PLAIN,
         out=(0.0004, 3),
         below_3="above input x filter scale below .*, found 0.0004 and",
-        operations={29: "CONV_2D"},
+        gives="CONV_2D",
     ),
-    "conv channels": conv(CHANNELS, padding=1, below_3=BY_CHANNELS, operations={29: "CONV_2D"}),
+    "conv channels": conv(CHANNELS, padding=1, below_3=BY_CHANNELS, gives="CONV_2D"),
     "conv channels with zero points": conv(
         per_channel(weights(6, 4, 3, 3), zeros=torch.tensor([0, 1, 0, 0, 0, 0])),
         below_3=BY_CHANNELS,
-        operations=in_floats("CONV_2D"),
+        gives=in_floats("CONV_2D"),
     ),
     "conv input channels": conv(
-        per_channel(weights(6, 4, 3, 3), axis=1),
-        below_3=BY_CHANNELS,
-        operations=in_floats("CONV_2D"),
+        per_channel(weights(6, 4, 3, 3), axis=1), below_3=BY_CHANNELS, gives=in_floats("CONV_2D")
     ),
     "conv large bias": conv(
         per_tensor(weights(6, 4, 3, 3), 1e-7),
         SIX * 100,
         out=(4.0, 100),
         below_3="the bias goes to .*INT32 is what NNAPI takes",
-        operations=in_floats("CONV_2D"),
+        gives=in_floats("CONV_2D"),
     ),
     "conv float weights": conv(
         lambda x: floats(6, 4, 3, 3),
         below_3="float32 weights, quantised ones are required",
-        operations=in_floats("CONV_2D"),
+        gives=in_floats("CONV_2D"),
     ),
     "conv depthwise": conv(
-        per_tensor(weights(4, 1, 3, 3)),
-        floats(4),
-        padding=1,
-        groups=4,
-        operations="DEPTHWISE_CONV_2D",
+        per_tensor(weights(4, 1, 3, 3)), floats(4), padding=1, groups=4, gives="DEPTHWISE_CONV_2D"
     ),
     "conv depthwise channels": conv(
         per_channel(weights(8, 1, 3, 3)),
         floats(8),
         groups=4,
         below_3=BY_CHANNELS,
-        operations={29: "DEPTHWISE_CONV_2D"},
+        gives="DEPTHWISE_CONV_2D",
     ),
     "conv grouped": conv(
         per_tensor(GROUPED),
         groups=2,
         below_2="groups=2",
-        operations={
+        gives={
             28: "STRIDED_SLICE STRIDED_SLICE CONV_2D CONV_2D CONCATENATION",
             29: "GROUPED_CONV_2D",
         },
@@ -114,7 +108,7 @@ QUANTISED_LAYERS = {
         groups=2,
         below_2="groups=2",
         below_3=BY_CHANNELS,
-        operations={29: "GROUPED_CONV_2D"},
+        gives="GROUPED_CONV_2D",
     ),
     "conv dilated": conv(
         PLAIN,
@@ -122,33 +116,29 @@ QUANTISED_LAYERS = {
         dilation=2,
         below_2="dilation",
         below_3="zero point not 0 needs",
-        operations={29: "CONV_2D"},
+        gives="CONV_2D",
     ),
-    "conv padded": conv(PLAIN, pad=[0, 1, 2, 1], operations="CONV_2D"),
+    "conv padded": conv(PLAIN, pad=[0, 1, 2, 1], gives="CONV_2D"),
     "conv signed": conv(
         CHANNELS,
         **SIGNED,
         below_3=BY_CHANNELS,
         refused={29: "SIGNED from level 4"},
-        operations={30: "CONV_2D"},
+        gives="CONV_2D",
     ),
     "conv signed per tensor": conv(
-        PLAIN, then=relu6, **SIGNED, below_4="SIGNED from level 4", operations={30: "CONV_2D"}
+        PLAIN, then=relu6, **SIGNED, below_4="SIGNED from level 4", gives="CONV_2D"
     ),
     "conv transposed": conv(
-        per_tensor(UP), stride=2, transposed=True, below_3=".", operations={29: "TRANSPOSE_CONV_2D"}
+        per_tensor(UP), stride=2, transposed=True, below_3=".", gives="TRANSPOSE_CONV_2D"
     ),
     "conv transposed channels": conv(
-        per_channel(UP, axis=1),
-        stride=2,
-        transposed=True,
-        below_3=".",
-        operations={29: "TRANSPOSE_CONV_2D"},
+        per_channel(UP, axis=1), stride=2, transposed=True, below_3=".", gives="TRANSPOSE_CONV_2D"
     ),
-    "linear": linear(LINES, operations="FULLY_CONNECTED"),
-    "linear relu": linear(LINES, None, then=aten.relu.default, operations="FULLY_CONNECTED"),
-    "linear rank 3": linear(LINES, x=integers(2, 3, 8), operations="FULLY_CONNECTED RESHAPE"),
+    "linear": linear(LINES, gives="FULLY_CONNECTED"),
+    "linear relu": linear(LINES, None, then=aten.relu.default, gives="FULLY_CONNECTED"),
+    "linear rank 3": linear(LINES, x=integers(2, 3, 8), gives="FULLY_CONNECTED RESHAPE"),
     "linear channels": linear(
-        per_channel(weights(5, 8)), below_3=BY_CHANNELS, operations={29: "RESHAPE CONV_2D RESHAPE"}
+        per_channel(weights(5, 8)), below_3=BY_CHANNELS, gives="RESHAPE CONV_2D RESHAPE"
     ),
 }

@@ -90,7 +90,7 @@ RECURRENT |= {
     "lstm as one operation": recurrent(
         "lstm",
         0,
-        operations={
+        gives={
             28: "RESHAPE" + " STRIDED_SLICE" * T + " LSTM" * T + " CONCATENATION RESHAPE",
             29: SEQUENCE,
         },
@@ -99,7 +99,7 @@ RECURRENT |= {
         "lstm",
         0,
         directions=2,
-        operations={
+        gives={
             29: "RESHAPE " * 4 + "BIDIRECTIONAL_SEQUENCE_LSTM",
             30: "BIDIRECTIONAL_SEQUENCE_LSTM",
         },
@@ -108,11 +108,9 @@ RECURRENT |= {
         f"{kind} of wide states": recurrent(kind, 0, directions=2, layers=2, x=image(T, 9, N))
         for kind in ("lstm", "rnn_relu")
     },
-    "rnn as one operation": recurrent(
-        "rnn_relu", 0, operations={29: "UNIDIRECTIONAL_SEQUENCE_RNN"}
-    ),
+    "rnn as one operation": recurrent("rnn_relu", 0, gives="UNIDIRECTIONAL_SEQUENCE_RNN"),
     "rnn of both directions as one operation": recurrent(
-        "rnn_relu", 0, directions=2, operations={29: "BIDIRECTIONAL_SEQUENCE_RNN"}
+        "rnn_relu", 0, directions=2, gives="BIDIRECTIONAL_SEQUENCE_RNN"
     ),
     "lstm of one step": recurrent("lstm", 0, x=image(1, B, N), below_2=None),
     "gru of one step": recurrent("gru", 1, x=image(1, B, N), below_2=None),
@@ -143,7 +141,7 @@ RECURRENT |= {
         image(B, N),
         image(B, H),
         image(B, H, seed=1),
-        operations="LSTM",
+        gives="LSTM",
     ),
     "one lstm cell, memory": case(
         lambda x, h, c: aten.lstm_cell.default(x, [h, c], *weights("lstm", bias=False))[1],

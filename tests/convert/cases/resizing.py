@@ -34,32 +34,24 @@ BEFORE_FLAGS = {28: BY_MATRICES, 30: "RESIZE_BILINEAR"}
 
 RESIZING = {
     "nearest twice": case(
-        nearest(None, [2.0, 2.0]), SQUARE, operations={27: BY_COPIES, 29: "RESIZE_NEAREST_NEIGHBOR"}
+        nearest(None, [2.0, 2.0]), SQUARE, gives={27: BY_COPIES, 29: "RESIZE_NEAREST_NEIGHBOR"}
     ),
     "nearest of three rows and two columns each": case(nearest([21, 16]), X),
     "nearest to a size": case(
-        nearest([5, 13]), X, refused=NO_SLICES, operations={29: "RESIZE_NEAREST_NEIGHBOR"}
+        nearest([5, 13]), X, refused=NO_SLICES, gives="RESIZE_NEAREST_NEIGHBOR"
     ),
     "nearest downwards": case(nearest([3, 2]), X, refused=NO_SLICES),
     "nearest by an odd scale": case(
-        nearest(None, [1.7, 2.0]), SQUARE, refused=NO_SLICES, operations={29: "GATHER GATHER"}
+        nearest(None, [1.7, 2.0]), SQUARE, refused=NO_SLICES, gives="GATHER GATHER"
     ),
     "nearest exact twice": case(
-        nearest([16, 16], exact=True),
-        SQUARE,
-        operations={27: BY_COPIES, 29: "RESIZE_NEAREST_NEIGHBOR"},
+        nearest([16, 16], exact=True), SQUARE, gives={27: BY_COPIES, 29: "RESIZE_NEAREST_NEIGHBOR"}
     ),
     "nearest exact to a size": case(
-        nearest([5, 13], exact=True),
-        X,
-        refused=NO_SLICES,
-        operations={30: "RESIZE_NEAREST_NEIGHBOR"},
+        nearest([5, 13], exact=True), X, refused=NO_SLICES, gives="RESIZE_NEAREST_NEIGHBOR"
     ),
     "nearest exact downwards": case(
-        nearest([3, 2], exact=True),
-        X,
-        refused=NO_SLICES,
-        operations={30: "RESIZE_NEAREST_NEIGHBOR"},
+        nearest([3, 2], exact=True), X, refused=NO_SLICES, gives="RESIZE_NEAREST_NEIGHBOR"
     ),
     "nearest exact by an odd scale": case(
         nearest(None, [1.7, 0.6], exact=True), SQUARE, refused=NO_SLICES
@@ -69,34 +61,32 @@ RESIZING = {
         image(1, 2, 1, 200),
         refused={**NO_SLICES, 28: "slices in place of GATHER .level 3., at most 64 are made"},
     ),
-    "bilinear": case(bilinear([16, 12], False), SQUARE, operations=BEFORE_FLAGS),
-    "bilinear, corners aligned": case(bilinear([15, 12], True), SQUARE, operations=BEFORE_FLAGS),
-    "bilinear downwards": case(bilinear([5, 3], False), SQUARE, operations=BEFORE_FLAGS),
-    "bilinear downwards, corners aligned": case(
-        bilinear([5, 3], True), SQUARE, operations=BEFORE_FLAGS
-    ),
-    "bilinear twice": case(bilinear(None, False, [2.0, 2.0]), SQUARE, operations=BEFORE_FLAGS),
+    "bilinear": case(bilinear([16, 12], False), SQUARE, gives=BEFORE_FLAGS),
+    "bilinear, corners aligned": case(bilinear([15, 12], True), SQUARE, gives=BEFORE_FLAGS),
+    "bilinear downwards": case(bilinear([5, 3], False), SQUARE, gives=BEFORE_FLAGS),
+    "bilinear downwards, corners aligned": case(bilinear([5, 3], True), SQUARE, gives=BEFORE_FLAGS),
+    "bilinear twice": case(bilinear(None, False, [2.0, 2.0]), SQUARE, gives=BEFORE_FLAGS),
     "bilinear by an odd scale": case(
-        bilinear(None, False, [1.7, 2.0]), SQUARE, operations={28: BY_MATRICES, 30: BY_MATRICES}
+        bilinear(None, False, [1.7, 2.0]), SQUARE, gives={28: BY_MATRICES, 30: BY_MATRICES}
     ),
     "bilinear with relu": case(
         lambda x: aten.relu.default(bilinear([5, 3], False)(x)),
         SQUARE,
-        operations={28: BY_MATRICES, 30: "RESIZE_BILINEAR RELU"},
+        gives={28: BY_MATRICES, 30: "RESIZE_BILINEAR RELU"},
     ),
     "bilinear of one pixel": case(
-        bilinear([4, 5], False), image(2, 3, 1, 1), operations="RESIZE_BILINEAR"
+        bilinear([4, 5], False), image(2, 3, 1, 1), gives="RESIZE_BILINEAR"
     ),
     "bilinear of one row": case(bilinear([4, 12], False), image(2, 3, 1, 6)),
     "bilinear of a contiguous image": case(
         bilinear([16, 12], False),
         SQUARE,
         order=FIRST,
-        operations="RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE",
+        gives="RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE",
         refused={30: "NNAPI expects channels_last images"},
     ),
     "bilinear to one pixel, corners aligned": case(
-        bilinear([1, 1], True), SQUARE, operations="RESIZE_BILINEAR"
+        bilinear([1, 1], True), SQUARE, gives="RESIZE_BILINEAR"
     ),
     "bilinear of a large image": case(
         bilinear([512, 512], True),
@@ -108,7 +98,7 @@ RESIZING = {
             smooth(mode, size, align),
             X,
             order=order,
-            operations={28: BY_MATRICES} if order is LAST else {},
+            gives={28: BY_MATRICES} if order is LAST else {},
         )
         for mode, aligned in (
             ("upsample_bicubic2d", (False, True)),

@@ -46,8 +46,8 @@ def by_tensors(name, function):
 
 
 ROUNDING = {
-    "floor": exactly(aten.floor, HALVES, operations="FLOOR"),
-    "ceil": exactly(aten.ceil, HALVES, operations={29: "NEG FLOOR NEG"}),
+    "floor": exactly(aten.floor, HALVES, gives="FLOOR"),
+    "ceil": exactly(aten.ceil, HALVES, gives="NEG FLOOR NEG"),
     "trunc": exactly(aten.trunc, HALVES),
     "frac": exactly(aten.frac, HALVES[:-3]),
     "round": exactly(aten.round, HALVES),
