@@ -24,7 +24,7 @@ from nnapi_prof.graph.plan import Preference
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from tests.convert.cases.common import case
 from tests.convert.cases.convolution import convolve
-from tests.convert.cases.quantised_layers import QUANTISED_LAYERS
+from tests.convert.cases.quantised import QUANTISED_LAYERS
 from tests.convert.cases.recurrent import RECURRENT
 from tests.convert.harness import FIRST, aten, from_array, image, program_of, to_array, whole
 

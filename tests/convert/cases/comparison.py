@@ -8,6 +8,7 @@ from tests.convert.cases.common import INTEGERS, MASK, X, case, from_3
 from tests.convert.harness import FIRST, aten, image
 
 OTHER = image(3, 5, seed=2) > 0
+BOOLS_ONLY = "of int64, NNAPI has bitwise logic of bools only"
 ROWS = image(3, 5)
 TIES = torch.tensor([[1.0, 2.0, 3.0, -1.0, 0.0]])
 SPECIAL = torch.tensor([math.nan, math.inf, -math.inf, 0.0, 1.5])
@@ -58,15 +59,8 @@ COMPARISON = {
     "bitwise or with a number": from_3(aten.bitwise_or.Scalar, MASK, False),
     "bitwise xor with a number": from_3(aten.bitwise_xor.Scalar, MASK, True),
     "bitwise not": from_3(aten.bitwise_not, MASK),
-    "bitwise not of integers": case(
-        aten.bitwise_not, INTEGERS, never="of int64, NNAPI has bitwise logic of bools only"
-    ),
-    "bitwise and of integers": case(
-        aten.bitwise_and.Scalar,
-        INTEGERS,
-        3,
-        never="of int64, NNAPI has bitwise logic of bools only",
-    ),
+    "bitwise not of integers": case(aten.bitwise_not, INTEGERS, never=BOOLS_ONLY),
+    "bitwise and of integers": case(aten.bitwise_and.Scalar, INTEGERS, 3, never=BOOLS_ONLY),
     "add of bools": from_3(aten.add.Tensor, MASK, OTHER),
     "mul of bools": from_3(aten.mul.Tensor, MASK, OTHER),
     "maximum of bools": from_3(aten.maximum, MASK, OTHER),
@@ -182,7 +176,7 @@ CASTS = {
         aten._to_copy,
         FRACTIONS,
         dtype=torch.float64,
-        never="works on float64, which NNAPI does not have",
+        never="works on float64, which NNAPI does not",
     ),
     "bools times floats": from_3(aten.mul.Tensor, MASK, ROWS),
     "bools plus a number": case(

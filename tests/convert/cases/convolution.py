@@ -1,6 +1,6 @@
 """Cases of convolutions in all their forms, and of linear layers."""
 
-from tests.convert.cases.common import NEEDS_2, SQUARE, W, X, case
+from tests.convert.cases.common import NO_SLICE, SQUARE, W, X, case
 from tests.convert.harness import FIRST, aten, image
 
 
@@ -33,8 +33,12 @@ def relu6(x):
     return aten.hardtanh.default(x, 0.0, 6.0)
 
 
+NO_GROUPS = r"groups=2 by slices \(STRIDED_SLICE\) needs level 2"
+GROUPED = {28: "STRIDED_SLICE STRIDED_SLICE CONV_2D CONV_2D CONCATENATION", 29: "GROUPED_CONV_2D"}
+DILATED = {28: "SPACE_TO_BATCH_ND CONV_2D BATCH_TO_SPACE_ND STRIDED_SLICE", 29: "CONV_2D"}
+SHARED = "RESHAPE PAD RESHAPE PAD RESHAPE"
 NO_PHASES = r"\(by SPACE_TO_BATCH_ND; itself from level 3\) needs level 2"
-COMPUTED = "w is computed by the model, a constant is required"
+COMPUTED = "y is computed by the model, a constant is required"
 
 CONVOLUTIONS = {
     "conv": conv(6, stride=2, padding=1, gives="CONV_2D"),
@@ -46,25 +50,16 @@ CONVOLUTIONS = {
         padding=2,
         dilation=(2, 1),
         below_2=rf"dilation \(2, 1\) {NO_PHASES} \(API 28\)",
-        gives={28: "SPACE_TO_BATCH_ND CONV_2D BATCH_TO_SPACE_ND STRIDED_SLICE", 29: "CONV_2D"},
+        gives=DILATED,
     ),
     "conv depthwise": conv(4, groups=4, padding=1, gives="DEPTHWISE_CONV_2D"),
     "conv depthwise, two filters a channel": conv(
         8, groups=4, stride=2, padding=1, gives="DEPTHWISE_CONV_2D"
     ),
     "conv depthwise, dilated": conv(
-        4, groups=4, padding=2, dilation=2, below_2=NO_PHASES, gives="DEPTHWISE_CONV_2D"
+        4, groups=4, padding=2, dilation=2, below_2=NO_PHASES, gives={29: "DEPTHWISE_CONV_2D"}
     ),
-    "conv grouped": conv(
-        6,
-        groups=2,
-        padding=1,
-        below_2=r"groups=2 by slices \(STRIDED_SLICE\) needs level 2",
-        gives={
-            28: "STRIDED_SLICE STRIDED_SLICE CONV_2D CONV_2D CONCATENATION",
-            29: "GROUPED_CONV_2D",
-        },
-    ),
+    "conv grouped": conv(6, groups=2, padding=1, below_2=NO_GROUPS, gives=GROUPED),
     "conv padded asymmetrically": conv(6, x=SQUARE, pad=[0, 1, 2, 1], stride=2, gives="CONV_2D"),
     "conv padded twice": conv(6, x=SQUARE, pad=[1, 0], stride=2, padding=1, gives="CONV_2D"),
     "conv after a pad of ones": conv(
@@ -76,17 +71,12 @@ CONVOLUTIONS = {
         gives={27: "CONCATENATION CONCATENATION CONV_2D", 29: "PAD_V2 CONV_2D"},
     ),
     "conv after a crop": conv(
-        6,
-        x=SQUARE,
-        pad=[0, -1, 0, 0],
-        stride=2,
-        below_2=f"STRIDED_SLICE exists {NEEDS_2}",
-        gives="STRIDED_SLICE CONV_2D",
+        6, x=SQUARE, pad=[0, -1, 0, 0], stride=2, below_2=NO_SLICE, gives="STRIDED_SLICE CONV_2D"
     ),
     "conv with relu": conv(6, then=aten.relu.default, gives="CONV_2D"),
     "conv with relu6": conv(6, then=relu6, gives="CONV_2D"),
     "conv grouped with relu1": conv(
-        6, groups=2, then=aten.hardtanh.default, below_2="groups=2", gives="GROUPED_CONV_2D"
+        6, groups=2, then=aten.hardtanh.default, below_2=NO_GROUPS, gives=GROUPED
     ),
     "conv with sigmoid": conv(6, then=aten.sigmoid.default, gives="CONV_2D LOGISTIC"),
     "conv contiguous": conv(
@@ -98,18 +88,12 @@ CONVOLUTIONS = {
         never=r"a 1-d convolution \(input of rank 3\), NNAPI has 2-d ones only",
     ),
     "conv of computed weights": case(
-        lambda x, w: convolve(w)(x), X, image(6, 4, 3, 3), never=COMPUTED
+        lambda x, y: convolve(y)(x), X, image(6, 4, 3, 3), never=COMPUTED
     ),
     "conv dilated, padded unevenly": conv(
         6, (3, 2), padding=(2, 1), dilation=(2, 3), below_2=NO_PHASES
     ),
-    "conv dilated with a stride": conv(
-        6,
-        stride=2,
-        dilation=2,
-        below_2=NO_PHASES,
-        gives={28: "SPACE_TO_BATCH_ND CONV_2D BATCH_TO_SPACE_ND STRIDED_SLICE", 29: "CONV_2D"},
-    ),
+    "conv dilated with a stride": conv(6, stride=2, dilation=2, below_2=NO_PHASES, gives=DILATED),
     "conv dilated in one direction": conv(3, dilation=(1, 3), below_2=NO_PHASES),
     "conv padded by more than its kernel": conv(
         5,
@@ -124,7 +108,7 @@ CONVOLUTIONS = {
         stride=(2, 1),
         dilation=2,
         below_2=NO_PHASES,
-        gives="SPLIT CONV_2D CONV_2D CONCATENATION",
+        gives={29: "SPLIT CONV_2D CONV_2D CONCATENATION"},
     ),
     "conv in many groups": conv(
         130,
@@ -204,7 +188,7 @@ TRANSPOSED = {
         (2, 2),
         (1, 1),
         function=lambda layer, x: layer(aten.constant_pad_nd.default(x, [1, 0, 2, 1], 0.0)),
-        gives="PAD TRANSPOSE_CONV_2D",
+        gives={29: "PAD TRANSPOSE_CONV_2D"},
     ),
     "conv transposed in groups": transposed(
         3,
@@ -213,16 +197,11 @@ TRANSPOSED = {
         (1, 1),
         (1, 1),
         groups=2,
-        below_2="groups=2 by slices",
-        gives="RESHAPE PAD RESHAPE PAD RESHAPE GROUPED_CONV_2D",
+        below_2=NO_GROUPS,
+        gives={29: f"{SHARED} GROUPED_CONV_2D"},
     ),
     "conv transposed in groups of one channel": transposed(
-        1,
-        (4, 4),
-        (2, 2),
-        (1, 1),
-        groups=4,
-        gives="RESHAPE PAD RESHAPE PAD RESHAPE DEPTHWISE_CONV_2D",
+        1, (4, 4), (2, 2), (1, 1), groups=4, gives={28: f"{SHARED} DEPTHWISE_CONV_2D"}
     ),
     "conv transposed in groups of one channel, two filters each": transposed(
         2, (3, 3), (2, 1), groups=4
@@ -235,7 +214,7 @@ TRANSPOSED = {
     ),
     "conv transposed, cropped to less than the image": transposed(3, (2, 2), (1, 1), (2, 2)),
     "conv transposed of computed weights": case(
-        lambda x, w: convolve(w, transposed=0)(x), X, image(4, 2, 3, 3), never=COMPUTED
+        lambda x, y: convolve(y, transposed=0)(x), X, image(4, 2, 3, 3), never=COMPUTED
     ),
 }
 

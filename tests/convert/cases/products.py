@@ -4,10 +4,9 @@ import math
 
 import torch
 
-from tests.convert.cases.common import case
+from tests.convert.cases.common import NO_TRANSPOSE, case
 from tests.convert.harness import FIRST, aten, image
 
-NO_TRANSPOSE = "TRANSPOSE exists from level"
 NO_SLICES = "(TRANSPOSE|STRIDED_SLICE) exists from level"
 NO_REDUCE_MAX = "REDUCE_MAX exists"
 
@@ -20,6 +19,8 @@ def product(x, y, function=aten.matmul, below_2=NO_TRANSPOSE, **known):
 W23 = image(4, 5, seed=8)
 BATCHES = image(3, 5, 6, seed=8)
 BIAS = image(3, seed=2)
+BATCHED = image(1, 4, 6), image(3, 4, 5), image(3, 5, 6)
+SQUARE = torch.arange(4).reshape(2, 2)
 
 PRODUCTS = {
     "mm": product((4, 5), (5, 3), aten.mm),
@@ -53,9 +54,7 @@ PRODUCTS = {
         (257, 2, 3), (257, 3, 2), below_3="257 products of matrices: below level 3.*up to 256"
     ),
     "matmul of integers": case(
-        lambda x: aten.matmul.default(x, x),
-        torch.arange(4).reshape(2, 2),
-        never="a product of int64, float32 is required",
+        lambda x: aten.matmul.default(x, x), SQUARE, never="a product of int64, float32 is required"
     ),
     "addmm": case(aten.addmm, image(3), image(4, 5), image(5, 3), below_2=NO_TRANSPOSE),
     "addmm with factors": case(
@@ -67,15 +66,7 @@ PRODUCTS = {
     "addmm that does not read its bias": case(
         aten.addmm, image(3) / 0, image(4, 5), image(5, 3), beta=0, below_2=NO_TRANSPOSE
     ),
-    "baddbmm": case(
-        aten.baddbmm,
-        image(1, 4, 6),
-        image(3, 4, 5),
-        image(3, 5, 6),
-        beta=2,
-        alpha=0.5,
-        below_2=NO_SLICES,
-    ),
+    "baddbmm": case(aten.baddbmm, *BATCHED, beta=2, alpha=0.5, below_2=NO_SLICES),
     "dot": product((5,), (5,), aten.dot.default, below_2=None),
     "mv": product((4, 5), (5,), aten.mv.default, below_2=None),
     "linear with computed weights": case(

@@ -108,9 +108,9 @@ RECURRENT |= {
         f"{kind} of wide states": recurrent(kind, 0, directions=2, layers=2, x=image(T, 9, N))
         for kind in ("lstm", "rnn_relu")
     },
-    "rnn as one operation": recurrent("rnn_relu", 0, gives="UNIDIRECTIONAL_SEQUENCE_RNN"),
+    "rnn as one operation": recurrent("rnn_relu", 0, gives={29: "UNIDIRECTIONAL_SEQUENCE_RNN"}),
     "rnn of both directions as one operation": recurrent(
-        "rnn_relu", 0, directions=2, gives="BIDIRECTIONAL_SEQUENCE_RNN"
+        "rnn_relu", 0, directions=2, gives={29: "BIDIRECTIONAL_SEQUENCE_RNN"}
     ),
     "lstm of one step": recurrent("lstm", 0, x=image(1, B, N), below_2=None),
     "gru of one step": recurrent("gru", 1, x=image(1, B, N), below_2=None),
@@ -133,20 +133,18 @@ def cell(kind, bias=True):
     return case(lambda x, h: packet[kind].default(x, h, *params), image(B, N), image(B, H))
 
 
+def lstm_cell(value, bias=True, **known):
+    params, states = weights("lstm", bias=bias), (image(B, H), image(B, H, seed=1))
+    return case(
+        lambda x, h, c: aten.lstm_cell.default(x, [h, c], *params)[value],
+        *(image(B, N), *states),
+        **known,
+    )
+
+
 RECURRENT |= {f"one {kind} cell": cell(kind) for kind in GATES if kind != "lstm"}
 RECURRENT |= {
     "one gru cell without a bias": cell("gru", bias=False),
-    "one lstm cell, state": case(
-        lambda x, h, c: aten.lstm_cell.default(x, [h, c], *weights("lstm"))[0],
-        image(B, N),
-        image(B, H),
-        image(B, H, seed=1),
-        gives="LSTM",
-    ),
-    "one lstm cell, memory": case(
-        lambda x, h, c: aten.lstm_cell.default(x, [h, c], *weights("lstm", bias=False))[1],
-        image(B, N),
-        image(B, H),
-        image(B, H, seed=1),
-    ),
+    "one lstm cell, state": lstm_cell(0, gives="LSTM"),
+    "one lstm cell, memory": lstm_cell(1, bias=False),
 }

@@ -36,11 +36,11 @@ def needing(name, function, *arguments, **known):
 
 MEANS = {
     "mean of an image": mean(X, [2, 3], gives={27: "AVERAGE_POOL_2D RESHAPE", 28: "MEAN"}),
-    "mean of an image, kept": mean(X, [-1, -2], True, gives="MEAN"),
+    "mean of an image, kept": mean(X, [-1, -2], True, gives={28: "MEAN"}),
     "mean of a contiguous image": mean(
         X, [2, 3], order=FIRST, gives={27: "RESHAPE FULLY_CONNECTED RESHAPE RESHAPE", 28: "MEAN"}
     ),
-    "mean over channels": mean(X, [1], gives="MEAN"),
+    "mean over channels": mean(X, [1], gives={28: "MEAN"}),
     "mean over the batch": mean(X, [0], below_2=LAST_AXES, gives="MEAN TRANSPOSE RESHAPE"),
     "mean of rows": mean(ROWS, [1]),
     "mean of columns": mean(ROWS, [0], below_2=LAST_AXES),
@@ -56,7 +56,7 @@ MEANS = {
 
 SUMS = {
     "sum over channels": total(X, [1], gives={28: "MEAN MUL RESHAPE", 29: "REDUCE_SUM"}),
-    "sum over rows of a contiguous image": total(X, [3], order=FIRST, gives="REDUCE_SUM"),
+    "sum over rows of a contiguous image": total(X, [3], order=FIRST, gives={29: "REDUCE_SUM"}),
     "sum over the batch": total(X, [0], below_2=LAST_AXES),
     "sum of the batch of one pixel": total(PIXEL, [0]),
     "sum kept of two of the batch of one pixel": total(PIXEL, [0, 2], True),
