@@ -1,14 +1,19 @@
-"""Small programs for the converter, and stock PyTorch to run what it makes of them."""
+"""Small programs for the converter; stock PyTorch, or NNAPI's C API, to run what it makes of them;
+and an independent reading of NNAPI's facts, not through nnapi_prof.nnapi, to judge it."""
 
+import ctypes as C
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
+from nnapi_prof.convert import BufferSlice, NnapiModel
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region
 from nnapi_prof.frontend import prepare
@@ -18,23 +23,17 @@ from nnapi_prof.graph.node import describe, torch_dtype
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import annotate_quantisation
 from nnapi_prof.graph.unit import Unit, UnitGraph
-from tests.convert.capi import run_model
+from tests.emulator.nnapi import OK, ChannelQuant, Nnapi, operand_type, u32
 
 aten = torch.ops.aten
 
 LAST, FIRST = DimOrder.CHANNELS_LAST, DimOrder.CONTIGUOUS
 LEVELS = (27, 28, 29, 30)
-
-
-class Apply(nn.Module):
-    """A function of one tensor as a module."""
-
-    def __init__(self, function: Callable[[Tensor], object]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> object:
-        return self.function(x)
+ROOT = Path(__file__).resolve().parents[2]
+OPERATIONS = {
+    op["code"]: op for op in json.loads((ROOT / "nnapi_prof/nnapi/data/nnapi_ops.json").read_text())
+}
+KINDS = {"INT32": "int32", "FLOAT32": "float32", "FLOAT16": "float16", "BOOL": "bool"}
 
 
 @dataclass(frozen=True)
@@ -214,3 +213,93 @@ def to_memory(value: Tensor, type_: TensorType) -> Tensor:
 
 def from_memory(value: Tensor, type_: TensorType) -> Tensor:
     return value.permute(0, 3, 1, 2) if type_.dim_order is LAST else value.reshape(type_.shape)
+
+
+def run_model(
+    model: NnapiModel,
+    buffers: Sequence[bytes],
+    inputs: Sequence[np.ndarray],
+    outputs: Sequence[np.ndarray],
+) -> None:
+    """Builds, compiles and runs ``model`` once; fills ``outputs``. The library is the one that this
+    process has loaded (the fixture nnapi_library does)."""
+    nn = Nnapi("libneuralnetworks.so")
+    handle, references = _build(nn, model, buffers)
+    compilation = nn.new("Compilation_create", handle)
+    assert nn.Compilation_finish(compilation) == OK
+    execution = nn.new("Execution_create", compilation)
+    for index, array in enumerate(inputs):
+        array = np.ascontiguousarray(array)
+        references.append(array)
+        result = nn.Execution_setInput(execution, index, None, array.ctypes.data, array.nbytes)
+        assert result == OK
+    for index, array in enumerate(outputs):
+        result = nn.Execution_setOutput(execution, index, None, array.ctypes.data, array.nbytes)
+        assert result == OK
+    assert nn.Execution_compute(execution) == OK
+    nn.Execution_free(execution)
+    nn.Compilation_free(compilation)
+    nn.Model_free(handle)
+
+
+def _build(nn, model, buffers):
+    handle, references = nn.new("Model_create"), []
+    for operand in model.operands:
+        kind = operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
+        assert nn.Model_addOperand(handle, C.byref(kind)) == OK, operand
+    for index, operand in enumerate(model.operands):
+        if operand.channels is not None:
+            scales = (C.c_float * len(operand.channels.scales))(*operand.channels.scales)
+            channels = ChannelQuant(operand.channels.dim, len(scales), scales)
+            setter = nn.Model_setOperandSymmPerChannelQuantParams
+            assert setter(handle, index, C.byref(channels)) == OK, operand
+    for value in model.values:
+        data = value.source
+        if isinstance(data, BufferSlice):
+            data = buffers[data.buffer][data.offset : data.offset + data.length]
+        block = C.create_string_buffer(data, len(data)) if data else None  # none: left out
+        references.append(block)
+        assert nn.Model_setOperandValue(handle, value.operand, block, len(data)) == OK, value
+    for operation in model.operations:
+        ins, outs = operation.inputs, operation.outputs
+        added = nn.Model_addOperation(
+            handle, operation.code, len(ins), u32(ins), len(outs), u32(outs)
+        )
+        assert added == OK, operation
+    ins, outs = model.inputs, model.outputs
+    identified = nn.Model_identifyInputsAndOutputs(handle, len(ins), u32(ins), len(outs), u32(outs))
+    assert identified == OK
+    assert nn.Model_finish(handle) == OK
+    return handle, references
+
+
+def broken_rules(model: NnapiModel, api_level: int) -> list[str]:
+    """What in a model is newer than a level, or against an operation's form."""
+    level = api_level - 1_000_000 if api_level > 1_000_000 else api_level - 26
+    items = []
+    for operation in model.operations:
+        facts = OPERATIONS[operation.code]
+        name = facts["name"]
+        if facts["min_feature_level"] > level:
+            items.append(f"{name} is of level {facts['min_feature_level']}")
+        operands = [model.operands[i] for i in operation.inputs]
+        kinds = [KINDS.get(operand.type.name, "tensor") for operand in operands]
+        if not any(_fits(form, kinds, level) for form in facts["signatures"]):
+            items.append(f"{name} has no form {kinds} at level {level}")
+        limit = facts["rank"]["max"]
+        ranks = [len(model.operands[i].dims) for i in (operation.inputs[0], *operation.outputs)]
+        if limit is not None and max(ranks) > limit:
+            items.append(f"{name} has ranks {ranks}, at most {limit}")
+    return items
+
+
+def _fits(form, kinds, level):
+    arguments = list(form["inputs"])
+    if ".." in str(arguments[0]["index"]):
+        arguments[:1] = arguments[:1] * (len(kinds) - len(arguments) + 1)
+    if form["since_level"] > level or len(kinds) > len(arguments):
+        return False
+    if any(not a["optional"] for a in arguments[len(kinds) :]):
+        return False
+    pairs = zip(arguments, kinds, strict=False)
+    return all(kind in a["kind"].split("|") and a["since_level"] <= level for a, kind in pairs)

@@ -14,8 +14,7 @@ from nnapi_prof.costs.model.forms import ProductForm
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.nnapi.codes import FeatureLevel
 from tests.convert.cases import CASES
-from tests.convert.facts_check import broken_rules
-from tests.convert.harness import LEVELS, run_region
+from tests.convert.harness import LEVELS, broken_rules, run_region
 
 CASES_BY_NAME = [pytest.param(case, id=name) for name, case in CASES.items()]
 

@@ -1,14 +1,18 @@
-"""Models that spell movement, lines and high ranks in many ways, converted whole and run."""
+"""Models that spell movement, lines and high ranks in many ways, converted whole and run; tensors
+of more than four dimensions at the border of a region."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+import nnapi_prof
+from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from tests.convert.coverage.rows import layer, numbers, row
-from tests.convert.harness import Apply, agree, traced, whole
+from nnapi_prof.graph import TensorType
+from tests.convert.coverage.rows import Function, layer, numbers, row
+from tests.convert.harness import agree, traced, whole
 
 X = numbers(2, 8, 6, 4)
 LINE = numbers(2, 4, 15)
@@ -107,7 +111,7 @@ SPELLINGS = {
     "windows of Swin, one image": row(windows, numbers(1, 4, 6, 5)),
     "channel shuffle": row(shuffled, X),
     "channel shuffle between convolutions": layer(
-        lambda: nn.Sequential(nn.Conv2d(8, 8, 1), Apply(shuffled), nn.Conv2d(8, 8, 1)), X
+        lambda: nn.Sequential(nn.Conv2d(8, 8, 1), Function(shuffled), nn.Conv2d(8, 8, 1)), X
     ),
     "pixel shuffle": row(pixels, X),
     "pixel shuffle behind a convolution": layer(
@@ -271,3 +275,63 @@ def test_few_operations(name, way):
     module, inputs = SPELLINGS[name].make()
     region = whole(prepare(written(way, module, inputs), inputs, name))
     assert " ".join(region.operations) == OPERATIONS[name]
+
+
+SHAPE = (4, 2, 1, 3, 7)
+
+
+def converted(model, x, given=None, **options):
+    example = x if given is None else given
+    return nnapi_prof.convert_model(traced(model.eval(), (x,)), [example], **options)
+
+
+def test_the_operand_has_four_dimensions():
+    assert TensorType((2, 3, 4, 5, 6)).memory_shape == (6, 4, 5, 6)
+    assert TensorType((2, 3, 4, 5, 6, 7)).memory_shape == (24, 5, 6, 7)
+    assert TensorType((2, 3, 4, 5)).memory_shape == (2, 3, 4, 5)
+
+
+@pytest.mark.parametrize("level", [27, 30])
+@pytest.mark.parametrize("dims", [(1, -1), (2, 3), (2, 4), (0, -2), (0, 4)])
+def test_flatten(dims, level, nnapi_library):
+    x = numbers(*SHAPE)
+    module = converted(nn.Flatten(*dims), x, level=level, whole=True)
+    assert torch.equal(module(x), x.flatten(*dims))
+
+
+def test_five_dimensions_out(nnapi_library):
+    x = numbers(*SHAPE)
+    module = converted(Function(lambda x: (x.relu(), x.reshape(2, 2, 3, 2, 7))), x, whole=True)
+    mirrored = numbers(7, 3, 1, 2, 4).permute(4, 3, 2, 1, 0)  # the same shape, another order
+    for tensors in (x, mirrored):
+        first, second = module(tensors)
+        assert torch.equal(first, tensors.relu())
+        assert torch.equal(second, tensors.reshape(2, 2, 3, 2, 7))
+
+
+def test_five_quantised_dimensions(nnapi_library):
+    with quiet_torch():
+        x = torch.quantize_per_tensor(numbers(*SHAPE), 0.05, 120, torch.quint8)
+    module = converted(Function(lambda x: x.relu().flatten(1, 2)), x, whole=True)
+    assert torch.equal(module(x).int_repr(), x.relu().flatten(1, 2).int_repr())
+
+
+@pytest.mark.parametrize(
+    ("given", "function"),
+    [
+        ((0, 2, 1, 3, 7), lambda x: x.flatten(1)),
+        ((0, 2, 1, 3, 7), lambda x: x.relu()),
+        ((4, 0, 1, 0, 7), lambda x: x.flatten(1, -2) * 2),
+        ((4, 0, 1, 3, 0), lambda x: x.relu() + x),
+    ],
+)
+def test_open_sizes(given, function, nnapi_library):
+    module = converted(Function(function), numbers(*SHAPE), torch.zeros(given))
+    for more in (0, 3):
+        x = numbers(*(size if at else size + more for size, at in zip(SHAPE, given, strict=True)))
+        torch.testing.assert_close(module(x), function(x), rtol=1e-6, atol=1e-6)
+
+
+def test_two_open_sizes_that_are_one_to_nnapi():
+    with pytest.raises(InputSpecError, match=r"cannot be left open|first 2 dimensions"):
+        converted(Function(torch.relu), numbers(*SHAPE), torch.zeros(0, 0, 1, 3, 7))

@@ -142,12 +142,12 @@ class ConvNeXtBlock(nn.Module):
         self.depth = nn.Conv2d(channels, channels, 7, padding=3, groups=channels)
         self.norm = nn.LayerNorm(channels, eps=1e-6)
         self.up, self.down = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
-        self.scale = nn.Parameter(torch.rand(channels))
+        self.scale = nn.Parameter(torch.rand(channels, 1, 1))
 
     def forward(self, x):
         y = self.norm(self.depth(x).permute(0, 2, 3, 1))
-        y = self.scale * self.down(F.gelu(self.up(y)))
-        return x + y.permute(0, 3, 1, 2)
+        y = self.down(F.gelu(self.up(y)))
+        return x + self.scale * y.permute(0, 3, 1, 2)
 
 
 class ConvNeXt(nn.Module):

@@ -10,8 +10,8 @@ TO_LAST = {"memory_format": torch.channels_last}
 TO_FIRST = {"memory_format": torch.contiguous_format}
 
 
-def view(x, *shape, **known):
-    return case(aten.view, x, list(shape), **known)
+def view(x, shape, **known):
+    return case(aten.view, x, shape, **known)
 
 
 def zeros(x, pads, *value, **known):
@@ -22,16 +22,13 @@ def zeros(x, pads, *value, **known):
 SHAPES = {
     "integers with new axes": view(
         SIX,
-        2,
-        1,
-        3,
-        1,
+        [2, 1, 3, 1],
         order=FIRST,
         below_3="EXPAND_DIMS exists from level",
         gives="EXPAND_DIMS EXPAND_DIMS",
     ),
     "integers in another shape": view(
-        SIX, 3, 2, below_4="RESHAPE takes TENSOR_INT32 from level 6 on"
+        SIX, [3, 2], below_4="RESHAPE takes TENSOR_INT32 from level 6 on"
     ),
     "cat over channels": case(aten.cat, [X, image(2, 3, 7, 8)], 1, gives="CONCATENATION"),
     "cat over a negative axis": case(aten.cat, [X, X + 1], -1),
@@ -40,22 +37,24 @@ SHAPES = {
     "cat with the legacy empty tensor": case(
         lambda x: aten.cat.default([torch.zeros(0), x, x]), image(2, 3)
     ),
-    "view of rank 2": view(image(6, 4), 3, 2, 4, gives="RESHAPE"),
-    "view of the same shape": view(image(6, 4), 6, 4, gives="RESHAPE"),
-    "view that drops one pixel": view(image(2, 4, 1, 1), 2, 4, gives="RESHAPE"),
-    "view that makes one pixel": view(image(2, 4), 2, 4, 1, 1, gives="RESHAPE"),
-    "view that flattens an image": view(X, 2, 224, below_2=NO_TRANSPOSE, gives="TRANSPOSE RESHAPE"),
+    "view of rank 2": view(image(6, 4), [3, 2, 4], gives="RESHAPE"),
+    "view of the same shape": view(image(6, 4), [6, 4], gives="RESHAPE"),
+    "view that drops one pixel": view(image(2, 4, 1, 1), [2, 4], gives="RESHAPE"),
+    "view that makes one pixel": view(image(2, 4), [2, 4, 1, 1], gives="RESHAPE"),
+    "view that flattens an image": view(
+        X, [2, 224], below_2=NO_TRANSPOSE, gives="TRANSPOSE RESHAPE"
+    ),
     "view that makes an image": view(
-        image(2, 224), 2, 4, 7, 8, below_2=NO_TRANSPOSE, gives="RESHAPE TRANSPOSE"
+        image(2, 224), [2, 4, 7, 8], below_2=NO_TRANSPOSE, gives="RESHAPE TRANSPOSE"
     ),
     "reshape": case(aten.reshape, image(6, 4), [8, -1], gives="RESHAPE"),
-    "view of rank 5": view(image(4, 3), 1, 2, 2, 3, 1, gives="RESHAPE"),
-    "view of rank 6 as an image": view(image(1, 2, 2, 2, 3, 6), 2, 4, 3, 6, order=FIRST),
+    "view of rank 5": view(image(4, 3), [1, 2, 2, 3, 1], gives="RESHAPE"),
+    "view of rank 6 as an image": view(image(1, 2, 2, 2, 3, 6), [2, 4, 3, 6], order=FIRST),
     "view of an image as rank 5": view(
-        X, 2, 2, 2, 7, 8, below_2=NO_TRANSPOSE, gives="TRANSPOSE RESHAPE"
+        X, [2, 2, 2, 7, 8], below_2=NO_TRANSPOSE, gives="TRANSPOSE RESHAPE"
     ),
     "view of rank 5 as an image channels last": view(
-        image(2, 2, 2, 7, 8), 2, 4, 7, 8, below_2=NO_TRANSPOSE, gives="RESHAPE TRANSPOSE"
+        image(2, 2, 2, 7, 8), [2, 4, 7, 8], below_2=NO_TRANSPOSE, gives="RESHAPE TRANSPOSE"
     ),
     "permute": case(aten.permute, image(2, 3, 4), [0, 2, 1], below_2=NO_TRANSPOSE),
     "permute of an image": case(aten.permute, X, [0, -1, 1, 2], below_2=NO_TRANSPOSE),
