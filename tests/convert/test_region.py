@@ -14,7 +14,7 @@ from nnapi_prof.frontend import prepare
 from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.nnapi.codes import OperandCode
-from tests.convert.architectures.classifiers import ConvNeXtBlock
+from tests.convert.architectures.images import ConvNeXtBlock
 from tests.convert.cases.convolution import convolve
 from tests.convert.coverage.rows import Function
 from tests.convert.harness import aten, broken_rules, image, program_of, run_region, whole

@@ -9,7 +9,7 @@ from torch import nn
 
 from nnapi_prof.convert.dynamic_shapes import FlexibleModel
 from nnapi_prof.frontend.inputs import parse_input_spec
-from tests.convert.architectures.classifiers import MBConv, conv_bn
+from tests.convert.architectures.images import MBConv, conv_bn
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "models.py"
 
