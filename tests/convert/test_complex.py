@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.bundle.stock import make
+from tests.convert.coverage.rows import Function
+from tests.convert.harness import traced
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -96,26 +97,12 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
 }
 
 
-class Model(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
-
-
-def trace(model: nn.Module, x: Tensor) -> nn.Module:
-    with quiet_torch():
-        return torch.jit.trace(model, x)  # type: ignore[no-any-return, no-untyped-call]
-
-
-@pytest.mark.parametrize("traced", [False, True], ids=["exported", "traced"])
+@pytest.mark.parametrize("way", ["exported", "traced"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_it_runs_whole_on_nnapi(nnapi_library: object, name: str, traced: bool) -> None:
+def test_it_runs_whole_on_nnapi(nnapi_library: object, name: str, way: str) -> None:
     function, x = FUNCTIONS[name]
-    model = Model(function).eval()
-    result = make(trace(model, x) if traced else model, (x,))
+    model = Function(function).eval()
+    result = make(traced(model, (x,)) if way == "traced" else model, (x,))
     assert result.kinds == ["nnapi"]
     expected = function(x * 0.7)
     error = (result.module(x * 0.7) - expected).abs().max() / expected.abs().max()
@@ -138,7 +125,6 @@ def test_it_runs_whole_on_nnapi(nnapi_library: object, name: str, traced: bool) 
 def test_what_has_no_rule_stays(
     nnapi_library: object, function: Callable[[Tensor], Tensor]
 ) -> None:
-    traced = trace(Model(function).eval(), SIGNAL)
-    result = make(traced, (SIGNAL,), keep=True)
+    result = make(traced(Function(function).eval(), (SIGNAL,)), (SIGNAL,), keep=True)
     assert "cpu" in result.kinds
     torch.testing.assert_close(result.module(SIGNAL), function(SIGNAL), rtol=1e-5, atol=1e-4)

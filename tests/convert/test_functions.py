@@ -2,7 +2,6 @@
 TorchScript and an export. What converts is right, also on values that no tracing saw."""
 
 import io
-import math
 import warnings
 from typing import Optional
 
@@ -17,7 +16,7 @@ from nnapi_prof.errors import InputSpecError, NnapiProfError
 from nnapi_prof.frontend import load, prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.convert.coverage.rows import Function, numbers
-from tests.convert.harness import agree, aten, run_whole, traced, whole
+from tests.convert.harness import agree, run_whole, traced, whole
 
 INTEGERS = torch.tensor([3, -5, 9, 0])
 BYTES = torch.tensor([3, 200, 255, 0], dtype=torch.uint8)
@@ -383,36 +382,3 @@ def test_layers_of_training_alone(nnapi_library):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dropout2d warns of rank 2
         agree(scripted(nn.Sequential(nn.Linear(5, 4), *layers)), (V,))
-
-
-SCORES, HIDES = numbers(1, 2, 4, 8), numbers(4, 4) > 0
-HIDES[1] = False
-ADDED = torch.where(HIDES, numbers(4, 4), -math.inf)
-
-
-class Attention(nn.Module):
-    def forward(self, q, mask):
-        return F.scaled_dot_product_attention(q, q, q, mask)
-
-
-class Twice(nn.Module):
-    """Two masks, one of which hides a row."""
-
-    def forward(self, x, mask):
-        masked = x @ x.transpose(-1, -2) + mask + torch.zeros(4)
-        return torch.where((masked == -math.inf).all(-1, True), 0.0, masked.softmax(-1))
-
-
-@pytest.mark.parametrize("level", [29, 30])
-@pytest.mark.parametrize(
-    ("module", "mask"), [(Attention(), HIDES), (Attention(), ADDED), (Twice(), ADDED)]
-)
-def test_attention_that_was_taken_apart(module, mask, level, nnapi_library):
-    """Its masked scores are asked for rows of minus infinity; the mask can tell them."""
-    with quiet_torch():
-        exported = torch.export.export(module, (SCORES, mask)).run_decompositions()
-    program = prepare(exported, (SCORES, mask), "apart")
-    asked = [n for n in program.module.graph.nodes if n.target is aten.eq.Scalar]
-    assert asked and all(node.args[0].target is not aten.add.Tensor for node in asked)
-    (result,) = run_whole(program, (SCORES, mask), level)
-    torch.testing.assert_close(result, module(SCORES, mask), rtol=1e-5, atol=1e-6)

@@ -6,7 +6,6 @@ import operator
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert import BufferSlice, EmissionError, ModelBuilder, Operand
@@ -19,6 +18,7 @@ from nnapi_prof.graph import DimOrder
 from nnapi_prof.graph.grouping import macs
 from nnapi_prof.graph.program import all_values
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
+from tests.convert.architectures import ARCHITECTURES
 from tests.convert.cases.convolution import convolve
 from tests.convert.cases.recurrent import RECURRENT
 from tests.convert.harness import LEVELS, aten, broken_rules, image, program_of, run_region
@@ -230,70 +230,23 @@ def test_multiply_accumulates_count_recurrent_weights():
     assert macs(node) == 3 * 2 * 2 * (20 * 4 + 20 * 5)
 
 
-class Attention(nn.Module):
-    """A squeeze-and-excitation block between convolutions of every kind."""
-
-    def __init__(self):
-        super().__init__()
-        self.enter = nn.Sequential(
-            nn.Conv2d(3, 8, 3, 2, padding=1, bias=False), nn.BatchNorm2d(8), nn.Hardswish()
-        )
-        self.same = nn.Conv2d(8, 8, 4, padding="same", groups=8)
-        self.squeeze = nn.Conv2d(8, 4, 1)
-        self.excite = nn.Conv2d(4, 8, 1)
-        self.grouped = nn.Conv2d(8, 12, 3, padding=2, dilation=2, groups=2)
-        self.norm = nn.BatchNorm2d(12)
-        self.head = nn.Linear(12, 5)
-
-    def forward(self, x):
-        x = self.enter(x)
-        x = nn.functional.silu(self.same(x))
-        gate = nn.functional.relu(self.squeeze(x.mean((2, 3), keepdim=True)))
-        x = x * nn.functional.hardsigmoid(self.excite(gate))
-        x = self.norm(torch.relu(self.grouped(x)) - 0.5)
-        x = nn.functional.avg_pool2d(x, 3, 2, 1)
-        return torch.softmax(self.head(x.flatten(2).transpose(1, 2)), -1)
-
-
-class Pyramid(nn.Module):
-    """Two resolutions, joined and resized; several results."""
-
-    def __init__(self):
-        super().__init__()
-        self.left = nn.Conv2d(3, 4, 3, padding=1)
-        self.right = nn.Conv2d(4, 4, 1)
-
-    def forward(self, x):
-        a = nn.functional.relu6(self.left(x))
-        b = self.right(nn.functional.max_pool2d(a, 3, 2, ceil_mode=True))
-        up = nn.functional.interpolate(b, size=a.shape[2:], mode="bilinear")
-        near = nn.functional.interpolate(b, scale_factor=2)
-        both = torch.cat([a, up, 2 / (1 + up.abs())], 1)
-        return both[:, 1:9, ::2], nn.functional.pad(near, (1, 2), value=3.0), both.argmax(1)
-
-
-NOT_AT_28 = {"aten.argmax.default"}
-NOT_AT_27 = NOT_AT_28 | {"aten.clone.default", "aten.reciprocal.default", "aten.slice.Tensor"}
 REFUSED = {
-    ("Attention", 27): {"aten.clone.default", "aten.convolution.default"},
-    ("Pyramid", 27): NOT_AT_27,
-    ("Pyramid", 28): NOT_AT_28,
+    ("mobilenet_v3", 27): {"aten.clone.default"},
+    ("deeplab", 27): {"aten.clone.default", "aten.convolution.default", "aten.argmax.default"},
+    ("deeplab", 28): {"aten.argmax.default"},
+    ("inception", 27): {"aten.clone.default", "aten.index.Tensor", "aten.log_softmax.int"},
+    ("inception", 28): {"aten.log_softmax.int"},
 }
-"""The operators of each network that a level cannot say (in Attention a dilated convolution);
-none at higher levels."""
+"""The operators of each network that a level cannot say; none at higher levels."""
 
 
-@pytest.fixture(scope="module", params=[Attention, Pyramid], ids=lambda kind: kind.__name__)
+@pytest.fixture(scope="module", params=["mobilenet_v3", "deeplab", "inception"])
 def prepared(request):
+    """A program as the front end makes it, and all of its values."""
     torch.manual_seed(5)
-    module = request.param().eval()
-    for norm in module.modules():
-        if isinstance(norm, nn.BatchNorm2d):
-            nn.init.uniform_(norm.running_mean, -1, 1)
-            nn.init.uniform_(norm.running_var, 0.5, 2)
-    x = image(2, 3, 18, 22)
-    program = prepare(module, (x,), request.param.__name__)
-    return program, all_values(program, (x,))
+    model, inputs = ARCHITECTURES[request.param]()
+    program = prepare(model.eval(), inputs, request.param)
+    return program, all_values(program, inputs)
 
 
 @pytest.mark.parametrize("level", LEVELS)

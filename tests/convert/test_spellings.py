@@ -1,6 +1,8 @@
 """Models that spell movement, lines and high ranks in many ways, converted whole and run; tensors
 of more than four dimensions at the border of a region."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,7 +14,7 @@ from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph import TensorType
 from tests.convert.coverage.rows import Function, layer, numbers, row
-from tests.convert.harness import agree, traced, whole
+from tests.convert.harness import agree, aten, run_whole, traced, whole
 
 X = numbers(2, 8, 6, 4)
 LINE = numbers(2, 4, 15)
@@ -67,12 +69,6 @@ def grouped_heads(x):
     return x[:, :, None].expand(b, h, 3, n, d).reshape(b, h * 3, n, d)
 
 
-def masked_windows(x, mask):
-    """Swin's mask on the scores of shifted windows, then a softmax."""
-    scores = x.view(2, 3, 2, 4, 4) + mask.unsqueeze(1).unsqueeze(0)
-    return scores.view(-1, 2, 4, 4).softmax(-1)
-
-
 def patches(x):
     """ViT's patches by rearrangement."""
     n, c, h, w = x.shape
@@ -123,7 +119,6 @@ SPELLINGS = {
     "heads of attention": row(heads, numbers(2, 5, 24)),
     "heads of attention, one image": row(heads, numbers(1, 5, 24)),
     "heads for grouped queries": row(grouped_heads, numbers(2, 2, 3, 4)),
-    "masked windows": row(masked_windows, numbers(6, 2, 4, 4), numbers(3, 4, 4)),
     "patches": row(patches, X),
     "five dimensions reversed": row(reversed_dims, numbers(6, 8)),
     "softmax in rank 5": row(
@@ -207,7 +202,6 @@ SPELLINGS = {
         ),
         X,
     ),
-    "roll as Swin does": row(lambda x: torch.roll(x, (-1, -1), (1, 2)), numbers(1, 4, 4, 6)),
     "repeat_interleave": row(lambda x: x.repeat_interleave(2, 1), X),
     "index_select by computed indices": row(
         lambda x, i: torch.index_select(x, 1, i) + x[:, i], ROWS, torch.tensor([2, -0, 1])
@@ -221,18 +215,7 @@ SPELLINGS = {
     "expand_as of a broadcast operand": row(
         lambda x: x * x.mean((2, 3), keepdim=True).expand_as(x) + 1, X
     ),
-    "embedding and positions": layer(lambda: Words(), torch.tensor([[3, 1, 4, 1], [5, 2, 6, 5]])),
 }
-
-
-class Words(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.words = nn.Embedding(10, 6, padding_idx=0)
-        self.places = nn.Embedding(8, 6)
-
-    def forward(self, ids):
-        return self.words(ids) + self.places(torch.arange(ids.shape[1]))
 
 
 def written(way, module, inputs):
@@ -335,3 +318,36 @@ def test_open_sizes(given, function, nnapi_library):
 def test_two_open_sizes_that_are_one_to_nnapi():
     with pytest.raises(InputSpecError, match=r"cannot be left open|first 2 dimensions"):
         converted(Function(torch.relu), numbers(*SHAPE), torch.zeros(0, 0, 1, 3, 7))
+
+
+SCORES, HIDES = numbers(1, 2, 4, 8), numbers(4, 4) > 0
+HIDES[1] = False
+ADDED = torch.where(HIDES, numbers(4, 4), -math.inf)
+
+
+class Attention(nn.Module):
+    def forward(self, q, mask):
+        return F.scaled_dot_product_attention(q, q, q, mask)
+
+
+class Twice(nn.Module):
+    """Two masks, one of which hides a row."""
+
+    def forward(self, x, mask):
+        masked = x @ x.transpose(-1, -2) + mask + torch.zeros(4)
+        return torch.where((masked == -math.inf).all(-1, True), 0.0, masked.softmax(-1))
+
+
+@pytest.mark.parametrize("level", [29, 30])
+@pytest.mark.parametrize(
+    ("module", "mask"), [(Attention(), HIDES), (Attention(), ADDED), (Twice(), ADDED)]
+)
+def test_attention_that_was_taken_apart(module, mask, level, nnapi_library):
+    """Its masked scores are asked for rows of minus infinity; the mask can tell them."""
+    with quiet_torch():
+        exported = torch.export.export(module, (SCORES, mask)).run_decompositions()
+    program = prepare(exported, (SCORES, mask), "apart")
+    asked = [n for n in program.module.graph.nodes if n.target is aten.eq.Scalar]
+    assert asked and all(node.args[0].target is not aten.add.Tensor for node in asked)
+    (result,) = run_whole(program, (SCORES, mask), level)
+    torch.testing.assert_close(result, module(SCORES, mask), rtol=1e-5, atol=1e-6)

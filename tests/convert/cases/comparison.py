@@ -173,10 +173,7 @@ CASTS = {
         aten._to_copy, torch.tensor([2049.0, 2051.0, 65504.0, 1e-7, 3e-8]), dtype=torch.float16
     ),
     "float32 to float64": case(
-        aten._to_copy,
-        FRACTIONS,
-        dtype=torch.float64,
-        never="works on float64, which NNAPI does not",
+        aten._to_copy, FRACTIONS, dtype=torch.float64, never="works on float64, which NNAPI"
     ),
     "bools times floats": from_3(aten.mul.Tensor, MASK, ROWS),
     "bools plus a number": case(

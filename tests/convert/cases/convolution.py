@@ -36,6 +36,8 @@ def relu6(x):
 NO_GROUPS = r"groups=2 by slices \(STRIDED_SLICE\) needs level 2"
 GROUPED = {28: "STRIDED_SLICE STRIDED_SLICE CONV_2D CONV_2D CONCATENATION", 29: "GROUPED_CONV_2D"}
 DILATED = {28: "SPACE_TO_BATCH_ND CONV_2D BATCH_TO_SPACE_ND STRIDED_SLICE", 29: "CONV_2D"}
+SPLIT = {29: "SPLIT CONV_2D CONV_2D CONCATENATION"}
+JOINED = "CONCATENATION CONCATENATION"
 SHARED = "RESHAPE PAD RESHAPE PAD RESHAPE"
 NO_PHASES = r"\(by SPACE_TO_BATCH_ND; itself from level 3\) needs level 2"
 COMPUTED = "y is computed by the model, a constant is required"
@@ -46,11 +48,7 @@ CONVOLUTIONS = {
     "conv pointwise": conv(6, (1, 1)),
     "conv of unequal sides": conv(5, (3, 5), stride=(1, 2), padding=(2, 1)),
     "conv dilated": conv(
-        6,
-        padding=2,
-        dilation=(2, 1),
-        below_2=rf"dilation \(2, 1\) {NO_PHASES} \(API 28\)",
-        gives=DILATED,
+        6, padding=2, dilation=(2, 1), below_2=rf"\(2, 1\) {NO_PHASES} \(API 28\)", gives=DILATED
     ),
     "conv depthwise": conv(4, groups=4, padding=1, gives="DEPTHWISE_CONV_2D"),
     "conv depthwise, two filters a channel": conv(
@@ -68,7 +66,7 @@ CONVOLUTIONS = {
         pad=[0, 1, 0, 1],
         pads_with=1.0,
         stride=2,
-        gives={27: "CONCATENATION CONCATENATION CONV_2D", 29: "PAD_V2 CONV_2D"},
+        gives={27: f"{JOINED} CONV_2D", 29: "PAD_V2 CONV_2D"},
     ),
     "conv after a crop": conv(
         6, x=SQUARE, pad=[0, -1, 0, 0], stride=2, below_2=NO_SLICE, gives="STRIDED_SLICE CONV_2D"
@@ -96,19 +94,11 @@ CONVOLUTIONS = {
     "conv dilated with a stride": conv(6, stride=2, dilation=2, below_2=NO_PHASES, gives=DILATED),
     "conv dilated in one direction": conv(3, dilation=(1, 3), below_2=NO_PHASES),
     "conv padded by more than its kernel": conv(
-        5,
-        (2, 1),
-        padding=(2, 3),
-        gives={27: "CONCATENATION CONCATENATION CONV_2D", 28: "PAD CONV_2D"},
+        5, (2, 1), padding=(2, 3), gives={27: f"{JOINED} CONV_2D", 28: "PAD CONV_2D"}
     ),
     "conv padded to its kernel's end": conv(5, (3, 4), padding=(2, 3), gives="CONV_2D"),
     "conv in groups with a stride, dilated": conv(
-        8,
-        groups=2,
-        stride=(2, 1),
-        dilation=2,
-        below_2=NO_PHASES,
-        gives={29: "SPLIT CONV_2D CONV_2D CONCATENATION"},
+        8, groups=2, stride=(2, 1), dilation=2, below_2=NO_PHASES, gives=SPLIT
     ),
     "conv in many groups": conv(
         130,
@@ -196,7 +186,7 @@ TRANSPOSED = {
         (2, 2),
         (1, 1),
         (1, 1),
-        groups=2,
+        2,
         below_2=NO_GROUPS,
         gives={29: f"{SHARED} GROUPED_CONV_2D"},
     ),

@@ -17,6 +17,8 @@ from tests.convert.cases.common import (
 )
 from tests.convert.harness import FIRST, LAST, Case, aten, image
 
+ROWS = image(5, 3)
+LARGE = torch.tensor([[2**30, -(2**31), 7], [2**29 + 1, 2**31 - 1, -(2**24) - 1]])
 NO_SUMS = "sums int64 before level 4, NNAPI's FULLY_CONNECTED"
 WIDE = torch.cat([torch.linspace(-80, 80, 321), image(40), image(20) * 1e-4])
 POSITIVE = torch.cat([torch.linspace(1e-3, 4, 200), torch.logspace(-30, 30, 60)])
@@ -109,25 +111,16 @@ FORMULAS = {
     ),
     "lerp": case(aten.lerp.Scalar, X, -X, 0.3),
     "lerp by a tensor": case(lambda x, y: aten.lerp.Tensor(x, y, x), X, -X),
-    "cumprod of columns": case(aten.cumprod, image(5, 3), 0, below_2=NO_TRANSPOSE),
+    "cumprod of columns": case(aten.cumprod, ROWS, 0, below_2=NO_TRANSPOSE),
     "cumprod of rows": case(aten.cumprod, image(2, 4, 9), -1, below_2=NO_SLICE),
     "cumsum of columns": case(
-        aten.cumsum,
-        image(5, 3),
-        0,
-        below_2=NO_TRANSPOSE,
-        gives="TRANSPOSE FULLY_CONNECTED TRANSPOSE",
+        aten.cumsum, ROWS, 0, below_2=NO_TRANSPOSE, gives="TRANSPOSE FULLY_CONNECTED TRANSPOSE"
     ),
-    "cumsum of rows": case(aten.cumsum, image(5, 3), -1, gives="FULLY_CONNECTED"),
+    "cumsum of rows": case(aten.cumsum, ROWS, -1, gives="FULLY_CONNECTED"),
     "cumsum of an image": case(aten.cumsum, X, 1, gives="RESHAPE FULLY_CONNECTED RESHAPE"),
     "cumsum of bools": from_3(aten.cumsum, MASK, 1, reason="SELECT exists"),
     "cumsum of integers": case(aten.cumsum, INTEGERS, 1, below_4=NO_SUMS),
-    "cumsum of large integers": case(
-        aten.cumsum,
-        torch.tensor([[2**30, -(2**31), 7], [2**29 + 1, 2**31 - 1, -(2**24) - 1]]),
-        0,
-        below_4=NO_SUMS,
-    ),
+    "cumsum of large integers": case(aten.cumsum, LARGE, 0, below_4=NO_SUMS),
     "pad of bools": from_3(aten.constant_pad_nd, MASK, [1, 2], True, reason="SELECT exists"),
     "pad of integers": case(
         aten.constant_pad_nd, INTEGERS, [1, 0, 0, 2], below_4="PAD exists|PAD takes no TENSOR_INT32"
@@ -137,7 +130,7 @@ FORMULAS = {
         INTEGERS,
         [1, 0],
         3,
-        never="PAD_V2 exists|PAD_V2 takes no|pads integers with 3",
+        never="PAD_V2 (exists|takes no)|pads integers with 3",
     ),
     "cumsum of too much": case(
         aten.cumsum, torch.ones(3000), 0, never="sums along 3000 elements, up to 2048"
@@ -153,42 +146,39 @@ FORMULAS = {
 
 LATER = "exists from level|needs level|FLOAT16 from level"
 
+BY_LEVEL = {
+    1: (
+        *(
+            aten.relu,
+            aten.sigmoid,
+            aten.tanh,
+            aten.abs,
+            aten.neg,
+            aten.floor,
+            aten.ceil,
+            aten.trunc,
+        ),
+        *(aten.round, aten.square, aten.erf, aten.gelu, aten.silu, aten.hardswish),
+        *(aten.hardsigmoid, aten.softshrink),
+    ),
+    2: (aten.exp, aten.expm1, aten.mish, aten.elu, aten.selu),
+    3: (aten.sign, aten.sin, aten.cos, aten.softplus, aten.hardshrink),
+}
 FUNCTIONS = {
     # name: (function, first level, least input)
-    "relu": (lambda x: aten.relu.default(x), 1, None),
-    "sigmoid": (lambda x: aten.sigmoid.default(x), 1, None),
-    "tanh": (lambda x: aten.tanh.default(x), 1, None),
-    "abs": (lambda x: aten.abs.default(x), 1, None),
-    "neg": (lambda x: aten.neg.default(x), 1, None),
-    "floor": (lambda x: aten.floor.default(x), 1, None),
-    "ceil": (lambda x: aten.ceil.default(x), 1, None),
-    "trunc": (lambda x: aten.trunc.default(x), 1, None),
-    "round": (lambda x: aten.round.default(x), 1, None),
-    "sign": (lambda x: aten.sign.default(x), 3, None),
-    "square": (lambda x: aten.square.default(x), 1, None),
-    "reciprocal": (lambda x: aten.reciprocal.default(x), 2, 0.2),
-    "sqrt": (lambda x: aten.sqrt.default(x), 3, 0.0),
-    "rsqrt": (lambda x: aten.rsqrt.default(x), 3, 0.2),
-    "exp": (lambda x: aten.exp.default(x), 2, None),
-    "expm1": (lambda x: aten.expm1.default(x), 2, None),
-    "log": (lambda x: aten.log.default(x), 3, 0.2),
-    "log1p": (lambda x: aten.log1p.default(x), 3, 0.0),
-    "sin": (lambda x: aten.sin.default(x), 3, None),
-    "cos": (lambda x: aten.cos.default(x), 3, None),
-    "erf": (lambda x: aten.erf.default(x), 1, None),
-    "gelu": (lambda x: aten.gelu.default(x), 1, None),
-    "silu": (lambda x: aten.silu.default(x), 1, None),
-    "mish": (lambda x: aten.mish.default(x), 2, None),
-    "softplus": (lambda x: aten.softplus.default(x), 3, None),
-    "elu": (lambda x: aten.elu.default(x), 2, None),
-    "selu": (lambda x: aten.selu.default(x), 2, None),
+    **{
+        packet.__name__: (packet, level, None)
+        for level, packets in BY_LEVEL.items()
+        for packet in packets
+    },
+    "reciprocal": (aten.reciprocal, 2, 0.2),
+    "sqrt": (aten.sqrt, 3, 0.0),
+    "rsqrt": (aten.rsqrt, 3, 0.2),
+    "log": (aten.log, 3, 0.2),
+    "log1p": (aten.log1p, 3, 0.0),
     "celu": (lambda x: aten.celu.default(x, 0.5), 2, None),
     "leaky relu": (lambda x: aten.leaky_relu.default(x, 0.2), 1, None),
-    "hardswish": (lambda x: aten.hardswish.default(x), 1, None),
-    "hardsigmoid": (lambda x: aten.hardsigmoid.default(x), 1, None),
     "hardtanh": (lambda x: aten.hardtanh.default(x, -0.5, 0.75), 1, None),
-    "softshrink": (lambda x: aten.softshrink.default(x), 1, None),
-    "hardshrink": (lambda x: aten.hardshrink.default(x), 3, None),
     "threshold": (lambda x: aten.threshold.default(x, 0.1, 0.3), 3, None),
     "rsub": (lambda x: aten.add.Tensor(aten.mul.Tensor(x, -1), 2.0), 1, None),
     "cube": (lambda x: aten.pow.Tensor_Scalar(x, 3), 1, None),
@@ -207,15 +197,12 @@ def variants(name, function, first, least):
     """One function on other shapes, orders and element types."""
     refused = all_levels(LATER, 26 + first)
     half = _within(image(3, 5), least).half()
+    shapes = {"rank 0": (), "rank 1": (7,), "rank 3": (2, 3, 4), "image": (2, 3, 4, 5)}
+    inputs = {what: _within(image(*shape), least) for what, shape in shapes.items()}
     return {
         f"{name}, half precision": case(function, half, below_3=LATER, rtol=5e-3, atol=5e-3),
-        f"{name}, rank 0": case(function, _within(image(1)[0], least), refused=refused),
-        f"{name}, rank 1": case(function, _within(image(7), least), refused=refused),
-        f"{name}, rank 3": case(function, _within(image(2, 3, 4), least), refused=refused),
-        f"{name}, image": case(function, _within(image(2, 3, 4, 5), least), refused=refused),
-        f"{name}, contiguous image": case(
-            function, _within(image(2, 3, 4, 5), least), order=FIRST, refused=refused
-        ),
+        **{f"{name}, {what}": case(function, x, refused=refused) for what, x in inputs.items()},
+        f"{name}, contiguous image": case(function, inputs["image"], order=FIRST, refused=refused),
     }
 
 

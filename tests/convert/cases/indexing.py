@@ -11,6 +11,7 @@ FOUND = {27: "EMBEDDING_LOOKUP", 29: "GATHER"}
 COLUMNS = torch.tensor([[1, 0, 3], [2, 2, 1]])
 NO_GATHER = "GATHER exists from level 3"
 WORDS = image(7, 5)
+BOOLS = torch.tensor([[True, False, True], [False, True, True]])
 LARGE = torch.tensor([[2**31 - 1, -(2**31), 7], [5, 2**24 + 1, -1]])
 
 
@@ -36,6 +37,7 @@ def indexed(x, *indices, **known):
 
 
 NO_MUL = r"(MUL|ADD) on indices \(CAST\) needs level 3"
+APART = {"below_2": NO_TRANSPOSE, "below_3": NO_MUL}
 
 INDEXING = {
     "index_select, a run": select(X, 1, [1, 2], below_2=NO_SLICE, gives="STRIDED_SLICE"),
@@ -57,11 +59,7 @@ INDEXING = {
         X, 1, [3, 0, 2, 2, 0, 3], below_2=NO_SLICE, order=FIRST
     ),
     "index_select of integers": select(
-        torch.arange(12).reshape(3, 4),
-        1,
-        [3, 0],
-        below_3="needs level 2|STRIDED_SLICE takes no",
-        gives="GATHER",
+        LARGE, 1, [2, 0], below_3="needs level 2|STRIDED_SLICE takes no", gives="GATHER"
     ),
     "index_select, computed": case(
         aten.index_select, image(3, 4), 1, ids(3, 0, 2), below_3=NO_GATHER
@@ -113,17 +111,9 @@ INDEXING = {
         below_3=NO_MUL,
     ),
     "index axes apart": case(
-        aten.index.Tensor,
-        image(5, 2, 3),
-        [ids(4, 0, -1), None, ids(1, -3, 2)],
-        below_2=NO_TRANSPOSE,
-        below_3=NO_MUL,
+        aten.index.Tensor, image(5, 2, 3), [ids(4, 0, -1), None, ids(1, -3, 2)], **APART
     ),
-    "index of bools": case(
-        lambda x: aten.index.Tensor(x, [ids([1], [0]), ids(2, 0, 1)]),
-        torch.tensor([[True, False, True], [False, True, True]]),
-        below_3="SELECT exists",
-    ),
+    "index of bools": indexed(BOOLS, ids([1], [0]), ids(2, 0, 1), below_3="SELECT exists"),
     "index of integers, computed": case(
         aten.index.Tensor, LARGE, [ids([1], [0]), ids(2, 0, -2)], below_4=NO_RESHAPE
     ),
@@ -131,12 +121,10 @@ INDEXING = {
     "index by a mask": case(
         aten.index.Tensor,
         image(3, 2),
-        [torch.tensor([True, False, True])],
+        [BOOLS[0]],
         never="indexed by y, a computed bool, wanted int64",
     ),
-    "index by a constant mask": indexed(
-        image(3, 2), torch.tensor([True, False, True]), below_2=NO_SLICE
-    ),
+    "index by a constant mask": indexed(image(3, 2), BOOLS[0], below_2=NO_SLICE),
     "index by a constant mask of two axes": indexed(
         image(2, 3, 4), None, torch.eye(3, 4) > 0, below_2=NO_SLICE
     ),

@@ -7,15 +7,14 @@ from tests.convert.harness import FIRST, LAST, aten, image
 
 
 def avg_pool(x, kernel=3, stride=2, padding=0, ceil=False, include=True, divisor=None):
-    return case(
-        lambda y: aten.avg_pool2d.default(
-            y, [kernel] * 2, [stride] * 2, [padding] * 2, ceil, include, divisor
-        ),
-        x,
-    )
+    sizes = [kernel] * 2, [stride] * 2, [padding] * 2
+    return case(aten.avg_pool2d, x, *sizes, ceil, include, divisor)
 
 
 LAST_ONLY = "NNAPI expects channels_last images of rank 4"
+
+DILATED = r"dilation \(2, 2\) \(by MAXIMUM of slices\) needs level 3"
+TWO_AXES = "RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE"
 
 POOLING = {
     "max pool": case(aten.max_pool2d, X, [3, 2], [2, 1], [1, 0]),
@@ -30,15 +29,7 @@ POOLING = {
     "max pool in ceil mode with padding": case(
         aten.max_pool2d, SQUARE, [3, 3], [2, 2], [1, 1], [1, 1], True
     ),
-    "max pool dilated": case(
-        aten.max_pool2d,
-        X,
-        [2, 2],
-        [1, 1],
-        [0, 0],
-        [2, 2],
-        below_3=r"dilation \(2, 2\) \(by MAXIMUM of slices\) needs level 3",
-    ),
+    "max pool dilated": case(aten.max_pool2d, X, [2, 2], [1, 1], [0, 0], [2, 2], below_3=DILATED),
     "max pool of a contiguous image": case(
         aten.max_pool2d, X, [2, 2], order=FIRST, never=LAST_ONLY
     ),
@@ -68,10 +59,7 @@ POOLING = {
         aten.adaptive_avg_pool2d,
         SQUARE,
         [3, 3],
-        gives={
-            27: "RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE",
-            28: "RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE TRANSPOSE",
-        },
+        gives={27: f"{TWO_AXES} CONV_2D RESHAPE", 28: f"{TWO_AXES} TRANSPOSE"},
     ),
 }
 
@@ -98,7 +86,7 @@ OUTSIDE = torch.tensor([-1.0, 1.0, 1.2, 40.0]).view(1, 1, 2, 2).expand(2, 5, 2, 
 PLACES = torch.cat([image(2, 5, 6, 2), OUTSIDE], 2)
 NO_ROWS = all_levels("GATHER needs level 3", 29)
 BY_COPIES = "RESHAPE CONCATENATION RESHAPE RESHAPE CONCATENATION RESHAPE"
-BY_MATRICES = "RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE TRANSPOSE"
+BY_MATRICES = f"{TWO_AXES} TRANSPOSE"
 NO_SLICES = {27: r"elements \(by STRIDED_SLICE\) needs level 2"}
 BEFORE_FLAGS = {28: BY_MATRICES, 30: "RESIZE_BILINEAR"}
 
@@ -149,11 +137,7 @@ RESIZING = {
     ),
     "bilinear of one row": case(bilinear([4, 12], False), image(2, 3, 1, 6)),
     "bilinear of a contiguous image": case(
-        bilinear([16, 12], False),
-        SQUARE,
-        order=FIRST,
-        gives="RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE",
-        refused={30: LAST_ONLY},
+        bilinear([16, 12], False), SQUARE, order=FIRST, gives=TWO_AXES, refused={30: LAST_ONLY}
     ),
     "bilinear to one pixel, corners aligned": case(
         bilinear([1, 1], True), SQUARE, gives="RESIZE_BILINEAR"
@@ -161,7 +145,7 @@ RESIZING = {
     "bilinear of a large image": case(
         bilinear([512, 512], True),
         torch.zeros(1, 4, 400, 400),
-        below_4="multiplications, at most 536870912 are accepted",
+        below_4="at most 536870912 are accepted",
     ),
     **{
         f"{mode} to {size}, corners {'' if align else 'not '}aligned, {order.value}": case(

@@ -29,9 +29,14 @@ IMAGE, OTHER = integers(1, 4, 6, 8), integers(1, 4, 6, 8, seed=5)
 ROWS = integers(3, 8)
 
 
-def quantised(function, *arguments, given=(IN, (0.04, 110)), out=OUT, limits=U8, **options):
+def quantised(
+    function, *arguments, given=(IN, (0.04, 110)), out=OUT, limits=U8, in_floats=None, **options
+):
     """A case of a function, or of a call, on the numbers of its tensors, quantized to the scale and
-    zero point ``out``. ``given`` has those of the tensors. One step is allowed."""
+    zero point ``out``. ``given`` has those of the tensors, ``in_floats`` the operations of a
+    composition that is not quant8. One step is allowed."""
+    if in_floats is not None:
+        options["gives"] = f"DEQUANTIZE {in_floats} QUANTIZE"
     inputs = [value for value in arguments if isinstance(value, torch.Tensor)]
     function = call(function, arguments, {})
 
@@ -67,11 +72,6 @@ def relu6(x):
     return aten.hardtanh.default(x, 0.0, 6.0)
 
 
-def in_floats(names):
-    """The operations of a composition that is not quant8."""
-    return {29: f"DEQUANTIZE {names} QUANTIZE"}
-
-
 def added(then):
     return lambda x, y: then(aten.add.Tensor(x, y))
 
@@ -83,6 +83,12 @@ def joined(x, y):
 AVERAGE = (aten.avg_pool2d, IMAGE, [3, 3], [2, 2], [1, 1], False, False)
 FOUR = integers(1, 4, 1, 1)
 SIGMOID = (1 / 256, 0)
+FINE, PART = (0.05, 7, *U8), (0, 127, torch.uint8)
+LARGE = integers(1, 4, 6, 8, low=150)
+NEAREST = {29: "RESIZE_NEAREST_NEIGHBOR"}
+NO_QUANTIZE, NO_SIGNED = f"QUANTIZE needs {NEEDS_3}", "TENSOR_QUANT8_ASYMM_SIGNED from level 4"
+ABOVE_PRODUCT = "MUL wants a scale of its result above the product"
+SCALE = "NNAPI gives QUANT8_ASYMM of scale"
 SIGNED = {"given": ((0.05, 3),), "out": (1 / 256, -128), "limits": I8}
 TWICE = "would round what was rounded before"
 FROM_29 = {"below_3": "."}
@@ -90,40 +96,17 @@ PAD = (aten.constant_pad_nd, ROWS, [1, 2])
 
 QUANTISED = {
     "quantize": case(
-        QUANTIZE,
-        floats(1, 4, 3, 5),
-        0.05,
-        7,
-        *U8,
-        below_3=f"QUANTIZE needs {NEEDS_3}",
-        gives="QUANTIZE",
-        **STEP,
+        QUANTIZE, floats(1, 4, 3, 5), *FINE, below_3=NO_QUANTIZE, gives="QUANTIZE", **STEP
     ),
     "quantize to part of a type": case(
-        QUANTIZE,
-        floats(3, 5),
-        0.05,
-        7,
-        0,
-        127,
-        torch.uint8,
-        never="integers of torch.uint8 from 0 to 127",
+        QUANTIZE, floats(3, 5), 0.05, 7, *PART, never="integers of torch.uint8 from 0 to 127"
     ),
-    "dequantize": case(DEQUANTIZE, IMAGE, 0.05, 7, *U8, gives="DEQUANTIZE"),
+    "dequantize": case(DEQUANTIZE, IMAGE, *FINE, gives="DEQUANTIZE"),
     "dequantize signed": case(
-        DEQUANTIZE,
-        weights(3, 4),
-        0.05,
-        -7,
-        *I8,
-        below_4="takes TENSOR_QUANT8_ASYMM_SIGNED from level 4",
-        gives="DEQUANTIZE",
+        DEQUANTIZE, weights(3, 4), 0.05, -7, *I8, below_4=NO_SIGNED, gives="DEQUANTIZE"
     ),
     "requantize": quantised(
-        lambda x: x,
-        ROWS,
-        below_3=f"no requantising; .*QUANTIZE needs {NEEDS_3}",
-        gives="DEQUANTIZE QUANTIZE",
+        lambda x: x, ROWS, below_3=f"no requantising; .*{NO_QUANTIZE}", gives="DEQUANTIZE QUANTIZE"
     ),
     "add": quantised(aten.add.Tensor, IMAGE, OTHER, gives="ADD"),
     "add relu": quantised(
@@ -140,7 +123,7 @@ QUANTISED = {
         lambda x: aten.add.Tensor(x, floats(8)),
         ROWS,
         below_3="a float constant of several values",
-        gives=in_floats("ADD"),
+        in_floats="ADD",
     ),
     "mul": quantised(aten.mul.Tensor, IMAGE, OTHER, gives="MUL"),
     "mul number": quantised(aten.mul.Tensor, IMAGE, 2.5, gives="MUL"),
@@ -149,32 +132,24 @@ QUANTISED = {
         IMAGE,
         OTHER,
         out=(0.001, 3),
-        below_3="MUL wants a scale of its result above the product",
-        gives=in_floats("DEQUANTIZE MUL"),
+        below_3=ABOVE_PRODUCT,
+        in_floats="DEQUANTIZE MUL",
     ),
     "sub": quantised(aten.sub.Tensor, IMAGE, OTHER, **FROM_29, gives="SUB"),
-    "div": quantised(
-        aten.div.Tensor,
-        IMAGE,
-        integers(1, 4, 6, 8, low=150),
-        **FROM_29,
-        gives=in_floats("DEQUANTIZE DIV"),
-    ),
+    "div": quantised(aten.div.Tensor, IMAGE, LARGE, **FROM_29, in_floats="DEQUANTIZE DIV"),
     "maximum": quantised(aten.maximum, IMAGE, OTHER, **FROM_29, gives="MAXIMUM"),
     "cat of one scale": quantised(joined, IMAGE, OTHER, given=(OUT, OUT), gives="CONCATENATION"),
     "cat": quantised(
         joined,
         IMAGE,
         OTHER,
-        below_3="CONCATENATION below .* wants one scale and zero point",
+        below_3="CONCATENATION below .* wants one scale and zero",
         gives="CONCATENATION",
     ),
     "max_pool2d": quantised(aten.max_pool2d, IMAGE, [2, 2], out=IN, gives="MAX_POOL_2D"),
     "avg_pool2d": quantised(*AVERAGE, out=IN, gives="AVERAGE_POOL_2D"),
     "avg_pool2d to another scale": quantised(
-        *AVERAGE,
-        below_3="NNAPI gives QUANT8_ASYMM of scale 0.05 and zero point 120",
-        gives=in_floats("AVERAGE_POOL_2D"),
+        *AVERAGE, below_3=f"{SCALE} 0.05 and zero point 120", in_floats="AVERAGE_POOL_2D"
     ),
     "adaptive_avg_pool2d": quantised(
         aten.adaptive_avg_pool2d, IMAGE, [1, 1], out=IN, gives="AVERAGE_POOL_2D"
@@ -189,17 +164,17 @@ QUANTISED = {
         aten.sigmoid,
         IMAGE,
         out=(1 / 128, 0),
-        below_3="scale 0.00390625 and zero point 0 here, the model wants .*0.0078125",
-        gives=in_floats("LOGISTIC"),
+        below_3=f"{SCALE} 0.00390625 and zero point 0 here.*0.0078125",
+        in_floats="LOGISTIC",
     ),
     "sigmoid signed": quantised(
-        aten.sigmoid, weights(3, 4), **SIGNED, below_4="SIGNED from level 4", gives="LOGISTIC"
+        aten.sigmoid, weights(3, 4), **SIGNED, below_4=NO_SIGNED, gives="LOGISTIC"
     ),
     "tanh": quantised(
         aten.tanh,
         IMAGE,
         out=(1 / 128, 128),
-        below_3="TANH takes TENSOR_QUANT8_ASYMM from level 3",
+        below_3="TANH takes TENSOR_QUANT8_ASYMM from",
         gives="TANH",
     ),
     "softmax": quantised(aten.softmax.int, ROWS, -1, out=SIGMOID, gives="SOFTMAX"),
@@ -219,12 +194,7 @@ QUANTISED = {
     "div by a number": quantised(aten.div.Tensor, IMAGE, 0.7, gives="MUL"),
     "leaky_relu": quantised(aten.leaky_relu, IMAGE, 0.1, **FROM_29, gives="PRELU"),
     "upsample_nearest2d": quantised(
-        aten.upsample_nearest2d.vec,
-        IMAGE,
-        [12, 16],
-        None,
-        out=IN,
-        gives={29: "RESIZE_NEAREST_NEIGHBOR"},
+        aten.upsample_nearest2d.vec, IMAGE, [12, 16], None, out=IN, gives=NEAREST
     ),
     "pad of zero point 0": quantised(
         *PAD,
@@ -242,23 +212,19 @@ QUANTISED = {
     ),
     "pad by a value": quantised(*PAD, 1.0, out=IN, gives={27: "CONCATENATION", 29: "PAD_V2"}),
     "view": case(
-        lambda x: DEQUANTIZE(aten.view.default(x, [4, 48]), 0.05, 7, *U8),
+        lambda x: DEQUANTIZE(aten.view.default(x, [4, 48]), *FINE),
         IMAGE,
         order=FIRST,
         gives="RESHAPE DEQUANTIZE",
     ),
     "permute and slice": case(
-        lambda x: DEQUANTIZE(
-            aten.slice.Tensor(aten.permute.default(x, [1, 0]), 0, 1, 6, 2), 0.05, 7, *U8
-        ),
+        lambda x: DEQUANTIZE(aten.slice.Tensor(aten.permute.default(x, [1, 0]), 0, 1, 6, 2), *FINE),
         ROWS,
         below_2="TRANSPOSE",
         gives="TRANSPOSE STRIDED_SLICE DEQUANTIZE",
     ),
     "integers of a quantised value": case(
-        lambda x: aten.add.Tensor(aten.relu.default(x), DEQUANTIZE(x, 0.05, 7, *U8)),
-        ROWS,
-        never="uint8",
+        lambda x: aten.add.Tensor(aten.relu.default(x), DEQUANTIZE(x, *FINE)), ROWS, never="uint8"
     ),
 }
 
@@ -267,7 +233,7 @@ PLAIN, CHANNELS = per_tensor(weights(6, 4, 3, 3)), per_channel(weights(6, 4, 3, 
 GROUPED, UP = weights(6, 2, 3, 3), weights(4, 6, 3, 3)
 LINES = per_tensor(weights(5, 8))
 SIX, FIVE = floats(6), floats(5)
-BY_CHANNELS = f"a filter with a scale for each channel needs {NEEDS_3}"
+CHANNELED = {"below_3": f"a filter with a scale for each channel needs {NEEDS_3}"}
 SIGNED_IMAGE = {"x": weights(1, 4, 6, 8), "given": ((0.05, -3),), "out": (0.1, 5), "limits": I8}
 
 
@@ -305,29 +271,29 @@ QUANTISED_LAYERS = {
     "conv small scale": conv(
         PLAIN,
         out=(0.0004, 3),
-        below_3="above input x filter scale below .*, found 0.0004 and",
+        below_3="above input x filter scale .*, found 0.0004 and",
         gives="CONV_2D",
     ),
-    "conv channels": conv(CHANNELS, padding=1, below_3=BY_CHANNELS, gives="CONV_2D"),
+    "conv channels": conv(CHANNELS, padding=1, **CHANNELED, gives="CONV_2D"),
     "conv channels with zero points": conv(
-        per_channel(weights(6, 4, 3, 3), zeros=torch.tensor([0, 1, 0, 0, 0, 0])),
-        below_3=BY_CHANNELS,
-        gives=in_floats("CONV_2D"),
+        per_channel(weights(6, 4, 3, 3), zeros=torch.arange(6) % 2),
+        **CHANNELED,
+        in_floats="CONV_2D",
     ),
     "conv input channels": conv(
-        per_channel(weights(6, 4, 3, 3), axis=1), below_3=BY_CHANNELS, gives=in_floats("CONV_2D")
+        per_channel(weights(6, 4, 3, 3), axis=1), **CHANNELED, in_floats="CONV_2D"
     ),
     "conv large bias": conv(
         per_tensor(weights(6, 4, 3, 3), 1e-7),
         SIX * 100,
         out=(4.0, 100),
         below_3="the bias goes to .*INT32 is what NNAPI takes",
-        gives=in_floats("CONV_2D"),
+        in_floats="CONV_2D",
     ),
     "conv float weights": conv(
         lambda x: floats(6, 4, 3, 3),
-        below_3="float32 weights, quantised ones are required",
-        gives=in_floats("CONV_2D"),
+        below_3="float32 weights, quantised ones are",
+        in_floats="CONV_2D",
     ),
     "conv depthwise": conv(
         per_tensor(weights(4, 1, 3, 3)), floats(4), padding=1, groups=4, gives="DEPTHWISE_CONV_2D"
@@ -336,35 +302,27 @@ QUANTISED_LAYERS = {
         per_channel(weights(8, 1, 3, 3)),
         floats(8),
         groups=4,
-        below_3=BY_CHANNELS,
+        **CHANNELED,
         gives="DEPTHWISE_CONV_2D",
     ),
     "conv grouped": conv(per_tensor(GROUPED), groups=2, below_2="groups=2", gives=BY_GROUPS),
     "conv grouped channels": conv(
-        per_channel(GROUPED),
-        groups=2,
-        below_2="groups=2",
-        below_3=BY_CHANNELS,
-        gives="GROUPED_CONV_2D",
+        per_channel(GROUPED), groups=2, below_2="groups=2", **CHANNELED, gives="GROUPED_CONV_2D"
     ),
     "conv dilated": conv(
         PLAIN,
         padding=2,
         dilation=2,
         below_2="dilation",
-        below_3="zero point not 0 needs",
+        below_3="zero point not 0",
         gives="CONV_2D",
     ),
     "conv padded": conv(PLAIN, pad=[0, 1, 2, 1], gives="CONV_2D"),
     "conv signed": conv(
-        CHANNELS,
-        **SIGNED_IMAGE,
-        below_3=BY_CHANNELS,
-        refused={29: "SIGNED from level 4"},
-        gives="CONV_2D",
+        CHANNELS, **SIGNED_IMAGE, **CHANNELED, refused={29: NO_SIGNED}, gives="CONV_2D"
     ),
     "conv signed per tensor": conv(
-        PLAIN, then=relu6, **SIGNED_IMAGE, below_4="SIGNED from level 4", gives="CONV_2D"
+        PLAIN, then=relu6, **SIGNED_IMAGE, below_4=NO_SIGNED, gives="CONV_2D"
     ),
     "conv transposed": conv(
         per_tensor(UP), stride=2, transposed=True, **FROM_29, gives="TRANSPOSE_CONV_2D"
@@ -376,6 +334,6 @@ QUANTISED_LAYERS = {
     "linear relu": linear(LINES, None, then=aten.relu.default, gives="FULLY_CONNECTED"),
     "linear rank 3": linear(LINES, x=integers(2, 3, 8), gives="FULLY_CONNECTED RESHAPE"),
     "linear channels": linear(
-        per_channel(weights(5, 8)), below_3=BY_CHANNELS, gives="RESHAPE CONV_2D RESHAPE"
+        per_channel(weights(5, 8)), **CHANNELED, gives="RESHAPE CONV_2D RESHAPE"
     ),
 }

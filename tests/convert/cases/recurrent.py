@@ -59,7 +59,8 @@ def recurrent(
     return case(of_inputs[len(states_in)], x, *states_in, below_2=below_2, **known)
 
 
-SEQUENCE = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+BOTH = "BIDIRECTIONAL_SEQUENCE_LSTM"
+STEPS = "RESHAPE" + " STRIDED_SLICE" * T + " LSTM" * T + " CONCATENATION RESHAPE"
 FORMS = {
     "": {},
     ", two layers": {"layers": 2},
@@ -88,21 +89,10 @@ RECURRENT |= {
 }
 RECURRENT |= {
     "lstm as one operation": recurrent(
-        "lstm",
-        0,
-        gives={
-            28: "RESHAPE" + " STRIDED_SLICE" * T + " LSTM" * T + " CONCATENATION RESHAPE",
-            29: SEQUENCE,
-        },
+        "lstm", 0, gives={28: STEPS, 29: "UNIDIRECTIONAL_SEQUENCE_LSTM"}
     ),
     "lstm of both directions as one operation": recurrent(
-        "lstm",
-        0,
-        directions=2,
-        gives={
-            29: "RESHAPE " * 4 + "BIDIRECTIONAL_SEQUENCE_LSTM",
-            30: "BIDIRECTIONAL_SEQUENCE_LSTM",
-        },
+        "lstm", 0, directions=2, gives={29: "RESHAPE " * 4 + BOTH, 30: BOTH}
     ),
     **{
         f"{kind} of wide states": recurrent(kind, 0, directions=2, layers=2, x=image(T, 9, N))

@@ -66,7 +66,7 @@ SUMS = {
     "sum of large integers over rows": total(LARGE, [1], True, below_4=NO_INTEGERS),
     "sum of many integers": case(
         aten.sum,
-        torch.ones(9000, dtype=torch.int64),
+        torch.ones(9000).long(),
         never="REDUCE_SUM (takes no|exists)|sums 9000 integers, up to 8192",
     ),
     "number of true elements": case(
@@ -133,10 +133,7 @@ STATISTICS = {
     "mean beside the deviation": case(aten.std_mean.dim, ROWS, [1], part=1, below_3=ROOT),
     "deviation of all beside the mean": case(aten.std_mean, ROWS, part=0, below_3=ROOT),
     "variance of one element": case(
-        aten.var.dim,
-        image(3, 1),
-        [1],
-        never="correction 1 with 1 elements: there is no such variance",
+        aten.var.dim, image(3, 1), [1], never="correction 1 with 1 elements: there is no such"
     ),
     "logsumexp of rows": needing("REDUCE_MAX", aten.logsumexp, ROWS * 9, [1]),
     "logsumexp over channels, kept": needing("REDUCE_MAX", aten.logsumexp, X, [1], True),

@@ -5,6 +5,8 @@ import torch
 from tests.convert.cases.common import NO_SLICE, NO_TRANSPOSE, SQUARE, W, X, case
 from tests.convert.harness import FIRST, aten, image
 
+NO_EXPAND = "EXPAND_DIMS exists from level 3"
+TWELVE = image(2, 12, 3, 4)
 SIX = torch.arange(6).reshape(2, 3)
 TO_LAST = {"memory_format": torch.channels_last}
 TO_FIRST = {"memory_format": torch.contiguous_format}
@@ -21,11 +23,7 @@ def zeros(x, pads, *value, **known):
 
 SHAPES = {
     "integers with new axes": view(
-        SIX,
-        [2, 1, 3, 1],
-        order=FIRST,
-        below_3="EXPAND_DIMS exists from level",
-        gives="EXPAND_DIMS EXPAND_DIMS",
+        SIX, [2, 1, 3, 1], order=FIRST, below_3=NO_EXPAND, gives="EXPAND_DIMS EXPAND_DIMS"
     ),
     "integers in another shape": view(
         SIX, [3, 2], below_4="RESHAPE takes TENSOR_INT32 from level 6 on"
@@ -162,7 +160,7 @@ TILES = {
         image(2, 1), 2, 65, below_3="65 copies without TILE .level 3., at most 64"
     ),
     "expand of integers": expand(
-        torch.arange(3), 2, 3, below_3="EXPAND_DIMS exists from level 3", gives="EXPAND_DIMS TILE"
+        torch.arange(3), 2, 3, below_3=NO_EXPAND, gives="EXPAND_DIMS TILE"
     ),
     "expand to rank 5": expand(image(2, 1, 3), 2, 2, 2, 2, 3, never="rank 4"),
     "repeat": repeat(image(2, 3), 2, 3, gives={29: "TILE"}),
@@ -200,7 +198,7 @@ PADS = {
 SHUFFLES = {
     "pixel_shuffle": case(
         aten.pixel_shuffle,
-        image(2, 12, 3, 4),
+        TWELVE,
         2,
         below_2=NO_TRANSPOSE,
         gives={28: f"{TURNED} DEPTH_TO_SPACE", 29: "CHANNEL_SHUFFLE DEPTH_TO_SPACE"},
@@ -222,25 +220,19 @@ SHUFFLES = {
     "pixel_unshuffle by one": case(aten.pixel_unshuffle, X, 1, gives="RESHAPE"),
     "channel_shuffle": case(
         aten.channel_shuffle,
-        image(2, 12, 3, 4),
+        TWELVE,
         3,
         below_2=NO_TRANSPOSE,
         gives={28: TURNED, 29: "CHANNEL_SHUFFLE"},
     ),
     "channel_shuffle, contiguous": case(
-        aten.channel_shuffle, image(2, 12, 3, 4), 2, order=FIRST, below_2=NO_TRANSPOSE
+        aten.channel_shuffle, TWELVE, 2, order=FIRST, below_2=NO_TRANSPOSE
     ),
     "channel_shuffle in one group": case(aten.channel_shuffle, X, 1, gives="RESHAPE"),
 }
 SLICES = {
     "slice of integers": case(
-        aten.slice.Tensor,
-        torch.arange(8).reshape(2, 4),
-        1,
-        1,
-        3,
-        below_3="SLICE exists from level 3",
-        gives="SLICE",
+        aten.slice.Tensor, SIX, 1, 1, 3, below_3="SLICE exists from level 3", gives="SLICE"
     )
 }
 MOVING = {
