@@ -1,29 +1,27 @@
 """Small programs for the converter; stock PyTorch, or NNAPI's C API, to run what it makes of them;
 and an independent reading of NNAPI's facts, not through nnapi_prof.nnapi, to judge it."""
 
-import ctypes as C
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
-from nnapi_prof.convert import BufferSlice, NnapiModel
+from nnapi_prof.convert import NnapiModel
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region
+from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph import DimOrder, TensorType
-from nnapi_prof.graph.node import describe, torch_dtype
+from nnapi_prof.graph.node import describe
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import annotate_quantisation
 from nnapi_prof.graph.unit import Unit, UnitGraph
-from tests.emulator.nnapi import OK, ChannelQuant, Nnapi, operand_type, u32
 
 aten = torch.ops.aten
 
@@ -172,13 +170,13 @@ def run_region(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
     plain = plain and all(operand.channels is None for operand in model.operands)
     if plain and all(value.source for value in model.values):
         return run_in_pytorch(region, values)
-    inputs = [
-        to_array(values[name], type_)
-        for name, type_ in zip(region.inputs, region.input_types, strict=True)
-    ]
-    outputs = [np.zeros(t.memory_shape, t.device_dtype) for t in region.output_types]
-    run_model(model, region.buffers, inputs, outputs)
-    return list(map(from_array, outputs, region.output_types))
+    return list(_loaded_nnapi().compile(region).run([values[name] for name in region.inputs]))
+
+
+@cache
+def _loaded_nnapi() -> HostNnapi:
+    """The library that this process has loaded: the fixture nnapi_library does."""
+    return HostNnapi(Path("libneuralnetworks.so"))
 
 
 def run_in_pytorch(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
@@ -196,15 +194,6 @@ def run_in_pytorch(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
     return list(map(from_memory, outputs, region.output_types))
 
 
-def to_array(value: Tensor, type_: TensorType) -> np.ndarray:
-    return to_memory(value, type_).numpy().astype(type_.device_dtype)
-
-
-def from_array(array: np.ndarray, type_: TensorType) -> Tensor:
-    value = torch.from_numpy(array.reshape(type_.memory_shape))
-    return from_memory(value, type_).to(torch_dtype(type_.dtype))
-
-
 def to_memory(value: Tensor, type_: TensorType) -> Tensor:
     if type_.dim_order is LAST:
         value = value.permute(0, 2, 3, 1)
@@ -213,64 +202,6 @@ def to_memory(value: Tensor, type_: TensorType) -> Tensor:
 
 def from_memory(value: Tensor, type_: TensorType) -> Tensor:
     return value.permute(0, 3, 1, 2) if type_.dim_order is LAST else value.reshape(type_.shape)
-
-
-def run_model(
-    model: NnapiModel,
-    buffers: Sequence[bytes],
-    inputs: Sequence[np.ndarray],
-    outputs: Sequence[np.ndarray],
-) -> None:
-    """Builds, compiles and runs ``model`` once; fills ``outputs``. The library is the one that this
-    process has loaded (the fixture nnapi_library does)."""
-    nn = Nnapi("libneuralnetworks.so")
-    handle, references = _build(nn, model, buffers)
-    compilation = nn.new("Compilation_create", handle)
-    assert nn.Compilation_finish(compilation) == OK
-    execution = nn.new("Execution_create", compilation)
-    for index, array in enumerate(inputs):
-        array = np.ascontiguousarray(array)
-        references.append(array)
-        result = nn.Execution_setInput(execution, index, None, array.ctypes.data, array.nbytes)
-        assert result == OK
-    for index, array in enumerate(outputs):
-        result = nn.Execution_setOutput(execution, index, None, array.ctypes.data, array.nbytes)
-        assert result == OK
-    assert nn.Execution_compute(execution) == OK
-    nn.Execution_free(execution)
-    nn.Compilation_free(compilation)
-    nn.Model_free(handle)
-
-
-def _build(nn, model, buffers):
-    handle, references = nn.new("Model_create"), []
-    for operand in model.operands:
-        kind = operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
-        assert nn.Model_addOperand(handle, C.byref(kind)) == OK, operand
-    for index, operand in enumerate(model.operands):
-        if operand.channels is not None:
-            scales = (C.c_float * len(operand.channels.scales))(*operand.channels.scales)
-            channels = ChannelQuant(operand.channels.dim, len(scales), scales)
-            setter = nn.Model_setOperandSymmPerChannelQuantParams
-            assert setter(handle, index, C.byref(channels)) == OK, operand
-    for value in model.values:
-        data = value.source
-        if isinstance(data, BufferSlice):
-            data = buffers[data.buffer][data.offset : data.offset + data.length]
-        block = C.create_string_buffer(data, len(data)) if data else None  # none: left out
-        references.append(block)
-        assert nn.Model_setOperandValue(handle, value.operand, block, len(data)) == OK, value
-    for operation in model.operations:
-        ins, outs = operation.inputs, operation.outputs
-        added = nn.Model_addOperation(
-            handle, operation.code, len(ins), u32(ins), len(outs), u32(outs)
-        )
-        assert added == OK, operation
-    ins, outs = model.inputs, model.outputs
-    identified = nn.Model_identifyInputsAndOutputs(handle, len(ins), u32(ins), len(outs), u32(outs))
-    assert identified == OK
-    assert nn.Model_finish(handle) == OK
-    return handle, references
 
 
 def broken_rules(model: NnapiModel, api_level: int) -> list[str]:

@@ -21,12 +21,13 @@ from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import Preference
+from nnapi_prof.graph.program import laid_out, logical
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from tests.convert.cases.common import case
 from tests.convert.cases.convolution import convolve
 from tests.convert.cases.quantised import QUANTISED_LAYERS
 from tests.convert.cases.recurrent import RECURRENT
-from tests.convert.harness import FIRST, aten, from_array, image, program_of, to_array, whole
+from tests.convert.harness import FIRST, aten, image, program_of, whole
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent.parent / "device_agent" / "include"
@@ -69,7 +70,8 @@ class Built:
         for i, inputs in enumerate(runs):
             values = dict(zip(self.inputs, inputs, strict=True))
             for k, (name, type_) in enumerate(zip(region.inputs, region.input_types, strict=True)):
-                (folder / f"in_{i}_{k}").write_bytes(to_array(values[name], type_).tobytes())
+                content = laid_out(values[name], type_).numpy().tobytes()
+                (folder / f"in_{i}_{k}").write_bytes(content)
         done = self.call("run", library, self.weights, device, options, folder, len(runs))
         assert done.returncode == 0, done.stdout + done.stderr
         return [[self.read(i, name) for name in self.outputs] for i in range(len(runs))]
@@ -77,8 +79,8 @@ class Built:
     def read(self, run: int, name: str) -> Tensor:
         k = self.region.outputs.index(name)
         type_ = self.region.output_types[k]
-        path = self.driver.parent / f"out_{run}_{k}"
-        return from_array(np.fromfile(path, type_.device_dtype), type_)
+        array = np.fromfile(self.driver.parent / f"out_{run}_{k}", type_.device_dtype)
+        return logical(torch.from_numpy(array).reshape(type_.memory_shape), type_)
 
     def call(self, *arguments):
         return subprocess.run(
