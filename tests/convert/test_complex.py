@@ -7,24 +7,14 @@ import torch
 from torch import Tensor
 
 from tests.bundle.stock import make
-from tests.convert.coverage.rows import Function
+from tests.convert.coverage.rows import Function, numbers
 from tests.convert.harness import traced
 
-GENERATOR = torch.Generator().manual_seed(0)
-
-
-def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(*shape, dtype=dtype, generator=GENERATOR)
-
-
+as_complex = torch.view_as_complex
 IMAGE, SIGNAL, PAIRS = numbers(1, 3, 12, 10), numbers(2, 256), numbers(2, 6, 4, 2)
-FILTER, MATRIX = numbers(3, 12, 6, dtype=torch.complex64), numbers(4, 5, dtype=torch.complex64)
+FILTER, MATRIX = as_complex(numbers(3, 12, 6, 2)), as_complex(numbers(4, 5, 2))
 TURNS = torch.polar(torch.ones(6, 4), numbers(6, 4))
 HANN = torch.hann_window(64)
-
-
-def as_complex(x: Tensor) -> Tensor:
-    return torch.view_as_complex(x)
 
 
 def spectrum(x: Tensor, **options: object) -> Tensor:

@@ -98,12 +98,6 @@ def test_a_model_that_computes_nothing_is_refused(function):
         convert_model(torch.export.export(Function(function), (X,)), (X,))
 
 
-def test_no_copy_is_refused():
-    program = prepare(torch.export.export(Function(lambda x: x.repeat(0, 2)), (X,)), (X,), "none")
-    with pytest.raises(NnapiProfError, match="an empty tensor, NNAPI has none"):
-        whole(program, 28)
-
-
 def test_an_export_runs_on_the_inputs_that_are_given():
     places = torch.tensor([0])  # random ones, of 0 and 1, would not fit
     picked = Function(lambda x, i: x.index_select(0, i))
@@ -141,6 +135,7 @@ BYTES = torch.randint(0, 256, (1, 6, 6, 3), dtype=torch.uint8, generator=torch.m
 FILTERS = numbers(4, 3, 3, 3)
 PLACES = torch.tensor([[0, 1], [2, 3], [4, 0]])
 EQUAL = torch.tensor([2, 0, 2])
+BOUNDS, TURNS = torch.tensor([-1.0, 0.0, 1.0]), numbers(3, 2, 3)
 
 
 def view_written(x):
@@ -191,6 +186,10 @@ def places_of_columns(x):
     y = x * 1
     y[:, torch.tensor([1, 4])] = x[:, :2]
     return y
+
+
+def added_at(x, places):
+    return x.index_put((places,), torch.ones(5), accumulate=True)
 
 
 ROWS = {
@@ -258,10 +257,7 @@ ROWS = {
     "scatter of a number": (lambda x: x.scatter(1, PLACES, 1.5), V),
     "scatter_add": (lambda x: (x * 1).scatter_add(1, torch.zeros_like(PLACES), x[:, :2]), V),
     "index_put": (lambda x: x.index_put((torch.tensor([0, 2]), torch.tensor([1, 3])), x[0, :2]), V),
-    "index_put, added": (
-        lambda x: x.index_put((torch.tensor([0, 0]),), torch.ones(5), accumulate=True),
-        V,
-    ),
+    "index_put, added": (lambda x: added_at(x, torch.tensor([0, 0])), V),
     "index_add": (lambda x: x.index_add(1, torch.tensor([0, 3]), x[:, :2], alpha=2.0), V),
     "index_copy": (lambda x: x.index_copy(0, torch.tensor([2, 0]), x[:2]), V),
     "index_fill": (lambda x: x.index_fill(1, torch.tensor([2, 0]), 3.0), V),
@@ -271,11 +267,7 @@ ROWS = {
     "columns are written, computed": (columns_written, V, EQUAL - 3),
     "a number is written, computed": (lambda x, p: x.index_fill(1, p, 2.5), V, EQUAL),
     "index_add, computed": (lambda x, p: x.index_add(1, p, x[:, :3], alpha=0.5), V, EQUAL),
-    "index_put, added, computed": (
-        lambda x, p: x.index_put((p,), torch.ones(5), accumulate=True),
-        V,
-        torch.tensor([1, 1]),
-    ),
+    "index_put, added, computed": (added_at, V, torch.tensor([1, 1])),
     "scatter, computed": (lambda x, i: x.scatter(1, i, x[:, 3:]), V, PLACES),
     "scatter of one row": (lambda x, i: x.scatter(0, i, x[:1]), V, torch.tensor([[0, 1, 2, 1, 0]])),
     "scatter of a number, computed": (lambda x, i: x.scatter(1, i, 1.5), V, PLACES),
@@ -283,28 +275,15 @@ ROWS = {
     "integers are written": (lambda a, p: a.index_copy(0, p, a[:1] * 2), WHOLE, torch.tensor([1])),
     "truth is written": (lambda x, p: (x > 0).index_copy(0, p, x[:2] < 0), V, torch.tensor([1, 0])),
     "cdist": (lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, 1.0)), V, numbers(2, 5)),
-    "affine_grid": (
-        lambda m: (
-            F.affine_grid(m, [3, 1, 4, 5], align_corners=False),
-            F.affine_grid(m, [3, 1, 4, 1], align_corners=True),
-        ),
-        numbers(3, 2, 3),
-    ),
+    "affine_grid": (lambda m: F.affine_grid(m, [3, 1, 4, 5], align_corners=False), TURNS),
+    "affine_grid, aligned": (lambda m: F.affine_grid(m, [3, 1, 4, 1], align_corners=True), TURNS),
     "take": (lambda x: x.take(torch.tensor([0, 7, -1])), V),
     "differences": (lambda x: (x.diff(), x.diff(dim=0)), V),
     "diagonals": (lambda x: (x.diagonal(), x.diagonal(1), x.trace()), V),
     "one_hot": (lambda i: (F.one_hot(i, 9), F.one_hot(i, 9).float()), WHOLE.abs()),
-    "bucketize": (
-        lambda x: (
-            torch.bucketize(x, torch.tensor([-0.5, 0.0, 0.5])),
-            torch.bucketize(x.round(), torch.tensor([-1.0, 0.0, 1.0]), right=True),
-        ),
-        V,
-    ),
-    "searchsorted": (
-        lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0]), x.round(), side="right"),
-        V,
-    ),
+    "bucketize": (lambda x: torch.bucketize(x, BOUNDS / 2), V),
+    "bucketize, right": (lambda x: torch.bucketize(x.round(), BOUNDS, right=True), V),
+    "searchsorted": (lambda x: torch.searchsorted(BOUNDS, x.round(), side="right"), V),
 }
 
 
@@ -325,6 +304,7 @@ REFUSED = {
     "dropout": (lambda a: F.dropout(a, 0.5, True), "draws random numbers", V),
     "what a mask picks": (lambda a: a[a > 0], "depend on the values", V),
     "nothing": (lambda a: a[:, :0] + 1, "an empty tensor", V),
+    "no copy": (lambda a: a.repeat(0, 2), "an empty tensor, NNAPI has none", V),
 }
 
 

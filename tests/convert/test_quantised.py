@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from nnapi_prof.bundle.torchscript import stock_module
@@ -22,7 +21,8 @@ from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.program import all_values
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE
 from nnapi_prof.nnapi.codes import OperandCode
-from tests.convert.harness import FIRST, OPERATIONS, aten, program_of, run_region, whole
+from tests.convert.coverage.rows import Function
+from tests.convert.harness import FIRST, OPERATIONS, aten, program_of, run_region, traced, whole
 from tests.convert.quantised_models import ExportedNet, eager_net
 
 QUANT8 = OperandCode.TENSOR_QUANT8_ASYMM
@@ -106,11 +106,8 @@ def test_units_say_that_they_are_quantised(quantised):
     assert sum(label.startswith("quantised linear ") for label in labels) == 1
 
 
-class Edges(nn.Module):
-    """Takes and gives quantised tensors."""
-
-    def forward(self, x, y):
-        return torch.ops.quantized.add(x, y, 0.1, 20), torch.relu(x)
+EDGES = Function(lambda x, y: (torch.ops.quantized.add(x, y, 0.1, 20), torch.relu(x)))
+"""Takes and gives quantised tensors."""
 
 
 @pytest.mark.parametrize("level", [27, 30])
@@ -120,14 +117,14 @@ def test_quantised_inputs_and_outputs_are_their_integers(level, nnapi_library):
             torch.quantize_per_tensor(torch.randn(2, 5), scale, zero, torch.quint8)
             for scale, zero in ((0.03, 120), (0.02, 100))
         ]
-        program = prepare(torch.jit.trace(Edges(), inputs), inputs, "edges")
+        program = prepare(torch.jit.trace(EDGES, inputs), inputs, "edges")
     assert [program.units.values[n].quant.zero_point for n in program.units.inputs] == [120, 100]
     region = whole(program, level)
     model = region.model
     assert {model.operands[i].type for i in (*model.inputs, *model.outputs)} == {QUANT8}
     feeds = dict(zip(program.units.inputs, (x.int_repr() for x in inputs), strict=True))
     actual = dict(zip(region.outputs, run_region(region, feeds), strict=True))
-    for name, expected in zip(program.units.outputs, Edges()(*inputs), strict=True):
+    for name, expected in zip(program.units.outputs, EDGES(*inputs), strict=True):
         apart = actual[name].int() - expected.int_repr().int()
         assert apart.abs().max() <= 1
     with quiet_torch():
@@ -140,14 +137,9 @@ def test_quantised_inputs_and_outputs_are_their_integers(level, nnapi_library):
 
 def test_scales_are_part_of_signatures():
     def signature(scale):
-        class Relu(nn.Module):
-            def forward(self, x):
-                return torch.relu(torch.quantize_per_tensor(x, scale, 10, torch.quint8))
-
-        x = torch.ones(2, 3)
-        with quiet_torch():
-            program = prepare(torch.jit.trace(Relu(), x), (x,), "relu")
-        return program.units.units[-1].signature
+        relu = Function(lambda x: torch.relu(torch.quantize_per_tensor(x, scale, 10, torch.quint8)))
+        inputs = (torch.ones(2, 3),)
+        return prepare(traced(relu, inputs), inputs, "relu").units.units[-1].signature
 
     assert signature(0.5) == signature(0.5) != signature(0.25)
 

@@ -102,6 +102,10 @@ class Line(nn.Module):
         return self.up(self.second(y) + y)
 
 
+def resized(x, **options):
+    return row(lambda value: F.interpolate(value, **options), x)
+
+
 SPELLINGS = {
     "windows of Swin": row(windows, numbers(2, 4, 6, 5)),
     "windows of Swin, one image": row(windows, numbers(1, 4, 6, 5)),
@@ -154,18 +158,12 @@ SPELLINGS = {
     ),
     "adaptive_avg_pool1d": row(lambda x: F.adaptive_avg_pool1d(x, 4), LINE),
     "adaptive_max_pool1d": row(lambda x: F.adaptive_max_pool1d(x, 5), LINE),
-    "interpolate nearest 1-d": row(lambda x: F.interpolate(x, scale_factor=2.0), LINE),
-    "interpolate linear 1-d": row(lambda x: F.interpolate(x, size=22, mode="linear"), LINE),
-    "interpolate nearest-exact 1-d": row(
-        lambda x: F.interpolate(x, size=22, mode="nearest-exact"), LINE
-    ),
-    "interpolate area": row(lambda x: F.interpolate(x, size=(4, 3), mode="area"), X),
-    "interpolate nearest-exact": row(
-        lambda x: F.interpolate(x, size=(9, 3), mode="nearest-exact"), X
-    ),
-    "interpolate antialiased": row(
-        lambda x: F.interpolate(x, size=(3, 3), mode="bilinear", antialias=True), X
-    ),
+    "interpolate nearest 1-d": resized(LINE, scale_factor=2.0),
+    "interpolate linear 1-d": resized(LINE, size=22, mode="linear"),
+    "interpolate nearest-exact 1-d": resized(LINE, size=22, mode="nearest-exact"),
+    "interpolate area": resized(X, size=(4, 3), mode="area"),
+    "interpolate nearest-exact": resized(X, size=(9, 3), mode="nearest-exact"),
+    "interpolate antialiased": resized(X, size=(3, 3), mode="bilinear", antialias=True),
     "adaptive_max_pool2d, even": row(lambda x: F.adaptive_max_pool2d(x, (3, 2)), X),
     "adaptive_max_pool2d, uneven": row(lambda x: F.adaptive_max_pool2d(x, (4, 3)), X),
     "lp_pool2d with padding elsewhere": row(lambda x: F.lp_pool2d(F.relu(x), 2, (2, 3), 1), X),
@@ -187,12 +185,7 @@ SPELLINGS = {
     "advanced indexing with numbers and slices": row(lambda x: x[:, [0, 3], 1:, -1], X),
     "x[..., None]": row(lambda x: x[:, None, 1:] * x[..., :1].unsqueeze(1), ROWS),
     "pad in three modes": row(
-        lambda x: (
-            F.pad(x, (2, 1, 1, 0), "reflect")
-            + F.pad(x, (2, 1, 1, 0), "replicate")
-            + F.pad(x, (2, 1, 1, 0), "circular")
-        ),
-        X,
+        lambda x: tuple(F.pad(x, (2, 1, 1, 0), m) for m in ("reflect", "replicate", "circular")), X
     ),
     "padding modes of convolutions": layer(
         lambda: nn.Sequential(

@@ -11,7 +11,7 @@ IN_PLACE = (("softmax", 1, LAST), ("softmax", -1, FIRST))
 """Where the axis lies last in memory, which level 1 knows too."""
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
 LATER = r"level \d|exists from"
-NO_DIV = "DIV exists"
+NO_DIV, NO_GREATER = "DIV exists", "GREATER exists"
 DENSE = torch.linspace(-12, 12, 4001)
 
 
@@ -56,10 +56,8 @@ ACTIVATIONS = {
         lambda x, y: aten.clamp.Tensor(x, y, W["grid"] + 1), X, -X.abs(), below_3="MAXIMUM exists"
     ),
     "clamp above by a tensor": case(aten.clamp.Tensor, X, None, image(8), below_3="MINIMUM exists"),
-    "threshold": case(
-        aten.threshold, X, 0.25, -3.0, below_3="GREATER exists", gives="GREATER SELECT"
-    ),
-    "hardshrink": case(aten.hardshrink, X, 0.25, below_3="GREATER exists"),
+    "threshold": case(aten.threshold, X, 0.25, -3.0, below_3=NO_GREATER, gives="GREATER SELECT"),
+    "hardshrink": case(aten.hardshrink, X, 0.25, below_3=NO_GREATER),
     "softshrink": case(aten.softshrink, X, 0.25),
     "hardsigmoid": case(aten.hardsigmoid, X * 3, gives="ADD MUL"),
     "hardswish": case(aten.hardswish, X * 3, gives={27: "ADD MUL MUL", 30: "HARD_SWISH"}),

@@ -7,6 +7,7 @@ import torch
 from tests.convert.cases.common import INTEGERS, MASK, X, case, from_3
 from tests.convert.harness import FIRST, aten, image
 
+where = aten.where
 OTHER = image(3, 5, seed=2) > 0
 BOOLS_ONLY = "of int64, NNAPI has bitwise logic of bools only"
 ROWS = image(3, 5)
@@ -72,34 +73,32 @@ COMPARISON = {
 }
 
 CHOICE = {
-    "where": from_3(aten.where.self, MASK, ROWS, -ROWS, gives="SELECT"),
+    "where": from_3(where.self, MASK, ROWS, -ROWS, gives="SELECT"),
     "where with a row of conditions": from_3(
-        aten.where.self, MASK[0], ROWS, -ROWS, gives="LOGICAL_OR SELECT"
+        where.self, MASK[0], ROWS, -ROWS, gives="LOGICAL_OR SELECT"
     ),
-    "where with a column and a row": from_3(aten.where.self, MASK, ROWS[:, :1], ROWS[0]),
-    "where of a number and a tensor": from_3(
-        aten.where.ScalarSelf, MASK, 2.0, ROWS, gives="SELECT"
-    ),
-    "where of a tensor and a number": from_3(aten.where.ScalarOther, MASK, ROWS, -math.inf),
-    "where of two numbers": from_3(aten.where.Scalar, MASK, 2.0, -1.0),
-    "where with a constant condition": from_3(lambda x: aten.where.self(MASK, x, ROWS), -ROWS),
-    "where of one element": from_3(aten.where.self, MASK, torch.tensor(2.0), ROWS),
+    "where with a column and a row": from_3(where.self, MASK, ROWS[:, :1], ROWS[0]),
+    "where of a number and a tensor": from_3(where.ScalarSelf, MASK, 2.0, ROWS, gives="SELECT"),
+    "where of a tensor and a number": from_3(where.ScalarOther, MASK, ROWS, -math.inf),
+    "where of two numbers": from_3(where.Scalar, MASK, 2.0, -1.0),
+    "where with a constant condition": from_3(lambda x: where.self(MASK, x, ROWS), -ROWS),
+    "where of one element": from_3(where.self, MASK, torch.tensor(2.0), ROWS),
     "where of many copies of a number": from_3(
-        aten.where.ScalarOther, image(40, 41) > 0, image(40, 41), 7.0, gives="TILE SELECT"
+        where.ScalarOther, image(40, 41) > 0, image(40, 41), 7.0, gives="TILE SELECT"
     ),
-    "where of integers": from_3(aten.where.ScalarOther, INTEGERS > 0, INTEGERS, 9),
+    "where of integers": from_3(where.ScalarOther, INTEGERS > 0, INTEGERS, 9),
     "where of integers and floats": from_3(
-        aten.where.self, INTEGERS > 0, INTEGERS, INTEGERS + 0.5, gives="CAST SELECT"
+        where.self, INTEGERS > 0, INTEGERS, INTEGERS + 0.5, gives="CAST SELECT"
     ),
-    "where of bools": from_3(aten.where.self, MASK, OTHER, MASK[:, :1]),
+    "where of bools": from_3(where.self, MASK, OTHER, MASK[:, :1]),
     "where of images": from_3(
-        lambda x, y: aten.where.self(aten.gt.Tensor(x, y), x, y), X, -X / 2, gives="GREATER SELECT"
+        lambda x, y: where.self(aten.gt.Tensor(x, y), x, y), X, -X / 2, gives="GREATER SELECT"
     ),
     "where with a condition for each pixel": from_3(
-        aten.where.ScalarOther, X[:, :1] > 0, X, 0.5, order=FIRST
+        where.ScalarOther, X[:, :1] > 0, X, 0.5, order=FIRST
     ),
     "where with a condition of numbers": case(
-        lambda c, x: aten.where.self(aten.add.Tensor(c, 0), x, x),
+        lambda c, x: where.self(aten.add.Tensor(c, 0), x, x),
         (INTEGERS > 0).to(torch.uint8),
         INTEGERS,
         never="c is? .*uint8|value is uint8",
@@ -154,11 +153,9 @@ MOVES = {
     "clone of a bool image": from_3(
         lambda m: aten.logical_not.default(aten.clone.default(m)), X > 0, orders={"m": FIRST}
     ),
-    "row of bools against an image": from_3(
-        aten.where.ScalarOther, MASK[0], image(2, 4, 7, 5), 0.5
-    ),
+    "row of bools against an image": from_3(where.ScalarOther, MASK[0], image(2, 4, 7, 5), 0.5),
     "bools of the other order": from_3(
-        lambda m, x: aten.where.ScalarOther(m, x, 0.5), X > 0, X, orders={"m": FIRST}
+        lambda m, x: where.ScalarOther(m, x, 0.5), X > 0, X, orders={"m": FIRST}
     ),
 }
 

@@ -36,9 +36,12 @@ def relu6(x):
 NO_GROUPS = r"groups=2 by slices \(STRIDED_SLICE\) needs level 2"
 GROUPED = {28: "STRIDED_SLICE STRIDED_SLICE CONV_2D CONV_2D CONCATENATION", 29: "GROUPED_CONV_2D"}
 DILATED = {28: "SPACE_TO_BATCH_ND CONV_2D BATCH_TO_SPACE_ND STRIDED_SLICE", 29: "CONV_2D"}
+DEPTHWISE = "DEPTHWISE_CONV_2D"
+IN_GROUPS = {29: "RESHAPE PAD RESHAPE PAD RESHAPE GROUPED_CONV_2D"}
+BY_CHANNEL = {28: "RESHAPE PAD RESHAPE PAD RESHAPE DEPTHWISE_CONV_2D"}
 SPLIT = {29: "SPLIT CONV_2D CONV_2D CONCATENATION"}
 JOINED = "CONCATENATION CONCATENATION"
-SHARED = "RESHAPE PAD RESHAPE PAD RESHAPE"
+BEHIND_ONES = {27: f"{JOINED} CONV_2D", 29: "PAD_V2 CONV_2D"}
 NO_PHASES = r"\(by SPACE_TO_BATCH_ND; itself from level 3\) needs level 2"
 COMPUTED = "y is computed by the model, a constant is required"
 
@@ -50,23 +53,18 @@ CONVOLUTIONS = {
     "conv dilated": conv(
         6, padding=2, dilation=(2, 1), below_2=rf"\(2, 1\) {NO_PHASES} \(API 28\)", gives=DILATED
     ),
-    "conv depthwise": conv(4, groups=4, padding=1, gives="DEPTHWISE_CONV_2D"),
+    "conv depthwise": conv(4, groups=4, padding=1, gives=DEPTHWISE),
     "conv depthwise, two filters a channel": conv(
-        8, groups=4, stride=2, padding=1, gives="DEPTHWISE_CONV_2D"
+        8, groups=4, stride=2, padding=1, gives=DEPTHWISE
     ),
     "conv depthwise, dilated": conv(
-        4, groups=4, padding=2, dilation=2, below_2=NO_PHASES, gives={29: "DEPTHWISE_CONV_2D"}
+        4, groups=4, padding=2, dilation=2, below_2=NO_PHASES, gives={29: DEPTHWISE}
     ),
     "conv grouped": conv(6, groups=2, padding=1, below_2=NO_GROUPS, gives=GROUPED),
     "conv padded asymmetrically": conv(6, x=SQUARE, pad=[0, 1, 2, 1], stride=2, gives="CONV_2D"),
     "conv padded twice": conv(6, x=SQUARE, pad=[1, 0], stride=2, padding=1, gives="CONV_2D"),
     "conv after a pad of ones": conv(
-        6,
-        x=SQUARE,
-        pad=[0, 1, 0, 1],
-        pads_with=1.0,
-        stride=2,
-        gives={27: f"{JOINED} CONV_2D", 29: "PAD_V2 CONV_2D"},
+        6, x=SQUARE, pad=[0, 1, 0, 1], pads_with=1.0, stride=2, gives=BEHIND_ONES
     ),
     "conv after a crop": conv(
         6, x=SQUARE, pad=[0, -1, 0, 0], stride=2, below_2=NO_SLICE, gives="STRIDED_SLICE CONV_2D"
@@ -181,17 +179,10 @@ TRANSPOSED = {
         gives={29: "PAD TRANSPOSE_CONV_2D"},
     ),
     "conv transposed in groups": transposed(
-        3,
-        (3, 3),
-        (2, 2),
-        (1, 1),
-        (1, 1),
-        2,
-        below_2=NO_GROUPS,
-        gives={29: f"{SHARED} GROUPED_CONV_2D"},
+        3, (3, 3), (2, 2), (1, 1), (1, 1), 2, below_2=NO_GROUPS, gives=IN_GROUPS
     ),
     "conv transposed in groups of one channel": transposed(
-        1, (4, 4), (2, 2), (1, 1), groups=4, gives={28: f"{SHARED} DEPTHWISE_CONV_2D"}
+        1, (4, 4), (2, 2), (1, 1), groups=4, gives=BY_CHANNEL
     ),
     "conv transposed in groups of one channel, two filters each": transposed(
         2, (3, 3), (2, 1), groups=4

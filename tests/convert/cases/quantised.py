@@ -5,6 +5,7 @@ from torch import fx
 
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
 from tests.convert.cases.common import NEEDS_3, call, case
+from tests.convert.cases.convolution import DEPTHWISE
 from tests.convert.cases.convolution import GROUPED as BY_GROUPS
 from tests.convert.harness import FIRST, aten, image
 
@@ -87,7 +88,11 @@ FINE, PART = (0.05, 7, *U8), (0, 127, torch.uint8)
 LARGE = integers(1, 4, 6, 8, low=150)
 NEAREST = {29: "RESIZE_NEAREST_NEIGHBOR"}
 NO_QUANTIZE, NO_SIGNED = f"QUANTIZE needs {NEEDS_3}", "TENSOR_QUANT8_ASYMM_SIGNED from level 4"
-ABOVE_PRODUCT = "MUL wants a scale of its result above the product"
+NO_MUL = "MUL wants a scale of its result above the product"
+NO_TANH = "TANH takes TENSOR_QUANT8_ASYMM from level 3"
+NO_VALUES = "a float constant of several values"
+TWO_SCALES = "CONCATENATION below .* wants one scale and zero point"
+PADDED = {27: "CONCATENATION", 28: "RESHAPE PAD RESHAPE", 29: "PAD"}
 SCALE = "NNAPI gives QUANT8_ASYMM of scale"
 SIGNED = {"given": ((0.05, 3),), "out": (1 / 256, -128), "limits": I8}
 TWICE = "would round what was rounded before"
@@ -120,32 +125,18 @@ QUANTISED = {
         lambda x: aten.add.Tensor(x, per_tensor(weights(8), 0.03, 4)(x)), ROWS, gives="ADD"
     ),
     "add float constant": quantised(
-        lambda x: aten.add.Tensor(x, floats(8)),
-        ROWS,
-        below_3="a float constant of several values",
-        in_floats="ADD",
+        lambda x: aten.add.Tensor(x, floats(8)), ROWS, below_3=NO_VALUES, in_floats="ADD"
     ),
     "mul": quantised(aten.mul.Tensor, IMAGE, OTHER, gives="MUL"),
     "mul number": quantised(aten.mul.Tensor, IMAGE, 2.5, gives="MUL"),
     "mul small scale": quantised(
-        aten.mul.Tensor,
-        IMAGE,
-        OTHER,
-        out=(0.001, 3),
-        below_3=ABOVE_PRODUCT,
-        in_floats="DEQUANTIZE MUL",
+        aten.mul.Tensor, IMAGE, OTHER, out=(0.001, 3), below_3=NO_MUL, in_floats="DEQUANTIZE MUL"
     ),
     "sub": quantised(aten.sub.Tensor, IMAGE, OTHER, **FROM_29, gives="SUB"),
     "div": quantised(aten.div.Tensor, IMAGE, LARGE, **FROM_29, in_floats="DEQUANTIZE DIV"),
     "maximum": quantised(aten.maximum, IMAGE, OTHER, **FROM_29, gives="MAXIMUM"),
     "cat of one scale": quantised(joined, IMAGE, OTHER, given=(OUT, OUT), gives="CONCATENATION"),
-    "cat": quantised(
-        joined,
-        IMAGE,
-        OTHER,
-        below_3="CONCATENATION below .* wants one scale and zero",
-        gives="CONCATENATION",
-    ),
+    "cat": quantised(joined, IMAGE, OTHER, below_3=TWO_SCALES, gives="CONCATENATION"),
     "max_pool2d": quantised(aten.max_pool2d, IMAGE, [2, 2], out=IN, gives="MAX_POOL_2D"),
     "avg_pool2d": quantised(*AVERAGE, out=IN, gives="AVERAGE_POOL_2D"),
     "avg_pool2d to another scale": quantised(
@@ -170,13 +161,7 @@ QUANTISED = {
     "sigmoid signed": quantised(
         aten.sigmoid, weights(3, 4), **SIGNED, below_4=NO_SIGNED, gives="LOGISTIC"
     ),
-    "tanh": quantised(
-        aten.tanh,
-        IMAGE,
-        out=(1 / 128, 128),
-        below_3="TANH takes TENSOR_QUANT8_ASYMM from",
-        gives="TANH",
-    ),
+    "tanh": quantised(aten.tanh, IMAGE, out=(1 / 128, 128), below_3=NO_TANH, gives="TANH"),
     "softmax": quantised(aten.softmax.int, ROWS, -1, out=SIGMOID, gives="SOFTMAX"),
     "clamp": quantised(
         aten.clamp, IMAGE, -0.4, 0.7, out=IN, below_3=TWICE, gives="MAXIMUM MINIMUM"
@@ -196,19 +181,9 @@ QUANTISED = {
     "upsample_nearest2d": quantised(
         aten.upsample_nearest2d.vec, IMAGE, [12, 16], None, out=IN, gives=NEAREST
     ),
-    "pad of zero point 0": quantised(
-        *PAD,
-        0.0,
-        given=((0.05, 0),),
-        out=(0.05, 0),
-        gives={27: "CONCATENATION", 28: "RESHAPE PAD RESHAPE", 29: "PAD"},
-    ),
+    "pad of zero point 0": quantised(*PAD, 0.0, given=((0.05, 0),), out=(0.05, 0), gives=PADDED),
     "pad": quantised(
-        *PAD,
-        0.0,
-        out=IN,
-        refused={28: "with a zero point not 0 needs level 3"},
-        gives={27: "CONCATENATION", 29: "PAD"},
+        *PAD, 0.0, out=IN, refused={28: "with a zero point not 0 needs level 3"}, gives=PADDED
     ),
     "pad by a value": quantised(*PAD, 1.0, out=IN, gives={27: "CONCATENATION", 29: "PAD_V2"}),
     "view": case(
@@ -229,7 +204,8 @@ QUANTISED = {
 }
 
 
-PLAIN, CHANNELS = per_tensor(weights(6, 4, 3, 3)), per_channel(weights(6, 4, 3, 3))
+FILTERS = weights(6, 4, 3, 3)
+PLAIN, CHANNELS = per_tensor(FILTERS), per_channel(FILTERS)
 GROUPED, UP = weights(6, 2, 3, 3), weights(4, 6, 3, 3)
 LINES = per_tensor(weights(5, 8))
 SIX, FIVE = floats(6), floats(5)
@@ -265,57 +241,37 @@ QUANTISED_LAYERS = {
     "conv": conv(PLAIN, padding=1, gives="CONV_2D"),
     "conv relu": conv(PLAIN, None, stride=2, then=aten.relu.default, gives="CONV_2D"),
     "conv relu6": conv(PLAIN, then=relu6, gives="CONV_2D"),
-    "conv weight with a zero point": conv(
-        per_tensor(weights(6, 4, 3, 3), 0.01, -20), gives="CONV_2D"
-    ),
+    "conv weight with a zero point": conv(per_tensor(FILTERS, 0.01, -20), gives="CONV_2D"),
     "conv small scale": conv(
-        PLAIN,
-        out=(0.0004, 3),
-        below_3="above input x filter scale .*, found 0.0004 and",
-        gives="CONV_2D",
+        PLAIN, out=(0.0004, 3), below_3="input x filter scale .*, found 0.0004 and", gives="CONV_2D"
     ),
     "conv channels": conv(CHANNELS, padding=1, **CHANNELED, gives="CONV_2D"),
     "conv channels with zero points": conv(
-        per_channel(weights(6, 4, 3, 3), zeros=torch.arange(6) % 2),
-        **CHANNELED,
-        in_floats="CONV_2D",
+        per_channel(FILTERS, zeros=torch.arange(6) % 2), **CHANNELED, in_floats="CONV_2D"
     ),
-    "conv input channels": conv(
-        per_channel(weights(6, 4, 3, 3), axis=1), **CHANNELED, in_floats="CONV_2D"
-    ),
+    "conv input channels": conv(per_channel(FILTERS, axis=1), **CHANNELED, in_floats="CONV_2D"),
     "conv large bias": conv(
-        per_tensor(weights(6, 4, 3, 3), 1e-7),
+        per_tensor(FILTERS, 1e-7),
         SIX * 100,
         out=(4.0, 100),
         below_3="the bias goes to .*INT32 is what NNAPI takes",
         in_floats="CONV_2D",
     ),
     "conv float weights": conv(
-        lambda x: floats(6, 4, 3, 3),
-        below_3="float32 weights, quantised ones are",
-        in_floats="CONV_2D",
+        lambda x: floats(6, 4, 3, 3), below_3="float32 weights, quantised ones", in_floats="CONV_2D"
     ),
     "conv depthwise": conv(
-        per_tensor(weights(4, 1, 3, 3)), floats(4), padding=1, groups=4, gives="DEPTHWISE_CONV_2D"
+        per_tensor(weights(4, 1, 3, 3)), floats(4), padding=1, groups=4, gives=DEPTHWISE
     ),
     "conv depthwise channels": conv(
-        per_channel(weights(8, 1, 3, 3)),
-        floats(8),
-        groups=4,
-        **CHANNELED,
-        gives="DEPTHWISE_CONV_2D",
+        per_channel(weights(8, 1, 3, 3)), floats(8), groups=4, **CHANNELED, gives=DEPTHWISE
     ),
     "conv grouped": conv(per_tensor(GROUPED), groups=2, below_2="groups=2", gives=BY_GROUPS),
     "conv grouped channels": conv(
         per_channel(GROUPED), groups=2, below_2="groups=2", **CHANNELED, gives="GROUPED_CONV_2D"
     ),
     "conv dilated": conv(
-        PLAIN,
-        padding=2,
-        dilation=2,
-        below_2="dilation",
-        below_3="zero point not 0",
-        gives="CONV_2D",
+        PLAIN, padding=2, dilation=2, below_2="dilation", below_3="zero point not", gives="CONV_2D"
     ),
     "conv padded": conv(PLAIN, pad=[0, 1, 2, 1], gives="CONV_2D"),
     "conv signed": conv(

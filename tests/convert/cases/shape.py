@@ -26,7 +26,7 @@ SHAPES = {
         SIX, [2, 1, 3, 1], order=FIRST, below_3=NO_EXPAND, gives="EXPAND_DIMS EXPAND_DIMS"
     ),
     "integers in another shape": view(
-        SIX, [3, 2], below_4="RESHAPE takes TENSOR_INT32 from level 6 on"
+        SIX, [3, 2], below_4="RESHAPE takes TENSOR_INT32 from level 6"
     ),
     "cat over channels": case(aten.cat, [X, image(2, 3, 7, 8)], 1, gives="CONCATENATION"),
     "cat over a negative axis": case(aten.cat, [X, X + 1], -1),
@@ -97,6 +97,9 @@ SHAPES = {
 NO_SLICES = r"STRIDED_SLICE exists|\(by STRIDED_SLICE\) needs level 2"
 CUT_AND_JOINED = "STRIDED_SLICE STRIDED_SLICE CONCATENATION"
 TURNED = "RESHAPE TRANSPOSE RESHAPE"
+SHUFFLED = {28: TURNED, 29: "CHANNEL_SHUFFLE"}
+TO_SPACE = {28: f"{TURNED} DEPTH_TO_SPACE", 29: "CHANNEL_SHUFFLE DEPTH_TO_SPACE"}
+TO_DEPTH = {28: f"SPACE_TO_DEPTH {TURNED}", 29: "SPACE_TO_DEPTH CHANNEL_SHUFFLE"}
 LATE = (1000006, 1000007)
 ROWS = image(3, 5)
 
@@ -136,9 +139,7 @@ FLIPS = {
     ),
     "flip of an axis of one": flip(image(2, 1, 3), 1, gives="RESHAPE"),
     "flip of a row of two": flip(image(2), 0, below_2=NO_SLICES),
-    "flip of integers": flip(
-        torch.arange(6).reshape(2, 3), 1, below_3="level 2|STRIDED_SLICE takes no"
-    ),
+    "flip of integers": flip(SIX, 1, below_3="level 2|STRIDED_SLICE takes no"),
     "roll": roll(X, [1, -2], [2, 3]),
     "roll of channels": roll(X, [3], [1]),
     "roll all the way round": roll(X, [7], [-2], below_2=None, gives="RESHAPE"),
@@ -196,35 +197,19 @@ PADS = {
     "circular pad by its own name": case(aten._pad_circular, X, [2, 1, 0, 3], below_2=NO_SLICES),
 }
 SHUFFLES = {
-    "pixel_shuffle": case(
-        aten.pixel_shuffle,
-        TWELVE,
-        2,
-        below_2=NO_TRANSPOSE,
-        gives={28: f"{TURNED} DEPTH_TO_SPACE", 29: "CHANNEL_SHUFFLE DEPTH_TO_SPACE"},
-    ),
+    "pixel_shuffle": case(aten.pixel_shuffle, TWELVE, 2, below_2=NO_TRANSPOSE, gives=TO_SPACE),
     "pixel_shuffle to one channel": case(
         aten.pixel_shuffle, image(2, 9, 3, 4), 3, gives="DEPTH_TO_SPACE"
     ),
     "pixel_shuffle by one": case(aten.pixel_shuffle, X, 1, gives="RESHAPE"),
     "pixel_unshuffle": case(
-        aten.pixel_unshuffle,
-        image(2, 3, 6, 4),
-        2,
-        below_2=NO_TRANSPOSE,
-        gives={28: f"SPACE_TO_DEPTH {TURNED}", 29: "SPACE_TO_DEPTH CHANNEL_SHUFFLE"},
+        aten.pixel_unshuffle, image(2, 3, 6, 4), 2, below_2=NO_TRANSPOSE, gives=TO_DEPTH
     ),
     "pixel_unshuffle of one channel": case(
         aten.pixel_unshuffle, image(2, 1, 6, 4), 2, gives="SPACE_TO_DEPTH"
     ),
     "pixel_unshuffle by one": case(aten.pixel_unshuffle, X, 1, gives="RESHAPE"),
-    "channel_shuffle": case(
-        aten.channel_shuffle,
-        TWELVE,
-        3,
-        below_2=NO_TRANSPOSE,
-        gives={28: TURNED, 29: "CHANNEL_SHUFFLE"},
-    ),
+    "channel_shuffle": case(aten.channel_shuffle, TWELVE, 3, below_2=NO_TRANSPOSE, gives=SHUFFLED),
     "channel_shuffle, contiguous": case(
         aten.channel_shuffle, TWELVE, 2, order=FIRST, below_2=NO_TRANSPOSE
     ),

@@ -14,6 +14,7 @@ from nnapi_prof.frontend.inputs import InputSpec, parse_input_spec, parse_input_
 from nnapi_prof.frontend.loader import model_structure
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.program import constant_outputs
+from tests.convert.coverage.rows import Function
 from tests.convert.dynamic_shapes import networks
 from tests.convert.harness import whole
 from tests.parts import again_but
@@ -188,15 +189,14 @@ def test_two_inputs_in_stock_pytorch(tmp_path, nnapi_library):
         module(torch.zeros(2, 5, 6), torch.zeros(2, 7, 4))
 
 
-class Joined(nn.Module):
-    def forward(self, a, b):
-        return torch.cat([a, b], 1), (a + b[:, :1]).relu()
+def joined():
+    return Function(lambda a, b: (torch.cat([a, b], 1), (a + b[:, :1]).relu()))
 
 
 def test_free_sizes_of_two_inputs_that_must_be_equal(tmp_path, nnapi_library):
     """PyTorch's converter takes ``zeros(0, 0, 0, 0)`` for both inputs of a concatenation."""
     spec = "?=2x?=5x?=6x?=7"
-    module, original = converted(tmp_path, Joined, f"{spec} {spec}")
+    module, original = converted(tmp_path, joined, f"{spec} {spec}")
     agrees(module, original, (1, 2, 3, 4), (1, 4, 3, 4))
     agrees(module, original, (2, 5, 9, 7), (2, 2, 9, 7))
     expected = "dimension 3 of input 1 is 5, dimension 3 of input 0 is 4: equal ones are required"
