@@ -25,8 +25,6 @@ from tests.convert.coverage.rows import Function
 from tests.convert.harness import FIRST, OPERATIONS, aten, program_of, run_region, traced, whole
 from tests.convert.quantised_models import ExportedNet, eager_net
 
-QUANT8 = OperandCode.TENSOR_QUANT8_ASYMM
-
 
 @pytest.fixture(scope="module", params=["qnnpack", "x86", "exported", "exported channels"])
 def quantised(request):
@@ -121,7 +119,8 @@ def test_quantised_inputs_and_outputs_are_their_integers(level, nnapi_library):
     assert [program.units.values[n].quant.zero_point for n in program.units.inputs] == [120, 100]
     region = whole(program, level)
     model = region.model
-    assert {model.operands[i].type for i in (*model.inputs, *model.outputs)} == {QUANT8}
+    ends = {model.operands[i].type for i in (*model.inputs, *model.outputs)}
+    assert ends == {OperandCode.TENSOR_QUANT8_ASYMM}
     feeds = dict(zip(program.units.inputs, (x.int_repr() for x in inputs), strict=True))
     actual = dict(zip(region.outputs, run_region(region, feeds), strict=True))
     for name, expected in zip(program.units.outputs, EDGES(*inputs), strict=True):

@@ -93,12 +93,7 @@ def network(layers):
 
 
 @pytest.mark.slow("converts 60 networks and runs each on the emulator")
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(LAYERS, min_size=1, max_size=5), st.sampled_from([29, 30]), st.integers(0, 99))
 def test_random_networks(nnapi_library, layers, level, seed):
     torch.manual_seed(seed)

@@ -13,28 +13,10 @@ from tests.convert.cases.recurrent import RECURRENT
 from tests.convert.cases.reduction import REDUCTIONS
 from tests.convert.cases.shape import MOVING, SHAPES
 
-CASES = {
-    **COMPARISON,
-    **CHOICE,
-    **MOVES,
-    **CASTS,
-    **ROUNDING,
-    **FORMULAS,
-    **VARIANTS,
-    **CONVOLUTIONS,
-    **LINEAR,
-    **ARITHMETIC,
-    **ACTIVATIONS,
-    **POOLING,
-    **SHAPES,
-    **REDUCTIONS,
-    **NORMS,
-    **PRODUCTS,
-    **ATTENTION,
-    **RECURRENT,
-    **RESIZING,
-    **TRANSPOSED,
-    **INDEXING,
-    **MOVING,
-    **{f"quantised {name}": case for name, case in {**QUANTISED, **QUANTISED_LAYERS}.items()},
-}
+FAMILIES = (
+    *(COMPARISON, CHOICE, MOVES, CASTS, ROUNDING, FORMULAS, VARIANTS, CONVOLUTIONS, LINEAR),
+    *(ARITHMETIC, ACTIVATIONS, POOLING, SHAPES, REDUCTIONS, NORMS, PRODUCTS, ATTENTION),
+    *(RECURRENT, RESIZING, TRANSPOSED, INDEXING, MOVING),
+)
+CASES = {name: case for family in FAMILIES for name, case in family.items()}
+CASES |= {f"quantised {name}": case for name, case in {**QUANTISED, **QUANTISED_LAYERS}.items()}

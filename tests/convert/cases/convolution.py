@@ -39,6 +39,7 @@ DILATED = {28: "SPACE_TO_BATCH_ND CONV_2D BATCH_TO_SPACE_ND STRIDED_SLICE", 29: 
 DEPTHWISE = "DEPTHWISE_CONV_2D"
 IN_GROUPS = {29: "RESHAPE PAD RESHAPE PAD RESHAPE GROUPED_CONV_2D"}
 BY_CHANNEL = {28: "RESHAPE PAD RESHAPE PAD RESHAPE DEPTHWISE_CONV_2D"}
+MANY_GROUPS = "groups=65 without GROUPED_CONV_2D .*, at most 64 become convolutions"
 SPLIT = {29: "SPLIT CONV_2D CONV_2D CONCATENATION"}
 JOINED = "CONCATENATION CONCATENATION"
 BEHIND_ONES = {27: f"{JOINED} CONV_2D", 29: "PAD_V2 CONV_2D"}
@@ -99,12 +100,7 @@ CONVOLUTIONS = {
         8, groups=2, stride=(2, 1), dilation=2, below_2=NO_PHASES, gives=SPLIT
     ),
     "conv in many groups": conv(
-        130,
-        (1, 1),
-        65,
-        x=image(1, 130, 2, 2),
-        below_2="groups=65 by slices",
-        below_3="groups=65 without GROUPED_CONV_2D .*, at most 64 become convolutions",
+        130, (1, 1), 65, x=image(1, 130, 2, 2), below_2="groups=65 by slices", below_3=MANY_GROUPS
     ),
     "conv depthwise, dilated with three filters": conv(
         12, (3, 2), 4, dilation=(2, 1), below_2=NO_PHASES

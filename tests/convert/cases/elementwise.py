@@ -76,9 +76,7 @@ ARITHMETIC = {
     "power": case(aten.pow.Tensor_Scalar, X.abs(), 1.5, below_3="POW exists", gives="POW"),
     "fmax": case(aten.fmax, X, image(8), refused=all_levels("MAXIMUM exists from level 3", 29)),
     "fmin": case(aten.fmin, X, image(8), refused=all_levels("MINIMUM exists from level 3", 29)),
-    "maximum": case(
-        lambda x: aten.maximum.default(x, W["grid"]), X, below_3="MAXIMUM exists from level 3"
-    ),
+    "maximum": case(lambda x: aten.maximum.default(x, W["grid"]), X, below_3="MAXIMUM exists"),
     "minimum": case(lambda x: aten.minimum.default(x, W["eight"]), X, below_3="MINIMUM exists"),
     "batch norm of an image": batch_norm(X, W["channels"], POSITIVE, gives="MUL ADD"),
     "batch norm of a contiguous image with relu": batch_norm(

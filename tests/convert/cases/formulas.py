@@ -19,6 +19,7 @@ from tests.convert.harness import FIRST, LAST, Case, aten, image
 
 ROWS = image(5, 3)
 LARGE = torch.tensor([[2**30, -(2**31), 7], [2**29 + 1, 2**31 - 1, -(2**24) - 1]])
+NO_PAD = "PAD_V2 (exists|takes no)|pads integers with 3"
 NO_SUMS = "sums int64 before level 4, NNAPI's FULLY_CONNECTED"
 WIDE = torch.cat([torch.linspace(-80, 80, 321), image(40), image(20) * 1e-4])
 POSITIVE = torch.cat([torch.linspace(1e-3, 4, 200), torch.logspace(-30, 30, 60)])
@@ -125,13 +126,7 @@ FORMULAS = {
     "pad of integers": case(
         aten.constant_pad_nd, INTEGERS, [1, 0, 0, 2], below_4="PAD exists|PAD takes no TENSOR_INT32"
     ),
-    "pad of integers with a number": case(
-        aten.constant_pad_nd,
-        INTEGERS,
-        [1, 0],
-        3,
-        never="PAD_V2 (exists|takes no)|pads integers with 3",
-    ),
+    "pad of integers with a number": case(aten.constant_pad_nd, INTEGERS, [1, 0], 3, never=NO_PAD),
     "cumsum of too much": case(
         aten.cumsum, torch.ones(3000), 0, never="sums along 3000 elements, up to 2048"
     ),

@@ -5,6 +5,9 @@ import torch
 from tests.convert.cases.common import NO_SLICE, NO_TRANSPOSE, SQUARE, W, X, case
 from tests.convert.harness import FIRST, aten, image
 
+LATE_SLICE = "SLICE exists from level 3"
+FLATTENED = "TRANSPOSE RESHAPE"
+MANY = "a pad of 1572864 constants without PAD .*, at most 1048576"
 NO_EXPAND = "EXPAND_DIMS exists from level 3"
 TWELVE = image(2, 12, 3, 4)
 SIX = torch.arange(6).reshape(2, 3)
@@ -39,18 +42,14 @@ SHAPES = {
     "view of the same shape": view(image(6, 4), [6, 4], gives="RESHAPE"),
     "view that drops one pixel": view(image(2, 4, 1, 1), [2, 4], gives="RESHAPE"),
     "view that makes one pixel": view(image(2, 4), [2, 4, 1, 1], gives="RESHAPE"),
-    "view that flattens an image": view(
-        X, [2, 224], below_2=NO_TRANSPOSE, gives="TRANSPOSE RESHAPE"
-    ),
+    "view that flattens an image": view(X, [2, 224], below_2=NO_TRANSPOSE, gives=FLATTENED),
     "view that makes an image": view(
         image(2, 224), [2, 4, 7, 8], below_2=NO_TRANSPOSE, gives="RESHAPE TRANSPOSE"
     ),
     "reshape": case(aten.reshape, image(6, 4), [8, -1], gives="RESHAPE"),
     "view of rank 5": view(image(4, 3), [1, 2, 2, 3, 1], gives="RESHAPE"),
     "view of rank 6 as an image": view(image(1, 2, 2, 2, 3, 6), [2, 4, 3, 6], order=FIRST),
-    "view of an image as rank 5": view(
-        X, [2, 2, 2, 7, 8], below_2=NO_TRANSPOSE, gives="TRANSPOSE RESHAPE"
-    ),
+    "view of an image as rank 5": view(X, [2, 2, 2, 7, 8], below_2=NO_TRANSPOSE, gives=FLATTENED),
     "view of rank 5 as an image channels last": view(
         image(2, 2, 2, 7, 8), [2, 4, 7, 8], below_2=NO_TRANSPOSE, gives="RESHAPE TRANSPOSE"
     ),
@@ -83,12 +82,7 @@ SHAPES = {
         )
         for shape in ((5,), (3, 5), (2, 3, 5))
     },
-    "pad by much": zeros(
-        image(1, 1, 1, 3),
-        [0, 0, 0, 1 << 19],
-        1.0,
-        below_3="a pad of 1572864 constants without PAD .*, at most 1048576",
-    ),
+    "pad by much": zeros(image(1, 1, 1, 3), [0, 0, 0, 1 << 19], 1.0, below_3=MANY),
     "pad and crop": zeros(X, [-1, 2, 1, -2], below_2=NO_SLICE, gives="STRIDED_SLICE PAD"),
     "pad by nothing": zeros(X, [0, 0], gives="RESHAPE"),
 }
@@ -160,9 +154,7 @@ TILES = {
     "expand of many": expand(
         image(2, 1), 2, 65, below_3="65 copies without TILE .level 3., at most 64"
     ),
-    "expand of integers": expand(
-        torch.arange(3), 2, 3, below_3=NO_EXPAND, gives="EXPAND_DIMS TILE"
-    ),
+    "expand of integers": expand(SIX[0], 2, 3, below_3=NO_EXPAND, gives="EXPAND_DIMS TILE"),
     "expand to rank 5": expand(image(2, 1, 3), 2, 2, 2, 2, 3, never="rank 4"),
     "repeat": repeat(image(2, 3), 2, 3, gives={29: "TILE"}),
     "repeat with new axes": repeat(image(2, 3), 2, 1, 3),
@@ -175,6 +167,7 @@ TILES = {
     "repeat each as one row": interleave(ROWS, 2, None),
 }
 PADS = {
+    "crop by pads": pad(SQUARE, [-2, -1, 0, 0], "circular"),
     "pad reflect": pad(
         X, [1, 2, 2, 1], "reflect", gives={29: "GATHER GATHER", 1000007: "MIRROR_PAD"}
     ),
@@ -197,6 +190,7 @@ PADS = {
     "circular pad by its own name": case(aten._pad_circular, X, [2, 1, 0, 3], below_2=NO_SLICES),
 }
 SHUFFLES = {
+    "slice of integers": case(aten.slice.Tensor, SIX, 1, 1, 3, below_3=LATE_SLICE, gives="SLICE"),
     "pixel_shuffle": case(aten.pixel_shuffle, TWELVE, 2, below_2=NO_TRANSPOSE, gives=TO_SPACE),
     "pixel_shuffle to one channel": case(
         aten.pixel_shuffle, image(2, 9, 3, 4), 3, gives="DEPTH_TO_SPACE"
@@ -215,16 +209,4 @@ SHUFFLES = {
     ),
     "channel_shuffle in one group": case(aten.channel_shuffle, X, 1, gives="RESHAPE"),
 }
-SLICES = {
-    "slice of integers": case(
-        aten.slice.Tensor, SIX, 1, 1, 3, below_3="SLICE exists from level 3", gives="SLICE"
-    )
-}
-MOVING = {
-    **FLIPS,
-    **TILES,
-    **PADS,
-    **SHUFFLES,
-    **SLICES,
-    "crop by pads": pad(SQUARE, [-2, -1, 0, 0], "circular"),
-}
+MOVING = {**FLIPS, **TILES, **PADS, **SHUFFLES}

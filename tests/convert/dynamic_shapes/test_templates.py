@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.export import Dim
 
@@ -237,7 +237,6 @@ def test_sums(a, b, given_sizes):
     assert a.plus(b).at(given_sizes) == a.at(given_sizes) + b.at(given_sizes)
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 4), st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=3
