@@ -120,7 +120,7 @@ MUTATIONS = (
         "nnapi_prof/convert/quantize_rules.py",
         "slope = 2 * math.sqrt(2 / math.pi)",
         "slope = 2 * math.sqrt(3 / math.pi)",
-        ("tests/convert/test_composed.py",),
+        ("tests/convert/test_quantised.py", "-k", "every_integer"),
     ),
     # ---- the agent -------------------------------------------------------------------------------
     Mutation(

@@ -1,40 +1,37 @@
-"""Small programs for the converter, and stock PyTorch to run what it makes of them."""
+"""Small programs for the converter; stock PyTorch, or NNAPI's C API, to run what it makes of them;
+and an independent reading of NNAPI's facts, not through nnapi_prof.nnapi, to judge it."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 
-import numpy as np
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
+from nnapi_prof.convert import NnapiModel
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region
+from nnapi_prof.device.host_nnapi import HostNnapi
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph import DimOrder, TensorType
-from nnapi_prof.graph.node import describe, torch_dtype
+from nnapi_prof.graph.node import describe
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import annotate_quantisation
 from nnapi_prof.graph.unit import Unit, UnitGraph
-from tests.convert.capi import run_model
 
 aten = torch.ops.aten
 
 LAST, FIRST = DimOrder.CHANNELS_LAST, DimOrder.CONTIGUOUS
 LEVELS = (27, 28, 29, 30)
-
-
-class Apply(nn.Module):
-    """A function of one tensor as a module."""
-
-    def __init__(self, function: Callable[[Tensor], object]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> object:
-        return self.function(x)
+ROOT = Path(__file__).resolve().parents[2]
+OPERATIONS = {
+    op["code"]: op for op in json.loads((ROOT / "nnapi_prof/nnapi/data/nnapi_ops.json").read_text())
+}
+KINDS = {"INT32": "int32", "FLOAT32": "float32", "FLOAT16": "float16", "BOOL": "bool"}
 
 
 @dataclass(frozen=True)
@@ -173,13 +170,13 @@ def run_region(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
     plain = plain and all(operand.channels is None for operand in model.operands)
     if plain and all(value.source for value in model.values):
         return run_in_pytorch(region, values)
-    inputs = [
-        to_array(values[name], type_)
-        for name, type_ in zip(region.inputs, region.input_types, strict=True)
-    ]
-    outputs = [np.zeros(t.memory_shape, t.device_dtype) for t in region.output_types]
-    run_model(model, region.buffers, inputs, outputs)
-    return list(map(from_array, outputs, region.output_types))
+    return list(_loaded_nnapi().compile(region).run([values[name] for name in region.inputs]))
+
+
+@cache
+def _loaded_nnapi() -> HostNnapi:
+    """The library that this process has loaded: the fixture nnapi_library does."""
+    return HostNnapi(Path("libneuralnetworks.so"))
 
 
 def run_in_pytorch(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
@@ -197,15 +194,6 @@ def run_in_pytorch(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
     return list(map(from_memory, outputs, region.output_types))
 
 
-def to_array(value: Tensor, type_: TensorType) -> np.ndarray:
-    return to_memory(value, type_).numpy().astype(type_.device_dtype)
-
-
-def from_array(array: np.ndarray, type_: TensorType) -> Tensor:
-    value = torch.from_numpy(array.reshape(type_.memory_shape))
-    return from_memory(value, type_).to(torch_dtype(type_.dtype))
-
-
 def to_memory(value: Tensor, type_: TensorType) -> Tensor:
     if type_.dim_order is LAST:
         value = value.permute(0, 2, 3, 1)
@@ -214,3 +202,35 @@ def to_memory(value: Tensor, type_: TensorType) -> Tensor:
 
 def from_memory(value: Tensor, type_: TensorType) -> Tensor:
     return value.permute(0, 3, 1, 2) if type_.dim_order is LAST else value.reshape(type_.shape)
+
+
+def broken_rules(model: NnapiModel, api_level: int) -> list[str]:
+    """What in a model is newer than a level, or against an operation's form."""
+    level = api_level - 1_000_000 if api_level > 1_000_000 else api_level - 26
+    items = []
+    for operation in model.operations:
+        facts = OPERATIONS[operation.code]
+        name = facts["name"]
+        if facts["min_feature_level"] > level:
+            items.append(f"{name} is of level {facts['min_feature_level']}")
+        operands = [model.operands[i] for i in operation.inputs]
+        kinds = [KINDS.get(operand.type.name, "tensor") for operand in operands]
+        if not any(_fits(form, kinds, level) for form in facts["signatures"]):
+            items.append(f"{name} has no form {kinds} at level {level}")
+        limit = facts["rank"]["max"]
+        ranks = [len(model.operands[i].dims) for i in (operation.inputs[0], *operation.outputs)]
+        if limit is not None and max(ranks) > limit:
+            items.append(f"{name} has ranks {ranks}, at most {limit}")
+    return items
+
+
+def _fits(form, kinds, level):
+    arguments = list(form["inputs"])
+    if ".." in str(arguments[0]["index"]):
+        arguments[:1] = arguments[:1] * (len(kinds) - len(arguments) + 1)
+    if form["since_level"] > level or len(kinds) > len(arguments):
+        return False
+    if any(not a["optional"] for a in arguments[len(kinds) :]):
+        return False
+    pairs = zip(arguments, kinds, strict=False)
+    return all(kind in a["kind"].split("|") and a["since_level"] <= level for a, kind in pairs)

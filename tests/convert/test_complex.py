@@ -4,26 +4,17 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.bundle.stock import make
+from tests.convert.coverage.rows import Function, numbers
+from tests.convert.harness import traced
 
-GENERATOR = torch.Generator().manual_seed(0)
-
-
-def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(*shape, dtype=dtype, generator=GENERATOR)
-
-
+as_complex = torch.view_as_complex
 IMAGE, SIGNAL, PAIRS = numbers(1, 3, 12, 10), numbers(2, 256), numbers(2, 6, 4, 2)
-FILTER, MATRIX = numbers(3, 12, 6, dtype=torch.complex64), numbers(4, 5, dtype=torch.complex64)
+FILTER, MATRIX = as_complex(numbers(3, 12, 6, 2)), as_complex(numbers(4, 5, 2))
 TURNS = torch.polar(torch.ones(6, 4), numbers(6, 4))
 HANN = torch.hann_window(64)
-
-
-def as_complex(x: Tensor) -> Tensor:
-    return torch.view_as_complex(x)
 
 
 def spectrum(x: Tensor, **options: object) -> Tensor:
@@ -96,26 +87,12 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
 }
 
 
-class Model(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
-
-
-def trace(model: nn.Module, x: Tensor) -> nn.Module:
-    with quiet_torch():
-        return torch.jit.trace(model, x)  # type: ignore[no-any-return, no-untyped-call]
-
-
-@pytest.mark.parametrize("traced", [False, True], ids=["exported", "traced"])
+@pytest.mark.parametrize("way", ["exported", "traced"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_it_runs_whole_on_nnapi(nnapi_library: object, name: str, traced: bool) -> None:
+def test_it_runs_whole_on_nnapi(nnapi_library: object, name: str, way: str) -> None:
     function, x = FUNCTIONS[name]
-    model = Model(function).eval()
-    result = make(trace(model, x) if traced else model, (x,))
+    model = Function(function).eval()
+    result = make(traced(model, (x,)) if way == "traced" else model, (x,))
     assert result.kinds == ["nnapi"]
     expected = function(x * 0.7)
     error = (result.module(x * 0.7) - expected).abs().max() / expected.abs().max()
@@ -138,7 +115,6 @@ def test_it_runs_whole_on_nnapi(nnapi_library: object, name: str, traced: bool) 
 def test_what_has_no_rule_stays(
     nnapi_library: object, function: Callable[[Tensor], Tensor]
 ) -> None:
-    traced = trace(Model(function).eval(), SIGNAL)
-    result = make(traced, (SIGNAL,), keep=True)
+    result = make(traced(Function(function).eval(), (SIGNAL,)), (SIGNAL,), keep=True)
     assert "cpu" in result.kinds
     torch.testing.assert_close(result.module(SIGNAL), function(SIGNAL), rtol=1e-5, atol=1e-4)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nnapi_prof.convert import Blob, BufferSlice, ConstantValue, NnapiModel, Operand, Operation
+from nnapi_prof.convert import Blob, BufferSlice, ConstantValue, NnapiModel, Operand
 from nnapi_prof.convert.export_cpp import class_name, to_cpp
 from nnapi_prof.convert.export_json import RegionDescription, lay_out
 from nnapi_prof.convert.lower import convert_region
@@ -21,12 +21,14 @@ from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import Preference
-from nnapi_prof.nnapi.codes import OperandCode, OperationCode
+from nnapi_prof.graph.program import laid_out, logical
+from nnapi_prof.nnapi.codes import OperandCode
 from tests.convert.cases.common import case
 from tests.convert.cases.convolution import convolve
-from tests.convert.cases.quantised_layers import QUANTISED_LAYERS
+from tests.convert.cases.quantised import QUANTISED_LAYERS
 from tests.convert.cases.recurrent import RECURRENT
-from tests.convert.harness import FIRST, aten, from_array, image, program_of, to_array, whole
+from tests.convert.harness import FIRST, aten, image, program_of, whole
+from tests.convert.test_formats import ADD
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent.parent / "device_agent" / "include"
@@ -69,7 +71,8 @@ class Built:
         for i, inputs in enumerate(runs):
             values = dict(zip(self.inputs, inputs, strict=True))
             for k, (name, type_) in enumerate(zip(region.inputs, region.input_types, strict=True)):
-                (folder / f"in_{i}_{k}").write_bytes(to_array(values[name], type_).tobytes())
+                content = laid_out(values[name], type_).numpy().tobytes()
+                (folder / f"in_{i}_{k}").write_bytes(content)
         done = self.call("run", library, self.weights, device, options, folder, len(runs))
         assert done.returncode == 0, done.stdout + done.stderr
         return [[self.read(i, name) for name in self.outputs] for i in range(len(runs))]
@@ -77,8 +80,8 @@ class Built:
     def read(self, run: int, name: str) -> Tensor:
         k = self.region.outputs.index(name)
         type_ = self.region.output_types[k]
-        path = self.driver.parent / f"out_{run}_{k}"
-        return from_array(np.fromfile(path, type_.device_dtype), type_)
+        array = np.fromfile(self.driver.parent / f"out_{run}_{k}", type_.device_dtype)
+        return logical(torch.from_numpy(array).reshape(type_.memory_shape), type_)
 
     def call(self, *arguments):
         return subprocess.run(
@@ -304,22 +307,19 @@ def test_class_names(words, name):
 
 
 # An ADD whose second operand is a constant; no program makes the faults below.
-MODEL = NnapiModel(
+MODEL = replace(
+    ADD,
     operands=(
-        Operand(OperandCode.TENSOR_FLOAT32, (2,)),
+        ADD.operands[0],
         Operand(OperandCode.TENSOR_FLOAT32, (2,), 0.5, -(2**31)),
-        Operand(OperandCode.INT32),
-        Operand(OperandCode.TENSOR_FLOAT32, (2,)),
+        *ADD.operands[2:],
     ),
     values=(ConstantValue(1, BufferSlice(0, 8, 8)), ConstantValue(2, bytes(4))),
-    operations=(Operation(OperationCode.ADD, (0, 1, 2), (3,)),),
-    inputs=(0,),
-    outputs=(3,),
 )
 
 
 def hand_made(model: NnapiModel, buffers=(bytes(16),)) -> RegionDescription:
-    type_ = TensorType((2,))
+    type_ = TensorType((1, 2))
     blobs = tuple(map(Blob, buffers))
     return RegionDescription(Region(model, blobs, ("a",), ("b",), (type_,), (type_,), 30))
 

@@ -1,14 +1,20 @@
-"""Models that spell movement, lines and high ranks in many ways, converted whole and run."""
+"""Models that spell movement, lines and high ranks in many ways, converted whole and run; tensors
+of more than four dimensions at the border of a region."""
+
+import math
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+import nnapi_prof
+from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from tests.convert.coverage.rows import layer, numbers, row
-from tests.convert.harness import Apply, agree, traced, whole
+from nnapi_prof.graph import TensorType
+from tests.convert.coverage.rows import Function, layer, numbers, row
+from tests.convert.harness import agree, aten, run_whole, traced, whole
 
 X = numbers(2, 8, 6, 4)
 LINE = numbers(2, 4, 15)
@@ -63,12 +69,6 @@ def grouped_heads(x):
     return x[:, :, None].expand(b, h, 3, n, d).reshape(b, h * 3, n, d)
 
 
-def masked_windows(x, mask):
-    """Swin's mask on the scores of shifted windows, then a softmax."""
-    scores = x.view(2, 3, 2, 4, 4) + mask.unsqueeze(1).unsqueeze(0)
-    return scores.view(-1, 2, 4, 4).softmax(-1)
-
-
 def patches(x):
     """ViT's patches by rearrangement."""
     n, c, h, w = x.shape
@@ -102,12 +102,16 @@ class Line(nn.Module):
         return self.up(self.second(y) + y)
 
 
+def resized(x, **options):
+    return row(lambda value: F.interpolate(value, **options), x)
+
+
 SPELLINGS = {
     "windows of Swin": row(windows, numbers(2, 4, 6, 5)),
     "windows of Swin, one image": row(windows, numbers(1, 4, 6, 5)),
     "channel shuffle": row(shuffled, X),
     "channel shuffle between convolutions": layer(
-        lambda: nn.Sequential(nn.Conv2d(8, 8, 1), Apply(shuffled), nn.Conv2d(8, 8, 1)), X
+        lambda: nn.Sequential(nn.Conv2d(8, 8, 1), Function(shuffled), nn.Conv2d(8, 8, 1)), X
     ),
     "pixel shuffle": row(pixels, X),
     "pixel shuffle behind a convolution": layer(
@@ -119,7 +123,6 @@ SPELLINGS = {
     "heads of attention": row(heads, numbers(2, 5, 24)),
     "heads of attention, one image": row(heads, numbers(1, 5, 24)),
     "heads for grouped queries": row(grouped_heads, numbers(2, 2, 3, 4)),
-    "masked windows": row(masked_windows, numbers(6, 2, 4, 4), numbers(3, 4, 4)),
     "patches": row(patches, X),
     "five dimensions reversed": row(reversed_dims, numbers(6, 8)),
     "softmax in rank 5": row(
@@ -155,18 +158,12 @@ SPELLINGS = {
     ),
     "adaptive_avg_pool1d": row(lambda x: F.adaptive_avg_pool1d(x, 4), LINE),
     "adaptive_max_pool1d": row(lambda x: F.adaptive_max_pool1d(x, 5), LINE),
-    "interpolate nearest 1-d": row(lambda x: F.interpolate(x, scale_factor=2.0), LINE),
-    "interpolate linear 1-d": row(lambda x: F.interpolate(x, size=22, mode="linear"), LINE),
-    "interpolate nearest-exact 1-d": row(
-        lambda x: F.interpolate(x, size=22, mode="nearest-exact"), LINE
-    ),
-    "interpolate area": row(lambda x: F.interpolate(x, size=(4, 3), mode="area"), X),
-    "interpolate nearest-exact": row(
-        lambda x: F.interpolate(x, size=(9, 3), mode="nearest-exact"), X
-    ),
-    "interpolate antialiased": row(
-        lambda x: F.interpolate(x, size=(3, 3), mode="bilinear", antialias=True), X
-    ),
+    "interpolate nearest 1-d": resized(LINE, scale_factor=2.0),
+    "interpolate linear 1-d": resized(LINE, size=22, mode="linear"),
+    "interpolate nearest-exact 1-d": resized(LINE, size=22, mode="nearest-exact"),
+    "interpolate area": resized(X, size=(4, 3), mode="area"),
+    "interpolate nearest-exact": resized(X, size=(9, 3), mode="nearest-exact"),
+    "interpolate antialiased": resized(X, size=(3, 3), mode="bilinear", antialias=True),
     "adaptive_max_pool2d, even": row(lambda x: F.adaptive_max_pool2d(x, (3, 2)), X),
     "adaptive_max_pool2d, uneven": row(lambda x: F.adaptive_max_pool2d(x, (4, 3)), X),
     "lp_pool2d with padding elsewhere": row(lambda x: F.lp_pool2d(F.relu(x), 2, (2, 3), 1), X),
@@ -188,12 +185,7 @@ SPELLINGS = {
     "advanced indexing with numbers and slices": row(lambda x: x[:, [0, 3], 1:, -1], X),
     "x[..., None]": row(lambda x: x[:, None, 1:] * x[..., :1].unsqueeze(1), ROWS),
     "pad in three modes": row(
-        lambda x: (
-            F.pad(x, (2, 1, 1, 0), "reflect")
-            + F.pad(x, (2, 1, 1, 0), "replicate")
-            + F.pad(x, (2, 1, 1, 0), "circular")
-        ),
-        X,
+        lambda x: tuple(F.pad(x, (2, 1, 1, 0), m) for m in ("reflect", "replicate", "circular")), X
     ),
     "padding modes of convolutions": layer(
         lambda: nn.Sequential(
@@ -203,7 +195,6 @@ SPELLINGS = {
         ),
         X,
     ),
-    "roll as Swin does": row(lambda x: torch.roll(x, (-1, -1), (1, 2)), numbers(1, 4, 4, 6)),
     "repeat_interleave": row(lambda x: x.repeat_interleave(2, 1), X),
     "index_select by computed indices": row(
         lambda x, i: torch.index_select(x, 1, i) + x[:, i], ROWS, torch.tensor([2, -0, 1])
@@ -217,18 +208,7 @@ SPELLINGS = {
     "expand_as of a broadcast operand": row(
         lambda x: x * x.mean((2, 3), keepdim=True).expand_as(x) + 1, X
     ),
-    "embedding and positions": layer(lambda: Words(), torch.tensor([[3, 1, 4, 1], [5, 2, 6, 5]])),
 }
-
-
-class Words(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.words = nn.Embedding(10, 6, padding_idx=0)
-        self.places = nn.Embedding(8, 6)
-
-    def forward(self, ids):
-        return self.words(ids) + self.places(torch.arange(ids.shape[1]))
 
 
 def written(way, module, inputs):
@@ -271,3 +251,96 @@ def test_few_operations(name, way):
     module, inputs = SPELLINGS[name].make()
     region = whole(prepare(written(way, module, inputs), inputs, name))
     assert " ".join(region.operations) == OPERATIONS[name]
+
+
+SHAPE = (4, 2, 1, 3, 7)
+
+
+def converted(model, x, given=None, **options):
+    example = x if given is None else given
+    return nnapi_prof.convert_model(traced(model.eval(), (x,)), [example], **options)
+
+
+def test_the_operand_has_four_dimensions():
+    assert TensorType((2, 3, 4, 5, 6)).memory_shape == (6, 4, 5, 6)
+    assert TensorType((2, 3, 4, 5, 6, 7)).memory_shape == (24, 5, 6, 7)
+    assert TensorType((2, 3, 4, 5)).memory_shape == (2, 3, 4, 5)
+
+
+@pytest.mark.parametrize("level", [27, 30])
+@pytest.mark.parametrize("dims", [(1, -1), (2, 3), (2, 4), (0, -2), (0, 4)])
+def test_flatten(dims, level, nnapi_library):
+    x = numbers(*SHAPE)
+    module = converted(nn.Flatten(*dims), x, level=level, whole=True)
+    assert torch.equal(module(x), x.flatten(*dims))
+
+
+def test_five_dimensions_out(nnapi_library):
+    x = numbers(*SHAPE)
+    module = converted(Function(lambda x: (x.relu(), x.reshape(2, 2, 3, 2, 7))), x, whole=True)
+    mirrored = numbers(7, 3, 1, 2, 4).permute(4, 3, 2, 1, 0)  # the same shape, another order
+    for tensors in (x, mirrored):
+        first, second = module(tensors)
+        assert torch.equal(first, tensors.relu())
+        assert torch.equal(second, tensors.reshape(2, 2, 3, 2, 7))
+
+
+def test_five_quantised_dimensions(nnapi_library):
+    with quiet_torch():
+        x = torch.quantize_per_tensor(numbers(*SHAPE), 0.05, 120, torch.quint8)
+    module = converted(Function(lambda x: x.relu().flatten(1, 2)), x, whole=True)
+    assert torch.equal(module(x).int_repr(), x.relu().flatten(1, 2).int_repr())
+
+
+@pytest.mark.parametrize(
+    ("given", "function"),
+    [
+        ((0, 2, 1, 3, 7), lambda x: x.flatten(1)),
+        ((0, 2, 1, 3, 7), lambda x: x.relu()),
+        ((4, 0, 1, 0, 7), lambda x: x.flatten(1, -2) * 2),
+        ((4, 0, 1, 3, 0), lambda x: x.relu() + x),
+    ],
+)
+def test_open_sizes(given, function, nnapi_library):
+    module = converted(Function(function), numbers(*SHAPE), torch.zeros(given))
+    for more in (0, 3):
+        x = numbers(*(size if at else size + more for size, at in zip(SHAPE, given, strict=True)))
+        torch.testing.assert_close(module(x), function(x), rtol=1e-6, atol=1e-6)
+
+
+def test_two_open_sizes_that_are_one_to_nnapi():
+    with pytest.raises(InputSpecError, match=r"cannot be left open|first 2 dimensions"):
+        converted(Function(torch.relu), numbers(*SHAPE), torch.zeros(0, 0, 1, 3, 7))
+
+
+SCORES, HIDES = numbers(1, 2, 4, 8), numbers(4, 4) > 0
+HIDES[1] = False
+ADDED = torch.where(HIDES, numbers(4, 4), -math.inf)
+
+
+class Attention(nn.Module):
+    def forward(self, q, mask):
+        return F.scaled_dot_product_attention(q, q, q, mask)
+
+
+class Twice(nn.Module):
+    """Two masks, one of which hides a row."""
+
+    def forward(self, x, mask):
+        masked = x @ x.transpose(-1, -2) + mask + torch.zeros(4)
+        return torch.where((masked == -math.inf).all(-1, True), 0.0, masked.softmax(-1))
+
+
+@pytest.mark.parametrize("level", [29, 30])
+@pytest.mark.parametrize(
+    ("module", "mask"), [(Attention(), HIDES), (Attention(), ADDED), (Twice(), ADDED)]
+)
+def test_attention_that_was_taken_apart(module, mask, level, nnapi_library):
+    """Its masked scores are asked for rows of minus infinity; the mask can tell them."""
+    with quiet_torch():
+        exported = torch.export.export(module, (SCORES, mask)).run_decompositions()
+    program = prepare(exported, (SCORES, mask), "apart")
+    asked = [n for n in program.module.graph.nodes if n.target is aten.eq.Scalar]
+    assert asked and all(node.args[0].target is not aten.add.Tensor for node in asked)
+    (result,) = run_whole(program, (SCORES, mask), level)
+    torch.testing.assert_close(result, module(SCORES, mask), rtol=1e-5, atol=1e-6)

@@ -1,8 +1,9 @@
 """What torchao's quantisers make of exported programs, end to end."""
 
+import importlib
 import logging
 import warnings
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -35,33 +36,25 @@ class Net(nn.Module):
         return self.classify(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
-def _xnnpack(**options):
-    from torchao.testing.pt2e import _xnnpack_quantizer as module
-
-    return module.XNNPACKQuantizer().set_global(module.get_symmetric_quantization_config(**options))
-
-
-def _x86(**options):
-    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as module
-
-    config = module.get_default_x86_inductor_quantization_config(**options)
-    return module.X86InductorQuantizer().set_global(config)
+def quantiser(kind, **options):
+    module, name, config = {
+        "xnnpack": ("testing.pt2e._xnnpack_quantizer", "XNNPACK", "symmetric"),
+        "x86": (f"{INDUCTOR}.x86_inductor_quantizer", "X86Inductor", "default_x86_inductor"),
+        "arm": (f"{INDUCTOR}.arm_inductor_quantizer", "ArmInductor", "default_arm_inductor"),
+    }[kind]
+    module = importlib.import_module(f"torchao.{module}")
+    config = getattr(module, f"get_{config}_quantization_config")
+    return getattr(module, f"{name}Quantizer")().set_global(config(**options))
 
 
-def _arm(**options):
-    from torchao.quantization.pt2e.quantizer import arm_inductor_quantizer as module
-
-    config = module.get_default_arm_inductor_quantization_config(**options)
-    return module.ArmInductorQuantizer().set_global(config)
-
-
+INDUCTOR = "quantization.pt2e.quantizer"
 QUANTISERS = {
-    "xnnpack": (_xnnpack, {}),
-    "xnnpack channels": (_xnnpack, {"is_per_channel": True}),
-    "xnnpack part of int8": (_xnnpack, {"act_qmin": -127}),
-    "xnnpack dynamic": (_xnnpack, {"is_dynamic": True, "is_per_channel": True}),
-    "x86 part of uint8": (_x86, {"reduce_range": True}),
-    "arm": (_arm, {}),
+    "xnnpack": partial(quantiser, "xnnpack"),
+    "xnnpack channels": partial(quantiser, "xnnpack", is_per_channel=True),
+    "xnnpack part of int8": partial(quantiser, "xnnpack", act_qmin=-127),
+    "xnnpack dynamic": partial(quantiser, "xnnpack", is_dynamic=True, is_per_channel=True),
+    "x86 part of uint8": partial(quantiser, "x86", reduce_range=True),
+    "arm": partial(quantiser, "arm"),
 }
 N_QUANTISED = {"xnnpack dynamic": 0, "arm": 2, "x86 part of uint8": 2}
 """Units at least, where a quantiser leaves most results floats."""
@@ -70,7 +63,6 @@ N_QUANTISED = {"xnnpack dynamic": 0, "arm": 2, "x86 part of uint8": 2}
 @cache
 def exported(name, fold=True):
     """A program that a quantiser made of the network, and an input."""
-    make, options = QUANTISERS[name]
     with warnings.catch_warnings(), quiet_torch(), torch.random.fork_rng():
         warnings.simplefilter("ignore")
         logging.getLogger("torchao").setLevel(logging.ERROR)
@@ -78,7 +70,7 @@ def exported(name, fold=True):
 
         torch.manual_seed(0)
         net, x = Net().eval(), torch.randn(1, 3, 16, 16)
-        observed = prepare_pt2e(torch.export.export(net, (x,)).module(), make(**options))
+        observed = prepare_pt2e(torch.export.export(net, (x,)).module(), QUANTISERS[name]())
         for _ in range(2):
             observed(torch.randn(1, 3, 16, 16))
         converted = convert_pt2e(observed, fold_quantize=fold)

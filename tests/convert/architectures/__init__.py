@@ -4,9 +4,7 @@
 Widths are tiny, so that each converts and runs in a second.
 """
 
-from tests.convert.architectures.classifiers import CLASSIFIERS
-from tests.convert.architectures.dense import DENSE
-from tests.convert.architectures.sequences import SEQUENCES
-from tests.convert.architectures.transformers import TRANSFORMERS
+from tests.convert.architectures.images import CLASSIFIERS, DENSE
+from tests.convert.architectures.sequences import SEQUENCES, TRANSFORMERS
 
 ARCHITECTURES = CLASSIFIERS | DENSE | SEQUENCES | TRANSFORMERS

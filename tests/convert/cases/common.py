@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tests.convert.harness import LAST, LEVELS, Case, image
+from tests.convert.harness import LEVELS, Case, image
 
 W = {name: image(*shape, seed=9) for name, shape in {
     "linear": (5, 7),
@@ -31,30 +32,35 @@ def refusals(below_2=None, below_3=None, below_4=None, never=None):
     return {level: words for end, words in bounds if words for level in LEVELS if level < end}
 
 
-def case(function, *arguments, order=LAST, orders=None, refused=None, operations=None, **options):
+def case(function, *arguments, refused=None, gives=None, **options):
     """A case of a function of tensors, or of one call of an overload, a packet's default one.
 
-    Tensors among the arguments of a call are the model's inputs; ``part`` is the place of its
-    result among several. Operations that no level changes are a string. Further options are those
-    of :func:`refusals`, of ``Case`` and of the call.
+    Tensors among the arguments of a call, or in lists there, are the model's inputs; ``part`` is
+    the place of its result among several. ``gives`` has the operations: a string where no level
+    changes them, else by level. Further options are those of :func:`refusals`, of ``Case`` and of
+    the call.
     """
     bounds = {name: options.pop(name) for name in tuple(options) if name in BOUNDS}
     fields = {name: options.pop(name) for name in tuple(options) if name in FIELDS}
-    if isinstance(operations, str):
-        operations = {27: operations}
     return Case(
         call(function, arguments, options, options.pop("part", None)),
-        tuple(value for value in arguments if isinstance(value, Tensor)),
-        order,
-        orders or {},
-        refusals(**bounds) | (refused or {}),
-        operations or {},
+        tensors_of(arguments),
+        refused=refusals(**bounds) | (refused or {}),
+        operations={27: gives} if isinstance(gives, str) else gives or {},
         **fields,
     )
 
 
 BOUNDS = ("below_2", "below_3", "below_4", "never")
-FIELDS = ("beyond", "rtol", "atol")
+FIELDS = ("order", "orders", "beyond", "rtol", "atol")
+
+
+def from_3(function, *arguments, reason="exists from level 3", **options):
+    return case(function, *arguments, below_3=reason, **options)
+
+
+def tensors_of(arguments):
+    return tuple(value for value in tree_leaves(arguments) if isinstance(value, Tensor))
 
 
 def call(function, arguments, named, part=None):
@@ -66,19 +72,19 @@ def call(function, arguments, named, part=None):
 
     def apply(*tensors):
         left = iter(tensors)
-        filled = [next(left) if isinstance(value, Tensor) else value for value in arguments]
+        filled = tree_map_only(Tensor, lambda _: next(left), arguments)
         result = function(*filled, **named)
         return result if part is None else result[part]
 
-    n_tensors = sum(isinstance(value, Tensor) for value in arguments)
     by_number = {
         1: lambda x: apply(x),
         2: lambda x, y: apply(x, y),
         3: lambda x, y, z: apply(x, y, z),
         4: lambda x, y, z, w: apply(x, y, z, w),
     }
-    return by_number[n_tensors]
+    return by_number[len(tensors_of(arguments))]
 
 
 NEEDS_2 = r"from level 2 \(API 28\) on, wanted at level 1 \(API 27\)"
+NO_TRANSPOSE, NO_SLICE = f"TRANSPOSE exists {NEEDS_2}", f"STRIDED_SLICE exists {NEEDS_2}"
 NEEDS_3 = r"level 3 \(API 29\)"

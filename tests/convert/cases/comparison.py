@@ -4,32 +4,28 @@ import math
 
 import torch
 
-from tests.convert.cases.common import INTEGERS, MASK, X, case
+from tests.convert.cases.common import INTEGERS, MASK, X, case, from_3
 from tests.convert.harness import FIRST, aten, image
 
+where = aten.where
 OTHER = image(3, 5, seed=2) > 0
+BOOLS_ONLY = "of int64, NNAPI has bitwise logic of bools only"
 ROWS = image(3, 5)
 TIES = torch.tensor([[1.0, 2.0, 3.0, -1.0, 0.0]])
 SPECIAL = torch.tensor([math.nan, math.inf, -math.inf, 0.0, 1.5])
 
 
-def from_3(function, *arguments, reason="exists from level 3", **options):
-    return case(function, *arguments, below_3=reason, **options)
-
-
 def comparisons(name, code, tensors, number):
     """One comparison: of tensors, of a tensor and a number, of every element type."""
     return {
-        name: from_3(
-            lambda x, y: tensors(x, y), TIES * 2, image(3, 5).round(), operations={29: code}
-        ),
-        f"{name} with a number": from_3(lambda x: number(x, 2), TIES, operations={29: code}),
+        name: from_3(lambda x, y: tensors(x, y), TIES * 2, image(3, 5).round(), gives={29: code}),
+        f"{name} with a number": from_3(lambda x: number(x, 2), TIES, gives={29: code}),
         f"{name} of images": from_3(lambda x, y: tensors(x, y), X, X.round()),
         f"{name} of integers with a fraction": from_3(
-            lambda x: number(x, 2.5), INTEGERS, operations={29: f"CAST {code}"}
+            lambda x: number(x, 2.5), INTEGERS, gives=f"CAST {code}"
         ),
         f"{name} of integers": from_3(
-            lambda x, y: tensors(x, y), INTEGERS, INTEGERS.abs(), operations={29: code}
+            lambda x, y: tensors(x, y), INTEGERS, INTEGERS.abs(), gives={29: code}
         ),
         f"{name} with NaN and infinity": from_3(lambda x: tensors(x, SPECIAL), SPECIAL.flip(0)),
     }
@@ -44,18 +40,18 @@ COMPARISON = {
     **comparisons("ge", "GREATER_EQUAL", aten.ge.Tensor, aten.ge.Scalar),
     "eq of integers and floats": from_3(aten.eq.Tensor, INTEGERS, INTEGERS.abs() + 0.0),
     "eq of bools with a number": from_3(aten.eq.Scalar, MASK, 1),
-    "eq of bools with a bool": from_3(aten.eq.Scalar, MASK, True, operations={29: "EQUAL"}),
+    "eq of bools with a bool": from_3(aten.eq.Scalar, MASK, True, gives="EQUAL"),
     "gt of integers with too large a number": case(
         aten.gt.Scalar, INTEGERS, 2**40, never=r"the constant \[1099511627776\] is not int32"
     ),
     "eq of rank 0": from_3(aten.eq.Scalar, torch.tensor(1.0), 1.0),
-    "logical and": from_3(aten.logical_and, MASK, OTHER, operations={29: "LOGICAL_AND"}),
-    "logical or": from_3(aten.logical_or, MASK, OTHER[0], operations={29: "LOGICAL_OR"}),
-    "logical xor": from_3(aten.logical_xor, MASK, OTHER, operations={29: "NOT_EQUAL"}),
-    "logical not": from_3(aten.logical_not, MASK, operations={29: "LOGICAL_NOT"}),
-    "logical not of numbers": from_3(aten.logical_not, TIES, operations={29: "EQUAL"}),
+    "logical and": from_3(aten.logical_and, MASK, OTHER, gives="LOGICAL_AND"),
+    "logical or": from_3(aten.logical_or, MASK, OTHER[0], gives="LOGICAL_OR"),
+    "logical xor": from_3(aten.logical_xor, MASK, OTHER, gives="NOT_EQUAL"),
+    "logical not": from_3(aten.logical_not, MASK, gives="LOGICAL_NOT"),
+    "logical not of numbers": from_3(aten.logical_not, TIES, gives="EQUAL"),
     "logical and of numbers": from_3(
-        aten.logical_and, TIES, INTEGERS[:, :1], operations={29: "NOT_EQUAL NOT_EQUAL LOGICAL_AND"}
+        aten.logical_and, TIES, INTEGERS[:, :1], gives="NOT_EQUAL NOT_EQUAL LOGICAL_AND"
     ),
     "bitwise and": from_3(aten.bitwise_and.Tensor, MASK, OTHER),
     "bitwise or": from_3(aten.bitwise_or.Tensor, MASK, OTHER),
@@ -64,15 +60,8 @@ COMPARISON = {
     "bitwise or with a number": from_3(aten.bitwise_or.Scalar, MASK, False),
     "bitwise xor with a number": from_3(aten.bitwise_xor.Scalar, MASK, True),
     "bitwise not": from_3(aten.bitwise_not, MASK),
-    "bitwise not of integers": case(
-        aten.bitwise_not, INTEGERS, never="of int64, NNAPI has bitwise logic of bools only"
-    ),
-    "bitwise and of integers": case(
-        aten.bitwise_and.Scalar,
-        INTEGERS,
-        3,
-        never="of int64, NNAPI has bitwise logic of bools only",
-    ),
+    "bitwise not of integers": case(aten.bitwise_not, INTEGERS, never=BOOLS_ONLY),
+    "bitwise and of integers": case(aten.bitwise_and.Scalar, INTEGERS, 3, never=BOOLS_ONLY),
     "add of bools": from_3(aten.add.Tensor, MASK, OTHER),
     "mul of bools": from_3(aten.mul.Tensor, MASK, OTHER),
     "maximum of bools": from_3(aten.maximum, MASK, OTHER),
@@ -84,46 +73,37 @@ COMPARISON = {
 }
 
 CHOICE = {
-    "where": from_3(aten.where.self, MASK, ROWS, -ROWS, operations={29: "SELECT"}),
+    "where": from_3(where.self, MASK, ROWS, -ROWS, gives="SELECT"),
     "where with a row of conditions": from_3(
-        aten.where.self, MASK[0], ROWS, -ROWS, operations={29: "LOGICAL_OR SELECT"}
+        where.self, MASK[0], ROWS, -ROWS, gives="LOGICAL_OR SELECT"
     ),
-    "where with a column and a row": from_3(aten.where.self, MASK, ROWS[:, :1], ROWS[0]),
-    "where of a number and a tensor": from_3(
-        aten.where.ScalarSelf, MASK, 2.0, ROWS, operations={29: "SELECT"}
-    ),
-    "where of a tensor and a number": from_3(aten.where.ScalarOther, MASK, ROWS, -math.inf),
-    "where of two numbers": from_3(aten.where.Scalar, MASK, 2.0, -1.0),
-    "where with a constant condition": from_3(lambda x: aten.where.self(MASK, x, ROWS), -ROWS),
-    "where of one element": from_3(aten.where.self, MASK, torch.tensor(2.0), ROWS),
+    "where with a column and a row": from_3(where.self, MASK, ROWS[:, :1], ROWS[0]),
+    "where of a number and a tensor": from_3(where.ScalarSelf, MASK, 2.0, ROWS, gives="SELECT"),
+    "where of a tensor and a number": from_3(where.ScalarOther, MASK, ROWS, -math.inf),
+    "where of two numbers": from_3(where.Scalar, MASK, 2.0, -1.0),
+    "where with a constant condition": from_3(lambda x: where.self(MASK, x, ROWS), -ROWS),
+    "where of one element": from_3(where.self, MASK, torch.tensor(2.0), ROWS),
     "where of many copies of a number": from_3(
-        aten.where.ScalarOther,
-        image(40, 41) > 0,
-        image(40, 41),
-        7.0,
-        operations={29: "TILE SELECT"},
+        where.ScalarOther, image(40, 41) > 0, image(40, 41), 7.0, gives="TILE SELECT"
     ),
-    "where of integers": from_3(aten.where.ScalarOther, INTEGERS > 0, INTEGERS, 9),
+    "where of integers": from_3(where.ScalarOther, INTEGERS > 0, INTEGERS, 9),
     "where of integers and floats": from_3(
-        aten.where.self, INTEGERS > 0, INTEGERS, INTEGERS + 0.5, operations={29: "CAST SELECT"}
+        where.self, INTEGERS > 0, INTEGERS, INTEGERS + 0.5, gives="CAST SELECT"
     ),
-    "where of bools": from_3(aten.where.self, MASK, OTHER, MASK[:, :1]),
+    "where of bools": from_3(where.self, MASK, OTHER, MASK[:, :1]),
     "where of images": from_3(
-        lambda x, y: aten.where.self(aten.gt.Tensor(x, y), x, y),
-        X,
-        -X / 2,
-        operations={29: "GREATER SELECT"},
+        lambda x, y: where.self(aten.gt.Tensor(x, y), x, y), X, -X / 2, gives="GREATER SELECT"
     ),
     "where with a condition for each pixel": from_3(
-        aten.where.ScalarOther, X[:, :1] > 0, X, 0.5, order=FIRST
+        where.ScalarOther, X[:, :1] > 0, X, 0.5, order=FIRST
     ),
     "where with a condition of numbers": case(
-        lambda c, x: aten.where.self(aten.add.Tensor(c, 0), x, x),
+        lambda c, x: where.self(aten.add.Tensor(c, 0), x, x),
         (INTEGERS > 0).to(torch.uint8),
         INTEGERS,
         never="c is? .*uint8|value is uint8",
     ),
-    "masked fill": from_3(aten.masked_fill.Scalar, ROWS, MASK, -5.0, operations={29: "SELECT"}),
+    "masked fill": from_3(aten.masked_fill.Scalar, ROWS, MASK, -5.0, gives="SELECT"),
     "masked fill with infinity, broadcast": from_3(
         aten.masked_fill.Scalar, image(2, 3, 5), MASK[:, :1], -math.inf
     ),
@@ -173,11 +153,9 @@ MOVES = {
     "clone of a bool image": from_3(
         lambda m: aten.logical_not.default(aten.clone.default(m)), X > 0, orders={"m": FIRST}
     ),
-    "row of bools against an image": from_3(
-        aten.where.ScalarOther, MASK[0], image(2, 4, 7, 5), 0.5
-    ),
+    "row of bools against an image": from_3(where.ScalarOther, MASK[0], image(2, 4, 7, 5), 0.5),
     "bools of the other order": from_3(
-        lambda m, x: aten.where.ScalarOther(m, x, 0.5), X > 0, X, orders={"m": FIRST}
+        lambda m, x: where.ScalarOther(m, x, 0.5), X > 0, X, orders={"m": FIRST}
     ),
 }
 
@@ -192,26 +170,19 @@ CASTS = {
         aten._to_copy, torch.tensor([2049.0, 2051.0, 65504.0, 1e-7, 3e-8]), dtype=torch.float16
     ),
     "float32 to float64": case(
-        aten._to_copy,
-        FRACTIONS,
-        dtype=torch.float64,
-        never="works on float64, which NNAPI does not have",
+        aten._to_copy, FRACTIONS, dtype=torch.float64, never="works on float64, which NNAPI"
     ),
     "bools times floats": from_3(aten.mul.Tensor, MASK, ROWS),
     "bools plus a number": case(
         aten.add.Tensor, MASK, 1, below_4="SELECT exists|ADD takes TENSOR_INT32 from level 4"
     ),
-    "integers times floats": from_3(
-        aten.mul.Tensor, INTEGERS, image(4), operations={29: "CAST MUL"}
-    ),
+    "integers times floats": from_3(aten.mul.Tensor, INTEGERS, image(4), gives="CAST MUL"),
     "integers plus a fraction": from_3(aten.add.Tensor, INTEGERS, 0.5),
     "integers over integers": from_3(
-        aten.div.Tensor, INTEGERS, INTEGERS.abs() + 1, operations={29: "CAST CAST DIV"}
+        aten.div.Tensor, INTEGERS, INTEGERS.abs() + 1, gives="CAST CAST DIV"
     ),
     "floats plus constant integers": case(
-        lambda x: aten.add.Tensor(x, torch.arange(5)), ROWS, operations="ADD"
+        lambda x: aten.add.Tensor(x, torch.arange(5)), ROWS, gives="ADD"
     ),
-    "half precision plus single": from_3(
-        aten.add.Tensor, ROWS.half(), ROWS, operations={29: "CAST ADD"}
-    ),
+    "half precision plus single": from_3(aten.add.Tensor, ROWS.half(), ROWS, gives="CAST ADD"),
 }

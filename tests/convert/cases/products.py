@@ -4,10 +4,9 @@ import math
 
 import torch
 
-from tests.convert.cases.common import case
+from tests.convert.cases.common import NO_TRANSPOSE, case
 from tests.convert.harness import FIRST, aten, image
 
-NO_TRANSPOSE = "TRANSPOSE exists from level"
 NO_SLICES = "(TRANSPOSE|STRIDED_SLICE) exists from level"
 NO_REDUCE_MAX = "REDUCE_MAX exists"
 
@@ -20,6 +19,8 @@ def product(x, y, function=aten.matmul, below_2=NO_TRANSPOSE, **known):
 W23 = image(4, 5, seed=8)
 BATCHES = image(3, 5, 6, seed=8)
 BIAS = image(3, seed=2)
+BATCHED = image(1, 4, 6), image(3, 4, 5), image(3, 5, 6)
+SQUARE = torch.arange(4).reshape(2, 2)
 
 PRODUCTS = {
     "mm": product((4, 5), (5, 3), aten.mm),
@@ -28,7 +29,7 @@ PRODUCTS = {
     "matmul of vectors": product((5,), (5,), below_2=None),
     "matmul of a vector and a matrix": product((5,), (5, 3)),
     "matmul of a matrix and a vector": product(
-        (4, 5), (5,), below_2=None, operations="RESHAPE FULLY_CONNECTED RESHAPE"
+        (4, 5), (5,), below_2=None, gives="RESHAPE FULLY_CONNECTED RESHAPE"
     ),
     "matmul of batches and a vector": product((2, 4, 5), (5,), below_2=None),
     "matmul of a vector and batches": product((5,), (2, 5, 3)),
@@ -53,9 +54,7 @@ PRODUCTS = {
         (257, 2, 3), (257, 3, 2), below_3="257 products of matrices: below level 3.*up to 256"
     ),
     "matmul of integers": case(
-        lambda x: aten.matmul.default(x, x),
-        torch.arange(4).reshape(2, 2),
-        never="a product of int64, float32 is required",
+        lambda x: aten.matmul.default(x, x), SQUARE, never="a product of int64, float32 is required"
     ),
     "addmm": case(aten.addmm, image(3), image(4, 5), image(5, 3), below_2=NO_TRANSPOSE),
     "addmm with factors": case(
@@ -67,19 +66,11 @@ PRODUCTS = {
     "addmm that does not read its bias": case(
         aten.addmm, image(3) / 0, image(4, 5), image(5, 3), beta=0, below_2=NO_TRANSPOSE
     ),
-    "baddbmm": case(
-        aten.baddbmm,
-        image(1, 4, 6),
-        image(3, 4, 5),
-        image(3, 5, 6),
-        beta=2,
-        alpha=0.5,
-        below_2=NO_SLICES,
-    ),
+    "baddbmm": case(aten.baddbmm, *BATCHED, beta=2, alpha=0.5, below_2=NO_SLICES),
     "dot": product((5,), (5,), aten.dot.default, below_2=None),
     "mv": product((4, 5), (5,), aten.mv.default, below_2=None),
     "linear with computed weights": case(
-        aten.linear, image(2, 3, 4), image(5, 4), image(5), operations="FULLY_CONNECTED RESHAPE"
+        aten.linear, image(2, 3, 4), image(5, 4), image(5), gives="FULLY_CONNECTED RESHAPE"
     ),
     "linear with computed weights alone": case(aten.linear, image(3, 4), image(5, 4)),
     "linear with computed weights of rank 1": case(

@@ -59,7 +59,8 @@ def recurrent(
     return case(of_inputs[len(states_in)], x, *states_in, below_2=below_2, **known)
 
 
-SEQUENCE = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+BOTH = "BIDIRECTIONAL_SEQUENCE_LSTM"
+STEPS = "RESHAPE" + " STRIDED_SLICE" * T + " LSTM" * T + " CONCATENATION RESHAPE"
 FORMS = {
     "": {},
     ", two layers": {"layers": 2},
@@ -88,31 +89,18 @@ RECURRENT |= {
 }
 RECURRENT |= {
     "lstm as one operation": recurrent(
-        "lstm",
-        0,
-        operations={
-            28: "RESHAPE" + " STRIDED_SLICE" * T + " LSTM" * T + " CONCATENATION RESHAPE",
-            29: SEQUENCE,
-        },
+        "lstm", 0, gives={28: STEPS, 29: "UNIDIRECTIONAL_SEQUENCE_LSTM"}
     ),
     "lstm of both directions as one operation": recurrent(
-        "lstm",
-        0,
-        directions=2,
-        operations={
-            29: "RESHAPE " * 4 + "BIDIRECTIONAL_SEQUENCE_LSTM",
-            30: "BIDIRECTIONAL_SEQUENCE_LSTM",
-        },
+        "lstm", 0, directions=2, gives={29: "RESHAPE " * 4 + BOTH, 30: BOTH}
     ),
     **{
         f"{kind} of wide states": recurrent(kind, 0, directions=2, layers=2, x=image(T, 9, N))
         for kind in ("lstm", "rnn_relu")
     },
-    "rnn as one operation": recurrent(
-        "rnn_relu", 0, operations={29: "UNIDIRECTIONAL_SEQUENCE_RNN"}
-    ),
+    "rnn as one operation": recurrent("rnn_relu", 0, gives={29: "UNIDIRECTIONAL_SEQUENCE_RNN"}),
     "rnn of both directions as one operation": recurrent(
-        "rnn_relu", 0, directions=2, operations={29: "BIDIRECTIONAL_SEQUENCE_RNN"}
+        "rnn_relu", 0, directions=2, gives={29: "BIDIRECTIONAL_SEQUENCE_RNN"}
     ),
     "lstm of one step": recurrent("lstm", 0, x=image(1, B, N), below_2=None),
     "gru of one step": recurrent("gru", 1, x=image(1, B, N), below_2=None),
@@ -135,20 +123,18 @@ def cell(kind, bias=True):
     return case(lambda x, h: packet[kind].default(x, h, *params), image(B, N), image(B, H))
 
 
+def lstm_cell(value, bias=True, **known):
+    params, states = weights("lstm", bias=bias), (image(B, H), image(B, H, seed=1))
+    return case(
+        lambda x, h, c: aten.lstm_cell.default(x, [h, c], *params)[value],
+        *(image(B, N), *states),
+        **known,
+    )
+
+
 RECURRENT |= {f"one {kind} cell": cell(kind) for kind in GATES if kind != "lstm"}
 RECURRENT |= {
     "one gru cell without a bias": cell("gru", bias=False),
-    "one lstm cell, state": case(
-        lambda x, h, c: aten.lstm_cell.default(x, [h, c], *weights("lstm"))[0],
-        image(B, N),
-        image(B, H),
-        image(B, H, seed=1),
-        operations="LSTM",
-    ),
-    "one lstm cell, memory": case(
-        lambda x, h, c: aten.lstm_cell.default(x, [h, c], *weights("lstm", bias=False))[1],
-        image(B, N),
-        image(B, H),
-        image(B, H, seed=1),
-    ),
+    "one lstm cell, state": lstm_cell(0, gives="LSTM"),
+    "one lstm cell, memory": lstm_cell(1, bias=False),
 }

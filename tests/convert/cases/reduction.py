@@ -35,22 +35,17 @@ def needing(name, function, *arguments, **known):
 
 
 MEANS = {
-    "mean of an image": mean(X, [2, 3], operations={27: "AVERAGE_POOL_2D RESHAPE", 28: "MEAN"}),
-    "mean of an image, kept": mean(X, [-1, -2], True, operations={28: "MEAN"}),
+    "mean of an image": mean(X, [2, 3], gives={27: "AVERAGE_POOL_2D RESHAPE", 28: "MEAN"}),
+    "mean of an image, kept": mean(X, [-1, -2], True, gives={28: "MEAN"}),
     "mean of a contiguous image": mean(
-        X,
-        [2, 3],
-        order=FIRST,
-        operations={27: "RESHAPE FULLY_CONNECTED RESHAPE RESHAPE", 28: "MEAN"},
+        X, [2, 3], order=FIRST, gives={27: "RESHAPE FULLY_CONNECTED RESHAPE RESHAPE", 28: "MEAN"}
     ),
-    "mean over channels": mean(X, [1], operations={28: "MEAN"}),
-    "mean over the batch": mean(
-        X, [0], below_2=LAST_AXES, operations={28: "MEAN TRANSPOSE RESHAPE"}
-    ),
+    "mean over channels": mean(X, [1], gives={28: "MEAN"}),
+    "mean over the batch": mean(X, [0], below_2=LAST_AXES, gives="MEAN TRANSPOSE RESHAPE"),
     "mean of rows": mean(ROWS, [1]),
     "mean of columns": mean(ROWS, [0], below_2=LAST_AXES),
     "mean over all, kept": mean(ROWS, None, True),
-    "mean over all": mean(ROWS, None, operations={28: "MEAN RESHAPE", 29: "MEAN"}),
+    "mean over all": mean(ROWS, None, gives={28: "MEAN RESHAPE", 29: "MEAN"}),
     "mean over all of a vector": mean(image(5), None),
     "mean over all of rank 3": mean(image(2, 3, 5), [0, 1, 2]),
     "mean over all of an image": mean(X, [0, 1, 2, 3]),
@@ -60,10 +55,8 @@ MEANS = {
 }
 
 SUMS = {
-    "sum over channels": total(X, [1], operations={28: "MEAN MUL RESHAPE", 29: "REDUCE_SUM"}),
-    "sum over rows of a contiguous image": total(
-        X, [3], order=FIRST, operations={29: "REDUCE_SUM"}
-    ),
+    "sum over channels": total(X, [1], gives={28: "MEAN MUL RESHAPE", 29: "REDUCE_SUM"}),
+    "sum over rows of a contiguous image": total(X, [3], order=FIRST, gives={29: "REDUCE_SUM"}),
     "sum over the batch": total(X, [0], below_2=LAST_AXES),
     "sum of the batch of one pixel": total(PIXEL, [0]),
     "sum kept of two of the batch of one pixel": total(PIXEL, [0, 2], True),
@@ -73,7 +66,7 @@ SUMS = {
     "sum of large integers over rows": total(LARGE, [1], True, below_4=NO_INTEGERS),
     "sum of many integers": case(
         aten.sum,
-        torch.ones(9000, dtype=torch.int64),
+        torch.ones(9000).long(),
         never="REDUCE_SUM (takes no|exists)|sums 9000 integers, up to 8192",
     ),
     "number of true elements": case(
@@ -104,7 +97,7 @@ def logical(name, code):
     """``any`` or ``all`` in their spellings."""
     f, bools = getattr(aten, name), f"{code} exists from level|BOOL8"
     return {
-        f"{name} of rows": case(f.dim, HALF_MASK, 1, below_3=bools, operations={29: code}),
+        f"{name} of rows": case(f.dim, HALF_MASK, 1, below_3=bools, gives={29: code}),
         f"{name} of columns, kept": case(f.dim, MASK, -2, True, below_3=bools),
         f"{name} of two axes": case(f.dims, MASK, [0, 2], below_3=bools),
         f"{name} of everything": case(f, HALF_MASK, below_3=bools),
@@ -140,10 +133,7 @@ STATISTICS = {
     "mean beside the deviation": case(aten.std_mean.dim, ROWS, [1], part=1, below_3=ROOT),
     "deviation of all beside the mean": case(aten.std_mean, ROWS, part=0, below_3=ROOT),
     "variance of one element": case(
-        aten.var.dim,
-        image(3, 1),
-        [1],
-        never="correction 1 with 1 elements: there is no such variance",
+        aten.var.dim, image(3, 1), [1], never="correction 1 with 1 elements: there is no such"
     ),
     "logsumexp of rows": needing("REDUCE_MAX", aten.logsumexp, ROWS * 9, [1]),
     "logsumexp over channels, kept": needing("REDUCE_MAX", aten.logsumexp, X, [1], True),

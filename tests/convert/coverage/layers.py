@@ -1,15 +1,17 @@
-"""Layers with weights, activations, pools, resizing, recurrent layers."""
+"""Layers with weights, activations, pools, resizing, recurrent layers; and eager-mode quantised
+operators, as quantised TorchScript models hold them."""
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.ao.nn import quantized
 
-from tests.convert.coverage.rows import layer, numbers, row
+from tests.convert.coverage.rows import Function, Row, layer, numbers, row
 
 X = numbers(1, 8, 9, 11)
 ROWS_2D = numbers(3, 16)
 
-ROWS = {
+LAYERS = {
     "conv2d": layer(lambda: nn.Conv2d(8, 6, 3, 2, 1), X),
     "conv2d groups (1<g<C)": layer(lambda: nn.Conv2d(8, 12, 3, groups=2), X),
     "conv2d depthwise": layer(lambda: nn.Conv2d(8, 16, 3, padding=1, groups=8), X),
@@ -99,3 +101,78 @@ class First(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.module(x)[0]
+
+
+def _quantised(function, *inputs):
+    """A row of a function of quint8 tensors: quantize, the function, dequantize."""
+
+    def whole(*values):
+        arguments = [torch.quantize_per_tensor(v, 0.05, 128, torch.quint8) for v in values]
+        return function(*arguments).dequantize()
+
+    # a step of the output's scale, and a half
+    return Row(lambda: (Function(whole), inputs), tolerance=0.11)
+
+
+def _quantised_layer(make, *inputs):
+    """A row of a module of torch.ao.nn.quantized, made under the qnnpack engine."""
+
+    def whole():
+        engine = torch.backends.quantized.engine
+        torch.backends.quantized.engine = "qnnpack"
+        try:
+            return make(), inputs
+        finally:  # it is one for the process
+            torch.backends.quantized.engine = engine
+
+    return Row(whole, tolerance=0.21)
+
+
+class _Between(nn.Module):
+    """A quantised layer between quantize and dequantize."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+        self.layer.scale, self.layer.zero_point = 0.1, 120
+
+    def forward(self, x):
+        return self.layer(torch.quantize_per_tensor(x, 0.05, 128, torch.quint8)).dequantize()
+
+
+def _filled(layer, n_outputs, weight, by_channels=False):
+    weight = weight / 4
+    if by_channels:
+        scales = torch.linspace(0.005, 0.02, n_outputs, dtype=torch.float64)
+        zeros = torch.zeros(n_outputs, dtype=torch.int64)
+        packed = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
+    else:
+        packed = torch.quantize_per_tensor(weight, 0.01, 0, torch.qint8)
+    layer.set_weight_bias(packed, numbers(n_outputs))
+    return _Between(layer).eval()
+
+
+IMAGE, FOUR = numbers(1, 4, 6, 8), numbers(4)
+Q = torch.ops.quantized
+
+QUANTISED = {
+    "quantize_per_tensor": _quantised(lambda x: x, IMAGE),
+    "dequantize": _quantised(
+        lambda x: torch.quantize_per_tensor(x.dequantize() * 2, 0.1, 128, torch.quint8), IMAGE
+    ),
+    "quantized::linear": _quantised_layer(
+        lambda: _filled(quantized.Linear(8, 5), 5, numbers(5, 8)), numbers(3, 8)
+    ),
+    "quantized::conv2d / conv2d_relu": _quantised_layer(
+        lambda: _filled(quantized.Conv2d(4, 6, 3, padding=1), 6, numbers(6, 4, 3, 3), True), IMAGE
+    ),
+    "quantized::conv_transpose2d": _quantised_layer(
+        lambda: _filled(quantized.ConvTranspose2d(4, 6, 3, stride=2), 6, numbers(4, 6, 3, 3)), IMAGE
+    ),
+    "quantized::add / add_relu": _quantised(lambda x, y: Q.add(x, y, 0.1, 100), IMAGE, IMAGE * 0.7),
+    "quantized::mul": _quantised(lambda x, y: Q.mul(x, y, 0.1, 100), IMAGE, IMAGE * 0.7),
+    "quantized::cat": _quantised(lambda x, y: Q.cat([x, y], 1, 0.05, 128), IMAGE, IMAGE * 0.7),
+    "quantized::batch_norm2d": _quantised(
+        lambda x: Q.batch_norm2d(x, FOUR.abs(), FOUR, FOUR, FOUR.abs() + 0.5, 1e-5, 0.1, 100), IMAGE
+    ),
+}

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tests.convert.harness import image
+
 
 @dataclass(frozen=True)
 class Row:
@@ -34,9 +36,7 @@ class Function(nn.Module):
         return self.function(*inputs)
 
 
-def numbers(*shape: int, seed: int = 0) -> Tensor:
-    """Normal numbers of a shape, the same for the same arguments."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+numbers = image
 
 
 def seeded(module: Callable[[], nn.Module]) -> nn.Module:

@@ -7,7 +7,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from tests.convert.architectures.classifiers import MBConv, conv_bn
+from nnapi_prof.convert.dynamic_shapes import FlexibleModel
+from nnapi_prof.frontend.inputs import parse_input_spec
+from tests.convert.architectures.images import MBConv, conv_bn
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "models.py"
 
@@ -75,11 +77,14 @@ def unet():
     return runpy.run_path(str(EXAMPLES), run_name="example_models")["unet"]()
 
 
-def saved(model, path, *inputs):
-    """Saves a model, traced with ``inputs``, scripted where there are none."""
-    model.eval()
+def flexible(folder, make, spec, traced=True):
+    """A network, traced or scripted and saved as model.pt, with the open sizes of a spec."""
+    torch.manual_seed(3)
+    specs = [parse_input_spec(word) for word in spec.split()]
+    inputs = tuple(torch.randn(reference.shape) for reference in specs)
+    model = make().eval()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        script = torch.jit.trace(model, inputs) if inputs else torch.jit.script(model)
-        torch.jit.save(script, str(path))
-    return path
+        script = torch.jit.trace(model, inputs) if traced else torch.jit.script(model)
+        torch.jit.save(script, str(folder / "model.pt"))
+    return FlexibleModel(folder / "model.pt", specs)
