@@ -1,8 +1,12 @@
-"""Models from files and from memory."""
+"""Models from files and from memory; steps with a device and a table that are open."""
 
+import contextlib
 import gc
+import shutil
+import sqlite3
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +14,19 @@ import torch
 from torch import nn
 
 import nnapi_prof as np_
-from nnapi_prof.errors import FrontendError, InputSpecError, ModelFileError
+from nnapi_prof.api import Listener, open_client
+from nnapi_prof.api.cost_tables import note_other_agent
+from nnapi_prof.api.costs import Interrupted
+from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.costs.measurement import Kind, Measurement, Status
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device import description_of, device_fingerprint
+from nnapi_prof.device.protocol import AgentInfo
+from nnapi_prof.errors import CostError, FrontendError, InputSpecError, ModelFileError
+from nnapi_prof.graph.plan import CPU
 from tests.api.conftest import PHONE
+from tests.cli.common import TinyNet, trace
+from tests.measure.scripted import NPU, info
 
 
 class Net(nn.Module):
@@ -118,3 +133,145 @@ class Data(nn.Module):
 def test_models_that_cannot_be_loaded(source, inputs, error, words):
     with pytest.raises(error, match=words):
         np_.load(source, inputs)  # type: ignore[arg-type]
+
+
+# ---- devices and tables that are open ------------------------------------------------------------
+
+
+def test_a_device_and_a_table_that_are_open(way, tmp_path):
+    notes: list[str] = []
+    listener = Listener(note=notes.append, busy=notes.append)
+    with CostStore(way.table) as store, open_client(PHONE) as client:
+        costs = np_.read_costs(way.model, store, client)
+        assert costs.device_spec == PHONE and costs.agent_info == client.info()
+        assert costs.device == way.costs.device and costs.location == str(way.table)
+        again = np_.profile(
+            way.model,
+            client,
+            costs=store,
+            options=np_.MeasureOptions(refine=False),
+            listener=listener,
+        )
+        assert again.outcome is not None and again.outcome.n_measured == 0
+        assert notes[0] == f"tiny on {costs.device}"
+        assert notes[1].startswith("the CPU gets 4 threads") and len(notes) == 2
+        planned = np_.partition(way.model, costs, device=client, verify=False)
+        assert planned.converted is not None and planned.device_spec == PHONE
+        assert np_.run(planned, client, runs=2, baselines=False).agrees
+        assert store.devices(), "both stay open"
+        pinned = np_.partition(
+            way.model, costs, np_.Latency(pin={"*": "cpu"}), device=client, listener=listener
+        )
+        assert "a faster baseline does not replace it" in notes[-1]
+        assert {segment.target.key for segment in pinned.plan.segments} == {"cpu"}
+    bundle = read_bundle(planned.save(tmp_path / "tiny.nnprof"))
+    assert bundle.plans == planned.plans and bundle.costs == str(way.table)
+    assert bundle.fits is not None and costs.measured is not None
+    assert bundle.fits.keys() == costs.measured.fits.keys()
+
+
+def test_ctrl_c_while_it_measures_says_what_is_kept(way, tmp_path):
+    table = tmp_path / "costs.sqlite"
+
+    def stop(progress: np_.Progress) -> None:
+        if progress.done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match=r"4 measurements are kept in .*; the same call goes on"):
+        np_.profile(
+            way.model, PHONE, costs=table, conditions=np_.ConditionOptions(threads=1), progress=stop
+        )
+    rest = np_.profile(
+        way.model,
+        PHONE,
+        costs=table,
+        conditions=np_.ConditionOptions(threads=1),
+        options=np_.MeasureOptions(refine=False),
+    )
+    assert rest.outcome is not None and rest.outcome.n_reused >= 4
+    assert issubclass(Interrupted, KeyboardInterrupt), "what catches errors lets it through"
+
+
+def test_a_listener_hears_the_notes_of_a_model_and_when_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))  # no earlier run has read it
+    told: list[str] = []
+
+    @contextlib.contextmanager
+    def working(what: str) -> Iterator[None]:
+        told.append(what)
+        yield
+
+    file = trace(TinyNet(), tmp_path / "unread.pt")
+    model = np_.load(file, listener=Listener(note=told.append, working=working))
+    assert told == ["reading unread.pt", *model.notes] and "guessed" in model.notes[0]
+    told.clear()
+    again = np_.load(file, listener=Listener(note=told.append, working=working))
+    assert told == [*model.notes] and again.graph == model.graph, "its units are remembered"
+    assert again.program.units == model.graph and told[-1] == "reading unread.pt"
+
+
+def test_costs_of_a_table_that_lacks_a_unit_on_the_cpu(way, tmp_path):
+    table = Path(shutil.copyfile(way.table, tmp_path / "costs.sqlite"))
+    unit = way.model.graph.units[1]
+    with contextlib.closing(sqlite3.connect(table)) as link, link:
+        link.execute(
+            "delete from measurements where target = 'cpu' and signature = ?", [unit.signature]
+        )
+    with pytest.raises(CostError, match=r"1 of the model's .* never measured on this device's CPU"):
+        np_.read_costs(way.model, table)
+    filled = np_.read_costs(way.model, table, fill=True)
+    assert filled.measured is not None and "estimated" in filled.notes[-1]
+    with open_client(PHONE) as client, CostStore(table) as store:
+        filled = np_.read_costs(way.model, store, client, fill=True)
+        planned = np_.partition(way.model, filled, device=client, verify=False)
+    assert planned.bundle.fits is None and filled.notes[-1] in planned.bundle.notes
+
+
+# ---- costs that another agent measured -----------------------------------------------------------
+
+
+def unit_on_cpu(agent: AgentInfo) -> Measurement:
+    return Measurement(
+        signature="s",
+        kind=Kind.UNIT,
+        label="conv2d",
+        members=("s",),
+        offsets=(0, 1),
+        target=CPU,
+        fingerprint=device_fingerprint(agent),
+        agent_version=agent.cost_version,
+        status=Status.OK,
+        samples_ns=(30,),
+    )
+
+
+def notes(store: CostStore, agent: AgentInfo) -> list[str]:
+    heard: list[str] = []
+    note_other_agent(store, agent, Listener(note=heard.append))
+    return heard
+
+
+def test_portable_kernels_are_another_agent_where_the_clock_is_real():
+    real = replace(info(NPU), simulated=False)
+    fast = replace(real, engines={"cpu": ("xnnpack", "portable")})
+    portable = replace(real, engines={"cpu": ("portable",)})
+    assert fast.cost_version == "test-1" != portable.cost_version
+    with CostStore(":memory:") as store:
+        assert notes(store, portable) == []
+        store.add_device(device_fingerprint(portable), description_of(portable), False)
+        store.add(unit_on_cpu(portable))
+        assert notes(store, portable) == []
+        (note,) = notes(store, fast)
+        assert fast.cost_version in note and portable.cost_version in note
+        # With XNNPACK the emulator of a host has another accelerator: another fingerprint.
+        faster = replace(fast, nnapi=info(NPU, replace(NPU, name="nnapi-fast")).nnapi)
+        assert device_fingerprint(faster) != device_fingerprint(portable)
+        assert notes(store, faster) == [note]
+        store.add_device(device_fingerprint(faster), description_of(faster), False)
+        store.add(unit_on_cpu(faster))
+        assert notes(store, faster) == []
+
+
+def test_a_simulated_clock_does_not_depend_on_the_kernels():
+    simulated = info(NPU)
+    assert simulated.cost_version == replace(simulated, engines={"cpu": ("portable",)}).cost_version

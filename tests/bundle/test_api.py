@@ -1,12 +1,21 @@
-"""``nnapi_prof.convert_model``: one call, models in memory."""
+"""``nnapi_prof.convert_model`` and what its modules carry; architectures in small."""
 
 import pytest
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import nnapi_prof
+from nnapi_prof import convert_model
+from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.deserialize import deserialize
+from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.torch_logging import quiet_torch
+from tests.bundle.stock import make
+from tests.convert.architectures import ARCHITECTURES
+from tests.models import Function
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of PyTorch's: tracing is deprecated
@@ -98,3 +107,108 @@ def test_a_model_that_computes_nothing_is_refused_and_the_next_is_not(net):
     with pytest.raises(NnapiProfError, match="model computes nothing"):
         nnapi_prof.convert_model(nn.Identity(), torch.ones(2, 3))
     same(nnapi_prof.convert_model(net, torch.ones(1, 3, 8, 8)), net, torch.ones(1, 3, 8, 8))
+
+
+# ---- beside float32 weights ----------------------------------------------------------------------
+
+
+def converted(model, x):
+    """All of a model as one region, and the module for stock PyTorch."""
+    program = prepare(model.eval(), [x], "model")
+    region = convert_region(program, range(len(program.units.units)), 30)
+    return region, stock_module(program.units, region, {})
+
+
+def test_a_constant_of_bools(nnapi_library):
+    """Their bytes are no multiple of four."""
+    x, mask = torch.randn(11, 13), torch.arange(143).reshape(11, 13) % 3 == 0
+    model = Function(lambda x: torch.where(mask, x, x * 2))
+    region, module = converted(model, x)
+    assert any(len(data) % 4 for data in region.buffers)
+    torch.testing.assert_close(module(x), model(x))
+
+
+def test_a_file_holds_no_room_for_outputs(nnapi_library, tmp_path):
+    x = torch.randn(1, 3, 256, 256)
+    model = nn.Conv2d(3, 16, 1)
+    file = tmp_path / "wide.nnapi.pt"
+    with quiet_torch():
+        torch.jit.save(converted(model, x)[1], file)
+        loaded = torch.jit.load(file)
+    assert file.stat().st_size < 100_000  # its output takes 4 MB
+    torch.testing.assert_close(loaded(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+RECURRENT = {
+    "lstm": nn.LSTM(6, 5),
+    "lstm of two layers, both directions": nn.LSTM(6, 5, 2, batch_first=True, bidirectional=True),
+    "lstm with a projection, no bias": nn.LSTM(6, 5, proj_size=3, bias=False),
+    "rnn of both directions": nn.RNN(6, 5, nonlinearity="relu", bidirectional=True),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize("level", [28, 30])
+def test_recurrent_layers_that_leave_out_no_arguments(nnapi_library, name, level):
+    """NNAPI's operations have optional arguments, which PyTorch's runtime cannot leave out."""
+    model, x = RECURRENT[name].eval(), torch.randn(4, 3, 6)
+    with quiet_torch(), torch.no_grad():
+        traced = torch.jit.trace(model, x)
+        outputs, states = convert_model(traced, torch.randn(4, 3, 6), level=level, whole=True)(x)
+        expected, last = model(x)
+    torch.testing.assert_close(outputs, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(states, last, rtol=1e-5, atol=1e-5)
+
+
+# ---- architectures -------------------------------------------------------------------------------
+
+
+NOT_SCRIPTABLE = {"bert", "deeplab", "flow", "fpn", "t5", "two_towers"}
+"""Those whose Python TorchScript's own compiler does not take."""
+
+ON_CPU = {"ssd": {"gather"}}
+"""What may stay on the CPU; nothing of the others does."""
+
+OTHERWISE = pytest.mark.again("traced here; other architectures are scripted and exported")
+
+
+def marks(number: int, kind: str) -> tuple[pytest.MarkDecorator, ...]:
+    """Each architecture is traced; every third is scripted, and every third exported, too."""
+    if kind == "traced":
+        return ()
+    return (pytest.mark.slow, *(() if number % 3 == (kind == "exported") else (OTHERWISE,)))
+
+
+CASES = [
+    pytest.param(name, kind, marks=marks(number, kind))
+    for number, name in enumerate(ARCHITECTURES)
+    for kind in ("traced", "scripted", "exported")
+    if kind != "scripted" or name not in NOT_SCRIPTABLE
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_architecture(nnapi_library, name, kind):
+    torch.manual_seed(0)
+    model, inputs = ARCHITECTURES[name]()
+    model.eval()
+    with quiet_torch(), torch.no_grad():
+        returned = model(*inputs)
+        match kind:
+            case "traced":
+                traced = torch.jit.trace(model, inputs, strict=False, check_trace=False)
+            case "scripted":
+                traced = torch.jit.script(model)
+            case _:
+                traced = torch.export.export(model, inputs)
+    product = make(traced, inputs)
+    assert product.stays() <= ON_CPU.get(name, set())
+    if name not in ON_CPU:
+        assert product.kinds == ["nnapi"]
+    expected = [value for value in tree_leaves(returned) if isinstance(value, torch.Tensor)]
+    with torch.no_grad():
+        actual = tree_leaves(product.module(*inputs))
+    assert len(actual) == len(expected)
+    for mine, theirs in zip(actual, expected, strict=True):
+        atol = 1e-5 * max(1.0, theirs.float().abs().max().item())
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=atol)

@@ -11,9 +11,10 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import HOST
 from nnapi_prof.partition import baselines, make_problem
-from nnapi_prof.reports import write_report
+from nnapi_prof.reports import html, markdown, sections, write_report
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.html import beside, render
+from nnapi_prof.reports.sections import Section, filled_sections
 from tests.partition.cases import solve
 from tests.reports.browser import Parsed
 from tests.reports.sample import cnn, measure, measured_on_hardware, sample
@@ -168,3 +169,29 @@ def test_write_replaces_whole_files(data, html, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"cannot write the report .*file/report\.html"):
         write_report(tmp_path / "file" / "report.html", "html", data)
+
+
+def test_every_section_stands_in_the_page_and_in_markdown(data):
+    filled = filled_sections(data)
+    assert [section.id for section, _ in filled] == ["method"]
+    page, text = html.render(data), markdown.render(data)
+    for section, rows in filled:
+        assert f'<section id="{section.id}"' in page and f"## {section.heading}\n" in text
+        assert f'<a href="#{section.id}">{section.name}</a>' in page
+        assert all(len(row) == len(section.heads or ("name", "value")) for row in rows)
+
+
+def test_a_table_is_shown_and_one_without_rows_is_not(data, monkeypatch):
+    rows = [("conv <1>", "3"), ("add", "14")]
+    shown = Section(
+        "counts", "Counts", "How often", lambda _: rows, ("operation", "n"), (1,), "So."
+    )
+    monkeypatch.setattr(sections, "SECTIONS", (Section("none", "None", "Nothing", lambda _: []),))
+    assert filled_sections(data) == []
+    for module in (html, markdown):
+        monkeypatch.setattr(module, "filled_sections", lambda _: [(shown, rows)])
+    page, text = html.render(data), markdown.render(data)
+    assert '<th scope="row">conv &lt;1&gt;</th><td class="n">3</td>' in page
+    assert "<p>So.</p>" in page
+    assert "## How often\n\nSo.\n\n| operation | n |\n| --- | --: |\n" in text
+    assert "| conv &lt;1> | 3 |" in text
