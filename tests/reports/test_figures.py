@@ -17,9 +17,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Rectangle
 
 from nnapi_prof.bundle import FrontRow
-from nnapi_prof.bundle.plan_set import FrameSchedule, PlanChoice
-from nnapi_prof.device.protocol import FrameSample, Outcome
-from nnapi_prof.execution.report import FrameScheduleRun, LaneSpan
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Segment, Target
 from nnapi_prof.reports import drawings, figures, figures_plan, frames, trace
 from nnapi_prof.reports.data import ReportData
@@ -29,7 +26,7 @@ from nnapi_prof.reports.figures_plan import PARTS, parts_frame
 from nnapi_prof.reports.sections import RATES
 from nnapi_prof.reports.style import FAINT, HEAT, INK, NARROW, VARIABLES, WIDE, colours, to_svg
 from nnapi_prof.reports.words import LatencySource
-from tests.reports.sample import AUTOS, GPU, NPU, hot, run_of, sample, split
+from tests.reports.sample import AUTOS, GPU, NPU, hot, ran_at_once, run_of, sample, split
 
 MEASURED, SIMULATED = LatencySource.MEASURED, LatencySource.SIMULATED
 
@@ -38,22 +35,24 @@ def every_figure(data: ReportData, source: LatencySource, width: float = WIDE) -
     palette = colours(frames.all_targets(data.cost_model))
     chosen = {u: s.target.key for s in data.plan.segments for u in s.units}
     timed = frames.segment_frame(data.run.runs[:1])
-    units = frames.unit_frame(data.cost_model)
-    errors = frames.residual_frame(data.cost_model)
     both = predicted_beside_measured(frames.plan_frame(data.plan, data.graph), timed)
-    preferences = preference_frame(data.cost_model)
-    history = history_frame(hot(data.measurements))
-    return {
-        "units": figures.unit_latency(units, chosen, source, width=width),
-        "timeline": figures.timeline(both, palette, source, heading="Segments", width=width),
-        "residuals": figures.residuals(errors, palette, source, width=width),
-        "segments": figures_plan.predicted_against_measured(
-            timed, palette, source, source, width=width
+    drawn = (
+        ("units", figures.unit_latency, frames.unit_frame(data.cost_model), chosen, source),
+        ("residuals", figures.residuals, frames.residual_frame(data.cost_model), palette, source),
+        ("segments", figures_plan.predicted_against_measured, timed, palette, source, source),
+        (
+            "preferences",
+            figures.preference_bars,
+            preference_frame(data.cost_model),
+            palette,
+            source,
         ),
+        ("history", figures_plan.device_history, history_frame(hot(data.measurements)), source),
+    )
+    return {
+        "timeline": figures.timeline(both, palette, source, heading="Segments", width=width),
         "baselines": baseline_bars(data, source, source, width),
-        "preferences": figures.preference_bars(preferences, palette, source, width=width),
-        "history": figures_plan.device_history(history, source, width=width),
-    }
+    } | {name: draw(*arguments, width=width) for name, draw, *arguments in drawn}
 
 
 def baseline_bars(
@@ -118,13 +117,12 @@ def test_bars_show_the_frame_in_the_colours_of_segments(data):
 
 
 def test_what_takes_far_longer_is_cut_off_and_says_so():
-    plan, ms, unknown = ["dp", "greedy"], [1.0, 100.0], math.nan
+    plan, ms = ["dp", "greedy"], [1.0, 100.0]
     frame = pd.DataFrame({"plan": plan, "measured_ms": ms, "predicted_ms": [1.0, 90.0]})
-    frame = frame.assign(low_ms=unknown, high_ms=unknown)
+    frame = frame.assign(low_ms=math.nan, high_ms=math.nan)
     segments, black = pd.DataFrame({"plan": plan, "target": "cpu", "ms": ms}), {"cpu": "#000000"}
     axes = figures_plan.baseline_bars(frame, segments, black, MEASURED, MEASURED).axes[0]
-    texts = [text.get_text() for text in axes.texts]
-    assert "»" in texts and "100 ms (90.0)" in texts
+    assert {"»", "100 ms (90.0)"} <= {text.get_text() for text in axes.texts}
     assert axes.get_xlim()[1] < 10
 
 
@@ -200,31 +198,26 @@ def test_pyplot_stays_unloaded():
     assert loaded == "set()\n"
 
 
-# ---- as SVG --------------------------------------------------------------------------------------
-
-
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def heat_map(data: ReportData) -> Figure:
-    return figures.unit_latency(frames.unit_frame(data.cost_model), {}, LatencySource.SIMULATED)
+    return figures.unit_latency(frames.unit_frame(data.cost_model), {}, SIMULATED)
 
 
 def timeline(data: ReportData) -> Figure:
     palette = colours(frames.all_targets(data.cost_model))
     own = frames.plan_frame(data.plan, data.graph)
-    return figures.timeline(own, palette, LatencySource.SIMULATED, heading="Segments")
+    return figures.timeline(own, palette, SIMULATED, heading="Segments")
 
 
 def test_it_has_words_and_ids_of_its_own_and_finds_them(data):
-    first, second = (
-        str(to_svg(timeline(data), "one", "A <title>", 'said "so" & more')) for _ in range(2)
-    )
+    words = "A <title>", 'said "so" & more'
+    first, second = (str(to_svg(timeline(data), "one", *words)) for _ in range(2))
     assert first == second
     root = ET.fromstring(first)
     title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
-    assert (title.text, description.text) == ("A <title>", 'said "so" & more')
-    assert root.get("role") == "img"
+    assert (title.text, description.text, root.get("role")) == (*words, "img")
     assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
     ids = [element.get("id") for element in root.iter() if element.get("id")]
     assert all(name.startswith("one-") for name in ids) and len(ids) == len(set(ids))
@@ -235,22 +228,18 @@ def test_it_has_words_and_ids_of_its_own_and_finds_them(data):
 def test_it_follows_the_page_is_small_and_loses_no_shape(data):
     text = str(to_svg(heat_map(data), "one", "t", "d"))
     assert "currentColor" in text and "var(--heat-0," in text and INK not in text
-    own = set(re.findall(r"(?<!,)#[0-9a-f]{6}", text))  # with a variable before it, it is a default
-    assert own == set(), own
+    assert re.findall(r"(?<!,)#[0-9a-f]{6}", text) == []  # after a variable, it is a default
     assert "font-family" not in text and "<metadata" not in text and "<style" not in text
     assert len(text) < 60_000
     corners = sum(len(re.findall("M", d)) for d in re.findall(r'<path d="([^"]+)" clip', text))
     assert corners >= frames.unit_frame(data.cost_model)["marginal_ms"].notna().sum()
-
-
-def test_variables_cover_what_follows_the_theme():
-    assert {INK, FAINT, *(light for light, _ in HEAT)} <= set(VARIABLES)
+    assert {INK, FAINT, *(light for light, _ in HEAT)} <= set(VARIABLES)  # follow the theme
 
 
 def test_dots_of_one_look_say_so_once(data):
     errors = frames.residual_frame(data.cost_model)
     palette = colours(frames.all_targets(data.cost_model))
-    text = str(to_svg(figures.residuals(errors, palette, LatencySource.SIMULATED), "one", "t", "d"))
+    text = str(to_svg(figures.residuals(errors, palette, SIMULATED), "one", "t", "d"))
     assert text.count("<use") >= len(errors)
     for colour in {palette[key] for key in errors["target"]}:
         assert 0 < text.count(f"fill:{colour}") <= 2 * errors["target"].nunique()
@@ -261,47 +250,18 @@ def test_labels_are_text_not_markup(data):
     units = tuple(replace(u, operation=odd, sizes="") for u in data.graph.units)
     model = replace(data.cost_model, graph=replace(data.graph, units=units))
     text = to_svg(heat_map(replace(data, cost_model=model)), "f", "t", "d")
-    assert "<script>" not in text
-    assert odd in "".join(ET.fromstring(text).itertext())
-
-
-def test_a_notebook_shows_it(data):
-    shown = timeline(data)._repr_svg_()
+    assert "<script>" not in text and odd in "".join(ET.fromstring(text).itertext())
+    shown = timeline(data)._repr_svg_()  # in a notebook
     assert ET.fromstring(shown).tag == f"{SVG}svg"
 
 
-# ---- many frames at once -------------------------------------------------------------------------
-
-
-N = 30
-"""Frames of each of two rounds."""
-MS = 1_000_000
-
-
-def ran_at_once(data: ReportData) -> ReportData:
-    """The split plan with frames at once: 2 ms on the NPU, then 3 ms on the CPU, a frame each 3 ms;
-    the last one failed."""
-    spans, samples = [], []
-    for frame in range(2 * N):
-        begin = 1_000 * MS + 3 * MS * frame
-        spans.append(LaneSpan("sim-npu", 0, 0, frame, begin, begin + 2 * MS))
-        spans.append(LaneSpan("cpu", 0, 1, frame, begin + 2 * MS, begin + 5 * MS))
-        outcome = Outcome.FAILED if frame == 2 * N - 1 else Outcome.SAME
-        samples.append(FrameSample(0, outcome, begin, begin + 5 * MS))
-    way = FrameSchedule(
-        "mixture of plans", (PlanChoice(0, share=1.0),), 2, predicted_per_second=330.0
-    )
-    run = FrameScheduleRun(way, tuple(samples), tuple(spans), (N, N))
-    return replace(data, run=replace(data.run, frames=(run,)))
-
-
 @pytest.fixture(scope="module")
-def data():
+def at_once():
     return ran_at_once(split(sample(12, ())))
 
 
-def test_lanes_show_some_frames_in_the_middle_of_the_last_round(data):
-    rows = frames.lane_frame(data.run.frames[0], data.plans, 4)
+def test_lanes_show_some_frames_in_the_middle_of_the_last_round(at_once):
+    rows = frames.lane_frame(at_once.run.frames[0], at_once.plans, 4)
     assert rows["plan"].tolist() == ["cpu"] * 4 + ["sim-npu"] * 4
     assert rows["segment"].tolist() == [43, 44, 45, 46] * 2  # of frames 30 to 59
     assert rows["start_ms"].tolist() == pytest.approx([2, 5, 8, 11, 0, 3, 6, 9])
@@ -309,32 +269,30 @@ def test_lanes_show_some_frames_in_the_middle_of_the_last_round(data):
     assert rows["target"].tolist() == [CPU.key] * 4 + [NPU[1].key] * 4
 
 
-def test_rates_and_trace_tell_of_the_same_frames(data):
-    (row,) = RATES.rows(data)
-    assert row == ("mixture of plans", "333.3", "330", "5.00", "5.00", f"{2 * N - 1} of {2 * N}")
-    assert RATES.rows(replace(data, run=None)) == []
-    events = json.loads(trace.render(data))["traceEvents"]
+def test_rates_and_trace_tell_of_the_same_frames(at_once):
+    (row,) = RATES.rows(at_once)
+    assert row == ("mixture of plans", "333.3", "330", "5.00", "5.00", "59 of 60")
+    assert RATES.rows(replace(at_once, run=None)) == []
+    events = json.loads(trace.render(at_once))["traceEvents"]
     own = [event for event in events if event.get("cat") == "frame"]
-    assert len(own) == 4 * N and {event["dur"] for event in own} == {2000.0, 3000.0}
+    assert len(own) == 120 and {event["dur"] for event in own} == {2000.0, 3000.0}
     assert min(event["ts"] for event in own) == 0 and own[0]["args"]["simulated"]
     names = [e["args"]["name"] for e in events if e["ph"] == "M" and "name" in e["args"]]
     assert "mixture of plans: frames, measured, simulated" in names and "sim-npu" in names
 
 
-def test_parts_add_up_to_what_was_measured(data):
+def test_parts_add_up_to_what_was_measured():
     data = sample(12, (4,))
     frame = parts_frame(data.plan, data.cost_model, data.run_of_plan)
     assert frame[list(PARTS)].sum(axis=1).tolist() == pytest.approx(frame["measured_ms"].tolist())
     planned = parts_frame(data.plan, data.cost_model, None)
     assert planned[list(PARTS)].sum(axis=1).tolist() == pytest.approx(planned["predicted_ms"])
-    figure = figures_plan.part_bars(
-        frame, colours([CPU, *NPU, data.plan.segments[0].target]), LatencySource.SIMULATED
-    )
+    palette = colours([CPU, *NPU, data.plan.segments[0].target])
+    figure = figures_plan.part_bars(frame, palette, SIMULATED)
     assert any(text.get_text().startswith("work ") for text in figure.axes[0].texts)
 
 
-def test_latency_falls_with_segments(monkeypatch):
-    data = sample(24, (9,))
+def test_latency_falls_with_segments(data, monkeypatch):
     assert segments_curve(data) == []  # more segments gain nothing
     monkeypatch.setattr(drawings, "NOISE", -1.0)
     points = segments_curve(data)
@@ -349,6 +307,6 @@ def test_a_front_names_what_was_chosen():
         FrontRow("exact", False, 4e6, 0.0, 0.0, 0.0, 0.0, 2, {}),
         FrontRow("all-int8", True, 3e6, 0.05, 0.05, 0.05, 0.05, 1, {}),
     ]
-    figure = figures_plan.precision_front(front, "fast", LatencySource.MEASURED, width=NARROW)
+    figure = figures_plan.precision_front(front, "fast", MEASURED, width=NARROW)
     svg = to_svg(figure, "a", "b", "c")
     assert "this plan, fast" in svg and "all-int8" in svg and "simulated" not in svg

@@ -13,7 +13,6 @@ from nnapi_prof.costs.model.views import Marginal, left_at_trial, shown_targets
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Plan, Preference, Segment, Target
 from nnapi_prof.reports import device_frames, facts, frames, markdown, words
 from nnapi_prof.reports.data import is_ours, this_environment, typed
-from nnapi_prof.reports.frames import unit_frame
 from nnapi_prof.reports.html import render
 from nnapi_prof.reports.words import GLOSSARY
 from tests.reports.sample import GPU, NPU, REFUSAL, TARGETS, hot, sample, split
@@ -26,22 +25,15 @@ def data():
     return sample(24, RESIZES)
 
 
-# ---- refusals ------------------------------------------------------------------------------------
-
-
 def test_the_most_frequent_reason_comes_first(data):
     refusals = {(0, NPU[0]): "rare"} | {(u, NPU[1]): "often" for u in (1, 2, 3)}
     rows = facts.refusals_by_reason(replace(data.cost_model, refusals=refusals))
-    columns = ["reason", "n_units", "units", "where"]
-    assert rows[columns].values.tolist() == [
+    assert rows[["reason", "n_units", "units", "where"]].values.tolist() == [
         ["often", 3, (1, 2, 3), "sim-npu (fast)"],
         ["rare", 1, (0,), "sim-npu (low_power)"],
     ]
     none = facts.refusals_by_reason(replace(data.cost_model, refusals={}))
     assert len(none) == 0 and none.columns.tolist() == rows.columns.tolist()
-
-
-# ---- preferences ---------------------------------------------------------------------------------
 
 
 def test_preferences_of_one_accelerator_compare_the_same_units(data):
@@ -50,20 +42,17 @@ def test_preferences_of_one_accelerator_compare_the_same_units(data):
     own = frame[frame["accelerator"] == "sim-npu"].set_index("preference")
     assert list(own.index) == ["low_power", "fast", "sustained"]
     assert set(own["n_units"]) == {24 - len(RESIZES)}
-    assert own.loc["fast", "relative"] == 0
-    assert own.loc["low_power", "relative"] == pytest.approx(0.7, abs=0.1)
-    assert own.loc["sustained", "relative"] == pytest.approx(0.1, abs=0.06)
+    low, fast, sustained = own["relative"]
+    assert low == pytest.approx(0.7, abs=0.1) and sustained == pytest.approx(0.1, abs=0.06)
+    assert fast == 0
     assert own["whole_ms"].isna().all()  # it refuses units
     assert frame[frame["accelerator"] == "sim-gpu"]["whole_ms"].notna().all()
     assert frame["accelerator"].iloc[-1] == AUTO
 
 
 def test_inferred_units_are_counted(data):
-    rows = [
-        row
-        for row in data.measurements
-        if row.target != NPU[0] or row.signature in ("sig0", "sig1", "sig2", "sig3")
-    ]
+    few = ("sig0", "sig1", "sig2", "sig3")
+    rows = [row for row in data.measurements if row.target != NPU[0] or row.signature in few]
     frame = device_frames.preference_frame(fit(data.graph, rows)).set_index("target")
     low = frame.loc[NPU[0].key]
     assert (low["n_measured"], low["n_inferred"]) == (4, 24 - len(RESIZES) - 4)
@@ -98,15 +87,12 @@ def test_units_that_cost_nothing_compare_as_equals(data, monkeypatch):
     monkeypatch.setattr(CostModel, "unit_cost", lambda *_: 0.0)
     frame = device_frames.preference_frame(data.cost_model)
     assert set(frame["relative"]) == {0.0} and set(frame["units_ms"]) == {0.0}
-    slow = NPU[0]
-    monkeypatch.setattr(CostModel, "unit_cost", lambda _, _unit, target: float(target == slow))
+    monkeypatch.setattr(CostModel, "unit_cost", lambda _, _unit, target: float(target == NPU[0]))
     frame = device_frames.preference_frame(data.cost_model).set_index("target")
-    assert math.isnan(frame.loc[slow.key, "relative"])
+    assert math.isnan(frame.loc[NPU[0].key, "relative"])
     page = render(replace(data, every_preference=True))
     assert "nan" not in re.findall(r"\w+", page) and "Preferences compared" in page
-
-
-def test_without_units_in_common_no_preferences_are_drawn(data, monkeypatch):
+    # Without units in common none are drawn.
     monkeypatch.setattr(CostModel, "unit_cost", lambda *_: None)
     assert device_frames.preference_frame(data.cost_model)["relative"].isna().all()
     page = render(data)
@@ -116,9 +102,8 @@ def test_without_units_in_common_no_preferences_are_drawn(data, monkeypatch):
 def test_a_plan_that_ran_on_another_device_says_so(data):
     assert data.ran_elsewhere == "" and "another device" not in render(data)
     moved = replace(data, planned_for="a phone <b>")
-    made_for = "The plan was made for another device, a phone &lt;b"
-    assert f"{made_for}&gt;: predictions" in render(moved)
-    assert f"{made_for}>: predictions" in markdown.render(moved)
+    for page, name in ((render(moved), "&lt;b&gt;"), (markdown.render(moved), "&lt;b>")):
+        assert f"The plan was made for another device, a phone {name}: predictions" in page
 
 
 def test_estimates_are_marked_and_counted_not_told_as_what_runs(data, monkeypatch):
@@ -129,7 +114,7 @@ def test_estimates_are_marked_and_counted_not_told_as_what_runs(data, monkeypatc
         return replace(cost, estimated=True) if cost and tuple(units) == (3,) else cost
 
     monkeypatch.setattr(CostModel, "region_cost", guessed)
-    frame = unit_frame(data.cost_model)
+    frame = frames.unit_frame(data.cost_model)
     n = int((frame["status"] == "estimated").sum())
     assert n > 1
     page = " ".join(re.sub(r"<[^>]+>", "", render(replace(data, every_preference=True))).split())
@@ -139,26 +124,16 @@ def test_estimates_are_marked_and_counted_not_told_as_what_runs(data, monkeypatc
     assert "(estimated)" in told[3].rows[0].words and "(estimated)" not in told[2].rows[0].words
 
 
-# ---- transfers -----------------------------------------------------------------------------------
-
-
 def test_values_and_permutes_stand_beside_transfers(data):
     plan = split(data).plan
     frame = facts.transfer_frame(plan, data.cost_model, [Permutes(1, 100), None])
-    for row, segment in zip(frame.to_dict("records"), plan.segments, strict=True):
-        entering, leaving = data.graph.boundary(segment.units)
-        assert (row["in_values"], row["out_values"]) == (len(entering), len(leaving))
+    sides = [tuple(map(len, data.graph.boundary(segment.units))) for segment in plan.segments]
+    assert list(zip(frame["in_values"], frame["out_values"], strict=True)) == sides
     assert frame["permutes"][0] == 1 and math.isnan(frame["permutes"][1])
-
-
-def test_the_host_has_no_fitted_transfer(data):
+    # The host has no fitted transfer.
     segment = Segment(tuple(range(24)), HOST, 1e6, "nobody else can")
-    plan = replace(data.plan, segments=(segment,))
-    (row,) = facts.transfer_frame(plan, data.cost_model).to_dict("records")
-    assert math.isnan(row["invocation_ms"]) and math.isnan(row["share"])
-
-
-# ---- history -------------------------------------------------------------------------------------
+    frame = facts.transfer_frame(replace(plan, segments=(segment,)), data.cost_model)
+    assert frame[["invocation_ms", "share"]].isna().all(axis=None)
 
 
 @pytest.fixture(scope="module")
@@ -196,9 +171,6 @@ def test_doubtful_measurements_say_why(rounds):
     assert spreads == sorted(spreads, reverse=True)
 
 
-# ---- environment and facts -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "argv, wanted",
     [
@@ -220,15 +192,10 @@ def test_a_command_as_typed_without_passwords(argv, wanted):
 
 @pytest.mark.parametrize(
     "argv, ours",
-    [
-        ("/x/bin/nnapi-prof", True),
-        ("C:/x/nnapi-prof.exe", True),
-        ("/x/nnapi_prof/__main__.py", True),
-        ("/x/pytest/__main__.py", False),
-        ("ipykernel_launcher.py -f x", False),
-        ("", False),
-    ],
-)
+    [("/x/bin/nnapi-prof", True), ("C:/x/nnapi-prof.exe", True),
+     ("/x/nnapi_prof/__main__.py", True), ("/x/pytest/__main__.py", False),
+     ("ipykernel_launcher.py -f x", False), ("", False)],
+)  # fmt: skip
 def test_a_notebook_is_no_command(argv, ours):
     assert is_ours(argv.split(" ")) is ours
     assert not is_ours(())
@@ -237,8 +204,8 @@ def test_a_notebook_is_no_command(argv, ours):
 def test_the_environment_of_a_command(data):
     assert this_environment().command == ""
     here = this_environment(["nnapi-prof", "report", "x"])
-    assert here.written_at.endswith("+00:00")
     told = dict(facts.environment_facts(replace(data, environment=here)))
+    assert here.written_at.endswith("+00:00")
     assert told["by the command"] == "nnapi-prof report x" and "numpy " in told["packages"]
     assert "host" not in dict(facts.environment_facts(data))  # nobody said
 
@@ -248,9 +215,6 @@ def test_device_facts_in_people_words():
     clock = "highest clock of each core"
     assert facts.device_words(info) == [("memory", "7.9 GB"), (clock, "2800 MHz"), ("odd", "1")]
     assert facts.device_words({"cpu_max_khz": [None]})[0].value == "not reported"
-
-
-# ---- words ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -280,39 +244,30 @@ def test_words(say, wanted):
 
 @pytest.mark.parametrize(
     "cost, text",
-    [
-        (None, "–"),
-        (Marginal(1.5e6), "1.50"),
-        (Marginal(1.5e6, 1e5), "1.50"),
-        (Marginal(1.5e6, 5e5), "≈1.50"),
-        (Marginal(1.5e6, inferred=True), "≈1.50"),
-        (Marginal(1.5e6, 2e6), "<5.50"),
-        (Marginal(1.5e6, 2e6, alone_ns=2.4e6), "<2.40"),
-        (Marginal(0.0, 2e5, alone_ns=2.4e6), "<0.400"),
-        (Marginal(0.0), "<0.001"),
-        (Marginal(0.0, 10.0), "<0.001"),
-        (Marginal(100.0), "<0.001"),
-    ],
-)
+    [(None, "–"), (Marginal(1.5e6), "1.50"), (Marginal(1.5e6, 1e5), "1.50"),
+     (Marginal(1.5e6, 5e5), "≈1.50"), (Marginal(1.5e6, inferred=True), "≈1.50"),
+     (Marginal(1.5e6, 2e6), "<5.50"), (Marginal(1.5e6, 2e6, alone_ns=2.4e6), "<2.40"),
+     (Marginal(0.0, 2e5, alone_ns=2.4e6), "<0.400"), (Marginal(0.0), "<0.001"),
+     (Marginal(0.0, 10.0), "<0.001"), (Marginal(100.0), "<0.001")],
+)  # fmt: skip
 def test_a_marginal_cost_says_how_well_it_is_known(cost, text):
     assert words.marginal_words(cost, lambda ns: words.format_ms(ns / 1e6)) == text
 
 
 def test_the_preference_that_was_measured_stands_for_an_accelerator(data):
     """The least of several preferences, most of them inferred, is the least of their noise."""
+    sustained, low = Preference.SUSTAINED_SPEED, GPU[0]
     few = [
         row
         for row in data.measurements
-        if row.target.preference in (None, Preference.SUSTAINED_SPEED)
-        or row.signature in ("sig0", "sig5")
+        if row.target.preference in (None, sustained) or row.signature in ("sig0", "sig5")
     ]
     costs = fit(data.graph, few)
     shown = shown_targets(costs, data.graph)
     assert {name: target.preference for name, target in shown.items()} == {
-        "cpu": None,
-        **dict.fromkeys(("sim-npu", "sim-gpu", "auto"), Preference.SUSTAINED_SPEED),
-    }
-    frame, low = unit_frame(costs).set_index(["target", "unit"]), GPU[0]
+        "cpu": None, "sim-npu": sustained, "sim-gpu": sustained, "auto": sustained,
+    }  # fmt: skip
+    frame = frames.unit_frame(costs).set_index(["target", "unit"])
     assert not frame.loc[(shown["sim-gpu"].key, 3), "inferred"]
     assert frame.loc[(low.key, 3), "inferred"]
     assert words.marginal_cell(frame.loc[(low.key, 3)].to_dict())[0] in "≈<"
@@ -341,9 +296,6 @@ def test_the_glossary_is_sorted_and_whole():
     assert all(entry.meaning.endswith(".") for entry in GLOSSARY)
 
 
-# ---- frames --------------------------------------------------------------------------------------
-
-
 def test_plan_rows_follow_each_other(data):
     plan = split(data).plan
     frame = frames.plan_frame(plan, data.graph)
@@ -352,20 +304,18 @@ def test_plan_rows_follow_each_other(data):
     assert frame["macs"].sum() == sum(unit.macs for unit in data.graph.units)
     placed = ["target", "accelerator", "preference"]
     assert frame[placed].iloc[0].tolist() == ["nnapi:sim-npu/fast", "sim-npu", "fast"]
-
-
-@pytest.mark.parametrize(
-    ("measured", "estimated", "basis"),
-    [(True, False, "measured"), (False, True, "estimated"), (False, False, "sum")],
-)
-def test_plan_says_what_it_rests_on(data, measured, estimated, basis):
-    segment = Segment((0,), HOST, 1.0, "why", measured, estimated)
-    frame = frames.plan_frame(Plan("p", (segment,), True), data.graph)
-    assert frame["basis"].item() == basis and frame["accelerator"].item() is None
+    for measured, estimated, basis in (
+        (True, False, "measured"), (False, True, "estimated"), (False, False, "sum")
+    ):  # fmt: skip
+        segment = Segment((0,), HOST, 1.0, "why", measured, estimated)
+        frame = frames.plan_frame(Plan("p", (segment,), True), data.graph)
+        assert frame["basis"].item() == basis and frame["accelerator"].item() is None
 
 
 def test_units_carry_costs_and_refusals(data):
-    frame = frames.unit_frame(data.cost_model).set_index(["unit", "target"])
+    """What is not said is None, not NaN, which is true, and would print as a word."""
+    frame = frames.unit_frame(data.cost_model)
+    reasons, frame = list(frame["reason"]), frame.set_index(["unit", "target"])
     assert len(frame) == 24 * len(TARGETS)
     for target in NPU:
         refused = frame.loc[(9, target.key)]
@@ -374,6 +324,10 @@ def test_units_carry_costs_and_refusals(data):
     cell = frame.loc[(3, "cpu")]
     assert cell["alone_ms"] == data.cost_model.whole((3,), CPU).summary.median_ns / 1e6
     assert cell["status"] == "measured" and 0 < cell["spread"] < 0.1
+    assert None in reasons and all(reason is None or isinstance(reason, str) for reason in reasons)
+    runs = (data.run.runs[0], replace(data.run.runs[1], error="crashed"), *data.run.runs[2:])
+    errors = frames.baseline_frame(data.plans, replace(data.run, runs=runs))["error"]
+    assert errors[0] is None and errors[1] == "crashed"
 
 
 def test_segments_of_a_run(data):
@@ -388,12 +342,9 @@ def test_measurements_are_summarised(data):
     frame = frames.measurement_frame(data.measurements)
     assert len(frame) == len(data.measurements)
     refused = frame[frame["status"] == "refused"]
-    assert len(refused) == 3 and refused["median_ms"].isna().all()
+    assert len(refused) == 3 * len(RESIZES) and refused["median_ms"].isna().all()
     assert set(frame["kind"]) == {"unit", "chain"}
     assert (frame.loc[frame["status"] == "ok", "runs"] == 7).all()
-
-
-def test_each_residual_is_of_a_fitted_row(data):
     residuals = frames.residual_frame(data.cost_model)
     fits = frames.fit_frame(data.cost_model).set_index("target")
     assert residuals.groupby("target").size().to_dict() == fits["rows"].to_dict()
@@ -408,13 +359,3 @@ def test_before_a_run_and_without_rows_columns_stay(data):
         (frames.measurement_frame([]), frames.MEASUREMENT_COLUMNS),
     ):
         assert list(empty.columns) == list(columns)
-
-
-def test_what_is_not_said_is_none_not_nan(data):
-    """A NaN is true, and would print as a word."""
-    runs = (data.run.runs[0], replace(data.run.runs[1], error="crashed"), *data.run.runs[2:])
-    errors = frames.baseline_frame(data.plans, replace(data.run, runs=runs))["error"]
-    assert errors[0] is None and errors[1] == "crashed"
-    reasons = list(frames.unit_frame(data.cost_model)["reason"])
-    assert None in reasons and any(isinstance(reason, str) for reason in reasons)
-    assert all(reason is None or isinstance(reason, str) for reason in reasons)

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import pairwise
 
@@ -34,9 +34,6 @@ from tests.reports.sample import (
     split,
     three_segments,
 )
-
-PHONE_WIDTH = 342
-"""Of a 390 px phone, without the page's sides."""
 
 
 def drawn(data: ReportData, prefix: str = "picture") -> str:
@@ -106,9 +103,8 @@ def test_titles_say_cause_latencies_and_refusals_without_script(data, html, page
 def test_the_text_says_what_the_picture_says(data, html, page):
     assert "12 units in 3 segments" in page.texts["summary"][-1]
     assert len(page.tags["tbody"]) == 3
-    assert [row["id"] for row in page.tags["tr"] if "id" in row] == [
-        f"picture-unit-{unit}" for unit in range(12)
-    ]
+    rows = [row["id"] for row in page.tags["tr"] if "id" in row]
+    assert rows == [f"picture-unit-{unit}" for unit in range(12)]
     assert [text for text in page.texts["span"] if text] == [s.cause for s in data.plan.segments]
     assert "Segment 2: sim-npu (fast), 7 units, predicted 3.00 ms (simulated)" in html
 
@@ -122,31 +118,28 @@ def test_transfers_carry_the_bytes_that_cross(data, html):
 
 
 def test_places_differ_by_colour_and_by_pattern(data):
-    targets = (CPU, NPU[1], GPU[1], AUTOS[1], HOST)
-    each = [(range(i, i + 1), target) for i, target in enumerate(targets)]
+    each = [(range(i, i + 1), t) for i, t in enumerate((CPU, NPU[1], GPU[1], AUTOS[1], HOST))]
     text = drawn(replace(data, plan=plan_of(*each, (range(5, 12), CPU))))
     assert len(set(re.findall(r"\.band\.(p\d) \{ fill: #\w+", text))) == 5
     fills = re.findall(r'<path d="[^"]+" fill="url\(#picture-(\w+)\)"/>\s*<text', text)
     assert sorted(fills) == ["bars", "dots", "stripes"]
-    for name in ("CPU", "sim-npu", "sim-gpu", "NNAPI", "host"):
-        assert name in text
+    assert all(name in text for name in ("CPU", "sim-npu", "sim-gpu", "NNAPI", "host"))
 
 
 def test_two_pictures_live_in_one_page(data):
     both = drawn(data, "left") + drawn(data, "right")
     ids = Counter(re.findall(r' id="([^"]+)"', both))
     assert max(ids.values()) == 1
-    targets = set(re.findall(r'(?:href="|url\()#([^")]+)', both))
-    assert targets <= set(ids)
+    assert set(re.findall(r'(?:href="|url\()#([^")]+)', both)) <= set(ids)
     selectors = re.findall(r"[^,{}\n]+\.p\d(?= \{|,)", both)
     assert len(selectors) >= 8 and all(re.match(r" ?#(left|right) ", each) for each in selectors)
 
 
 def test_a_chain_of_sixty_fits_a_phone_in_strips_that_fit_a_page():
     drawing = scene(cnn(60), plan_of((range(60), CPU)))
-    assert drawing.width <= PHONE_WIDTH
-    assert len(drawing.strips) == 3
+    assert drawing.width <= 342  # of a 390 px phone, without the page's sides
     heights = [strip.height for strip in drawing.strips]
+    assert len(heights) == 3
     assert max(heights) <= STRIP_HEIGHT + 60 and max(heights) < 1.4 * min(heights)
     shown = [box.unit for strip in drawing.strips for box in strip.boxes if box.unit is not None]
     assert sorted(shown) == list(range(60))
@@ -154,10 +147,9 @@ def test_a_chain_of_sixty_fits_a_phone_in_strips_that_fit_a_page():
 
 def test_a_cut_leaves_no_segments_name_alone():
     drawing = scene(cnn(60), plan_of(*((range(a, a + 6), CPU) for a in range(0, 60, 6))))
-    for strip in drawing.strips:
-        for piece in strip.pieces:
-            assert piece.text_y + 60 <= strip.bottom
-    assert sum(piece.begins for strip in drawing.strips for piece in strip.pieces) == 10
+    pieces = [(piece, strip) for strip in drawing.strips for piece in strip.pieces]
+    assert all(piece.text_y + 60 <= strip.bottom for piece, strip in pieces)
+    assert sum(piece.begins for piece, _ in pieces) == 10
 
 
 def test_values_that_are_read_far_below_say_where():
@@ -178,7 +170,6 @@ def test_models_without_units_or_inputs_are_drawn():
     unit = Unit(0, "n", "fill", ("n",), (), ("v",), "s", sizes="1x2")
     alone = scene(UnitGraph((unit,), {"v": value}, (), ("v",)), plan_of((range(1), CPU)))
     assert [box.unit for box in alone.strips[0].boxes] == [0, None]
-    assert cut(lay_out([], []), 100.0) == []
 
 
 def test_large_models_fold_and_small_ones_do_not(data, page):
@@ -188,13 +179,11 @@ def test_large_models_fold_and_small_ones_do_not(data, page):
     units = tuple(replace(u, signature=signatures[u.index % 2]) for u in graph.units)
     graph = replace(graph, units=units)
     costs = fit(graph, [row for row in data.measurements if set(row.members) <= set(signatures)])
-    plan = plan_of((range(n), CPU))
-    large = replace(data, graph=graph, cost_model=costs, plan=plan, baselines=(), run=None)
-    folded = Parsed(drawn(large))
+    large = replace(data, graph=graph, cost_model=costs, plan=plan_of((range(n), CPU)))
+    folded = Parsed(drawn(replace(large, baselines=(), run=None)))
     first, second, *_ = folds(folded)
-    assert "open" in first and "open" not in second
+    assert "open" in first and "open" not in second and folds(page) == []
     assert sorted(unit_links(folded)) == list(range(n))
-    assert folds(page) == []
 
 
 @pytest.mark.parametrize("ran", [True, False])
@@ -226,9 +215,6 @@ def test_of_a_segment_with_an_unknown_unit_nothing_is_shared_out(data):
     assert segment_parts(data.cost_model, segment, 1e6) is None
 
 
-# ---- layouts -------------------------------------------------------------------------------------
-
-
 SIZES = Sizes()
 EPSILON = 1e-6
 
@@ -239,8 +225,7 @@ def graphs(draw: st.DrawFn) -> tuple[list[NodeGroup], list[ValueNet]]:
     n = draw(st.integers(1, 40))
     readers: dict[int, list[int]] = {node: [] for node in range(n)}
     for node in range(1, n):
-        near = draw(st.booleans())
-        lowest = max(0, node - 3) if near else 0
+        lowest = max(0, node - 3) if draw(st.booleans()) else 0
         for source in draw(st.sets(st.integers(lowest, node - 1), max_size=4)):
             readers[source].append(node)
     cuts = sorted(draw(st.sets(st.integers(1, n - 1), max_size=6))) if n > 1 else []
@@ -250,10 +235,10 @@ def graphs(draw: st.DrawFn) -> tuple[list[NodeGroup], list[ValueNet]]:
 
 
 def boxes_by_row(layout: DrawingLayout) -> dict[int, list[float]]:
-    items: dict[int, list[float]] = {}
-    for spot in layout.spots:
-        items.setdefault(spot.row, []).append(spot.x)
-    return {row: sorted(items[row]) for row in items}
+    items: dict[int, list[float]] = defaultdict(list)
+    for spot in sorted(layout.spots, key=lambda spot: spot.x):
+        items[spot.row].append(spot.x)
+    return items
 
 
 def unwired(layout: DrawingLayout) -> set[tuple[int, int]]:
@@ -326,24 +311,27 @@ def test_frames_hold_their_group_and_nothing_else(graph):
                 assert inside == bool(({net.source} | readers) & own)
 
 
+def whole(n: int, nets: list[ValueNet]) -> DrawingLayout:
+    """A graph of n nodes in one group."""
+    return lay_out([NodeGroup(tuple(range(n)))], nets)
+
+
 def test_a_chain_is_straight_and_what_skips_goes_around():
     nets = [ValueNet(i, (i + 1, i + 3) if i in (0, 3, 6) else (i + 1,)) for i in range(12)]
-    layout = lay_out([NodeGroup(tuple(range(13)))], nets)
+    layout = whole(13, nets)
     assert len({round(spot.x, 6) for spot in layout.spots}) == 1
-    middle = layout.spots[0].x
     lanes = [link.x1 for link in layout.links if link.stop is None]
-    assert len(lanes) == 6 and all(x > middle + SIZES.box_width / 2 for x in lanes)
+    assert len(lanes) == 6 and min(lanes) > layout.spots[0].x + SIZES.box_width / 2
 
 
 def test_skips_of_a_u_net_nest_without_a_crossing():
-    nets = [ValueNet(i, (i + 1, 9 - i) if i < 4 else (i + 1,)) for i in range(9)]
-    layout = lay_out([NodeGroup(tuple(range(10)))], nets)
+    layout = whole(10, [ValueNet(i, (i + 1, 9 - i) if i < 4 else (i + 1,)) for i in range(9)])
     lane = {link.net: link.x1 for link in layout.links if link.stop is None}
     assert lane[0] > lane[1] > lane[2] > lane[3]
 
 
 def test_a_row_holds_no_more_than_its_limit_and_later_boxes_follow_below():
-    layout = lay_out([NodeGroup(tuple(range(11)))], [ValueNet(0, tuple(range(1, 11)))])
+    layout = whole(11, [ValueNet(0, tuple(range(1, 11)))])
     counts = {row: len(boxes) for row, boxes in boxes_by_row(layout).items()}
     assert counts == {0: 1, 1: 4, 2: 4, 3: 2}
 
@@ -362,19 +350,13 @@ def test_borders_with_few_nets_have_labels_and_those_with_many_none():
 
 def test_far_readers_are_named_and_not_wired():
     n = SIZES.longest_lane + 10
-    nets = [ValueNet(i, (i + 1, n - 1) if i == 0 else (i + 1,)) for i in range(n - 1)]
-    layout = lay_out([NodeGroup(tuple(range(n)))], nets)
+    layout = whole(n, [ValueNet(i, (i + 1, *[n - 1] * (i == 0))) for i in range(n - 1)])
     assert [(jump.net, jump.readers) for jump in layout.jumps] == [(0, (n - 1,))]
 
 
 def test_a_graph_of_long_wires_stays_narrow():
-    n = 300
-    nets = [
-        ValueNet(i, tuple(sorted({r for r in (i + 1, i + 7 + i % 23, i + 17) if r < n})))
-        for i in range(n)
-    ]
-    layout = lay_out([NodeGroup(tuple(range(n)))], nets)
-    assert layout.width < 2000
+    far = [{r for r in (i + 1, i + 7 + i % 23, i + 17) if r < 300} for i in range(300)]
+    assert whole(300, [ValueNet(i, tuple(sorted(r))) for i, r in enumerate(far)]).width < 2000
 
 
 @pytest.mark.parametrize(
@@ -394,14 +376,13 @@ def test_what_cannot_run_in_that_order_is_refused(groups, nets, said):
 def test_an_empty_graph_is_empty():
     layout = lay_out([], [])
     assert (layout.rows, layout.spots, layout.height, layout.width) == ((), (), 0.0, 0.0)
+    assert cut(layout, 100.0) == []
 
 
 def test_a_thousand_units_take_less_than_half_a_second():
-    n = 1000
-    nets = [
-        ValueNet(i, tuple(r for r in (i + 1, i + 4 * (i % 6 == 1)) if i < r < n)) for i in range(n)
-    ]
-    groups = [NodeGroup(tuple(range(a, a + 250))) for a in range(0, n, 250)]
+    readers = [tuple(r for r in (i + 1, i + 4 * (i % 6 == 1)) if i < r < 1000) for i in range(1000)]
+    nets = [ValueNet(i, own) for i, own in enumerate(readers)]
+    groups = [NodeGroup(tuple(range(a, a + 250))) for a in range(0, 1000, 250)]
     taken = []
     for _ in range(3):
         begin = time.process_time()
