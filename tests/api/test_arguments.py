@@ -4,9 +4,10 @@ import ast
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,67 +26,62 @@ from tests.partition.cases import problem_of, solve
 from tests.parts import again_but
 from tests.reports.sample import sample
 
-CONDITIONS = [
-    {"threads": 0}, {"threads": 65}, {"threads": "2"}, {"mode": "warp"}, {"cpus": "zero"},
-    {"cpus": 3}, {"sustained": -1}, {"relaxed": True, "float16": True}, {"relaxed": 3},
-]  # fmt: skip
-MEASURE = [
-    {"runs": 0}, {"rounds": 0}, {"cooldown_s": -1}, {"cooldown_s": math.nan}, {"memory_mb": 0},
-    {"warmup_ms": -1.0}, {"budget_ms": -1.0}, {"timeout_s": 0}, {"rounds": None},
-    {"accelerators": [3]}, {"preferences": ["warp"]}, {"refine": "no"},
-]  # fmt: skip
-GATES = [{"max_temp_c": 121}, {"min_battery": -1}, {"max_load": 101}, {"wait_s": None}]
-PROFILE = [
-    {"costs": 3}, {"conditions": 3}, {"options": 3}, {"gates": 3}, {"threads": 2}, {"runs": 5},
-    {"max_temp_c": 40}, {"refine": False},
-]  # fmt: skip
-LATENCY = [
-    {"max_regions": -1}, {"max_compile_ms": -1}, {"max_error": math.nan},
-    {"preference": "warp"}, {"pin": [3]}, {"forbid": [None]}, {"best": 2},
-]  # fmt: skip
-PARTITION = [
-    {"objective": "throughput"}, {"seconds": 0}, {"seconds": math.inf}, {"pin": "*=cpu"},
-    {"accuracy_budget": 0.02}, {"contention": 1.1}, {"parallel": True},
-]  # fmt: skip
-RUN = [{"runs": 0}, {"tolerance": -1}, {"tolerance": math.nan}, {"cooldown_s": -1}]
+WRONG = {
+    np_.ConditionOptions: [
+        {"threads": 0}, {"threads": 65}, {"threads": "2"}, {"mode": "warp"}, {"cpus": "zero"},
+        {"cpus": 3}, {"sustained": -1}, {"relaxed": True, "float16": True}, {"relaxed": 3},
+    ],
+    np_.MeasureOptions: [
+        {"runs": 0}, {"rounds": 0}, {"cooldown_s": -1}, {"cooldown_s": math.nan},
+        {"memory_mb": 0}, {"warmup_ms": -1.0}, {"budget_ms": -1.0}, {"timeout_s": 0},
+        {"rounds": None}, {"accelerators": [3]}, {"preferences": ["warp"]}, {"refine": "no"},
+    ],
+    np_.Gates: [{"max_temp_c": 121}, {"min_battery": -1}, {"max_load": 101}, {"wait_s": None}],
+    np_.Latency: [
+        {"max_regions": -1}, {"max_compile_ms": -1}, {"max_error": math.nan},
+        {"preference": "warp"}, {"pin": [3]}, {"forbid": [None]}, {"best": 2},
+    ],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "cls, wrong",
-    [
-        (cls, each)
-        for cls, mistakes in (
-            (np_.ConditionOptions, CONDITIONS),
-            (np_.MeasureOptions, MEASURE),
-            (np_.Gates, GATES),
-            (np_.Latency, LATENCY),
-        )
-        for each in mistakes
-    ],
-    ids=str,
+    "cls, wrong", [(cls, each) for cls, rows in WRONG.items() for each in rows], ids=str
 )
 def test_of_options(cls, wrong):
     with pytest.raises(UsageError, match=next(iter(wrong))):
         cls(**wrong)
 
 
-CALLS: dict[str, tuple[Callable[..., object], list[dict[str, object]]]] = {
-    "profile": (
-        lambda way, **wrong: np_.profile(way.model, PHONE, **{"costs": way.table} | wrong),
-        PROFILE,
-    ),
-    "partition": (lambda way, **wrong: np_.partition(way.model, way.costs, **wrong), PARTITION),
-    "run": (lambda way, **wrong: np_.run(way.planned, PHONE, **wrong), RUN),
-}
+def test_numbers_in_range_pass():
+    for value in (None, 1, 2.5, 64):
+        number("threads", value, 1, 64)
+
+
+CALLS = {
+    "profile": [
+        {"costs": 3}, {"conditions": 3}, {"options": 3}, {"gates": 3}, {"threads": 2}, {"runs": 5},
+        {"max_temp_c": 40}, {"refine": False},
+    ],
+    "partition": [
+        {"objective": "throughput"}, {"seconds": 0}, {"seconds": math.inf}, {"pin": "*=cpu"},
+        {"accuracy_budget": 0.02}, {"contention": 1.1}, {"parallel": True},
+    ],
+    "run": [{"runs": 0}, {"tolerance": -1}, {"tolerance": math.nan}, {"cooldown_s": -1}],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "name, wrong", [(name, each) for name, (_, rows) in CALLS.items() for each in rows], ids=str
+    "name, wrong", [(name, each) for name, rows in CALLS.items() for each in rows], ids=str
 )
 def test_of_calls(way, name, wrong):
-    call, _ = CALLS[name]
+    given = {
+        "profile": (way.model, PHONE),
+        "partition": (way.model, way.costs),
+        "run": (way.planned, PHONE),
+    }
+    known = {"costs": way.table} if name == "profile" else {}
     with pytest.raises(UsageError, match=next(iter(wrong))):
-        call(way, **wrong)
+        getattr(np_, name)(*given[name], **known | wrong)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +117,8 @@ def test_sizes_are_a_shape(way):
     assert product.inputs == ("5x2", "5x3")
 
 
-def constrained(way: Way, **constraint: object) -> np_.ModelPlan:
-    return np_.partition(way.model, way.costs, np_.Latency(**constraint))  # type: ignore[arg-type]
+def constrained(way: Way, **constraint: Any) -> np_.ModelPlan:
+    return np_.partition(way.model, way.costs, np_.Latency(**constraint))
 
 
 def test_placements_as_a_mapping(way):
@@ -177,33 +173,22 @@ def test_no_error_below_the_command_line_spells_a_flag():
     assert not result
 
 
-def test_numbers_in_range_pass():
-    for value in (None, 1, 2.5, 64):
-        number("threads", value, 1, 64)
-
-
 def test_a_plan_for_another_objective_is_not_called_the_fastest():
     data = sample(24)
-    plan = solve(data.graph, data.cost_model)
-    assert is_optimum(plan)
-    base = problem_of(data.graph, data.cost_model)
+    plan, base = solve(data.graph, data.cost_model), problem_of(data.graph, data.cost_model)
     told = as_latency(plan, base, Objective("energy", "mJ"))
-    assert not is_optimum(told) and told.notes[0].startswith("energy: optimal over all plans")
+    assert is_optimum(plan) and not is_optimum(told)
+    assert told.notes[0].startswith("energy: optimal over all plans")
 
 
-def test_go_counts_what_both_passes_measured(way, tmp_path):
+def test_go_counts_what_both_passes_measured(way):
     """The second pass refines; what the first one measured was not known before."""
     outcome = way.costs.outcome
-    assert outcome is not None
     first = replace(outcome, n_measured=50, n_reused=2, n_failed=3, seconds=4.0)
     second = replace(outcome, n_measured=6, n_reused=52, n_failed=1, seconds=1.0)
     both = _together(first, second)
-    assert both is not None
     assert (both.n_measured, both.n_reused, both.n_failed, both.seconds) == (56, 2, 4, 5.0)
     assert _together(None, second) == second
-
-
-# ---- names ---------------------------------------------------------------------------------------
 
 
 HEAVY = ("torch", "pandas", "matplotlib", "scipy", "sqlalchemy", "numpy", "rich")
@@ -225,12 +210,11 @@ def test_the_stub_has_the_same_names_from_the_same_modules():
 
 def test_importing_loads_nothing():
     code = (
-        "import sys, nnapi_prof\n"
-        f"print([name for name in {HEAVY!r} if name in sys.modules],"
+        f"import sys, nnapi_prof\nprint([name for name in {HEAVY!r} if name in sys.modules],"
         " [name for name in sys.modules if name.startswith('nnapi_prof.')])"
     )
     result = python("-c", code)
-    assert result.stderr == "" and result.stdout.strip() == "[] []"
+    assert (result.stdout, result.stderr) == ("[] []\n", "")
 
 
 BOTH = """
@@ -259,11 +243,10 @@ except np_.NnapiProfError as error:
 )
 def test_functions_that_are_packages_too_are_both(first):
     """Whatever was imported before: imports tie packages to the names of functions."""
-    code = f"import {first or 'sys'}{BOTH}"
-    result = python("-c", code)
-    assert result.stderr == ""
+    result = python("-c", f"import {first or 'sys'}{BOTH}")
     told, error = result.stdout.splitlines()
-    assert told == "['plan', 'device'] True" and "nowhere does not exist" in error
+    assert result.stderr == "" and told == "['plan', 'device'] True"
+    assert "nowhere does not exist" in error
 
 
 def test_names_of_executorch_are_defined_where_the_package_looks_for_them():
@@ -301,13 +284,10 @@ def test_a_class_is_documented_and_typed(name):
     result = getattr(np_, name)
     assert inspect.getdoc(result)
     for member, value in vars(result).items():
-        if member.startswith("_"):
-            continue
         function = value.fget if isinstance(value, property) else value
         function = getattr(function, "__func__", getattr(function, "func", function))
-        if not inspect.isfunction(function):
+        if member.startswith("_") or not inspect.isfunction(function):
             continue
         assert function.__doc__, f"{name}.{member}"
-        annotations = inspect.get_annotations(function)
         own = set(inspect.signature(function).parameters) - {"self", "cls"}
-        assert own | {"return"} <= set(annotations), f"{name}.{member}"
+        assert own | {"return"} <= set(inspect.get_annotations(function)), f"{name}.{member}"

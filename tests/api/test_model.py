@@ -69,18 +69,16 @@ ONCE = np_.MeasureOptions(refine=False)
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_model_in_memory_is_the_one_that_runs(net, tmp_path, kind):
-    with torch.no_grad():
-        source, inputs = SOURCES[kind](net)
-    model = np_.load(source, inputs, name="mine")
-    assert model.name == "mine" and len(model.graph.units) >= 3
     x = torch.randn(1, 3, 8, 8)
     with torch.no_grad():
+        source, inputs = SOURCES[kind](net)
+        model = np_.load(source, inputs, name="mine")
         torch.testing.assert_close(model.eager(x)[0], net(x))
+    assert model.name == "mine" and len(model.graph.units) >= 3
     costs = np_.profile(model, PHONE, costs=tmp_path / "costs.sqlite", options=ONCE)
     ran = np_.run(np_.partition(model, costs, verify=False), inputs=[x], runs=2, baselines=False)
-    assert ran.agrees
-    again = np_.run(ran.save(tmp_path / "mine.nnprof"), device=PHONE, runs=2, baselines=False)
-    assert again.agrees
+    folder = ran.save(tmp_path / "mine.nnprof")
+    assert ran.agrees and np_.run(folder, device=PHONE, runs=2, baselines=False).agrees
 
 
 def test_a_module_in_training_stays_so_and_is_measured_as_it_infers(net):
@@ -108,11 +106,10 @@ def test_guessed_inputs_are_told():
     assert any("guess" in note for note in model.notes) and "guess" in model._repr_html_()
 
 
-def test_sizes_left_open_stay_open_in_the_bundle(net, tmp_path):
-    model = np_.load(scripted(nn.Sequential(nn.Conv2d(3, 4, 3))), ["1x3x?=8x?=8"])
+def test_sizes_left_open_stay_open_in_the_bundle(tmp_path):
+    model = np_.load(scripted(nn.Conv2d(3, 4, 3)), ["1x3x?=8x?=8"])
     costs = np_.profile(model, PHONE, costs=tmp_path / "costs.sqlite", options=ONCE)
-    planned = np_.partition(model, costs, verify=False)
-    assert planned.bundle.inputs == ("1x3x?=8x?=8",)
+    assert np_.partition(model, costs, verify=False).bundle.inputs == ("1x3x?=8x?=8",)
 
 
 class Data(nn.Module):
@@ -135,9 +132,6 @@ def test_models_that_cannot_be_loaded(source, inputs, error, words):
         np_.load(source, inputs)  # type: ignore[arg-type]
 
 
-# ---- devices and tables that are open ------------------------------------------------------------
-
-
 def test_a_device_and_a_table_that_are_open(way, tmp_path):
     notes: list[str] = []
     listener = Listener(note=notes.append, busy=notes.append)
@@ -145,13 +139,7 @@ def test_a_device_and_a_table_that_are_open(way, tmp_path):
         costs = np_.read_costs(way.model, store, client)
         assert costs.device_spec == PHONE and costs.agent_info == client.info()
         assert costs.device == way.costs.device and costs.location == str(way.table)
-        again = np_.profile(
-            way.model,
-            client,
-            costs=store,
-            options=np_.MeasureOptions(refine=False),
-            listener=listener,
-        )
+        again = np_.profile(way.model, client, costs=store, options=ONCE, listener=listener)
         assert again.outcome is not None and again.outcome.n_measured == 0
         assert notes[0] == f"tiny on {costs.device}"
         assert notes[1].startswith("the CPU gets 4 threads") and len(notes) == 2
@@ -159,9 +147,8 @@ def test_a_device_and_a_table_that_are_open(way, tmp_path):
         assert planned.converted is not None and planned.device_spec == PHONE
         assert np_.run(planned, client, runs=2, baselines=False).agrees
         assert store.devices(), "both stay open"
-        pinned = np_.partition(
-            way.model, costs, np_.Latency(pin={"*": "cpu"}), device=client, listener=listener
-        )
+        on_cpu = np_.Latency(pin={"*": "cpu"})
+        pinned = np_.partition(way.model, costs, on_cpu, device=client, listener=listener)
         assert "a faster baseline does not replace it" in notes[-1]
         assert {segment.target.key for segment in pinned.plan.segments} == {"cpu"}
     bundle = read_bundle(planned.save(tmp_path / "tiny.nnprof"))
@@ -171,23 +158,15 @@ def test_a_device_and_a_table_that_are_open(way, tmp_path):
 
 
 def test_ctrl_c_while_it_measures_says_what_is_kept(way, tmp_path):
-    table = tmp_path / "costs.sqlite"
+    asked = {"costs": tmp_path / "costs.sqlite", "conditions": np_.ConditionOptions(threads=1)}
 
     def stop(progress: np_.Progress) -> None:
         if progress.done == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match=r"4 measurements are kept in .*; the same call goes on"):
-        np_.profile(
-            way.model, PHONE, costs=table, conditions=np_.ConditionOptions(threads=1), progress=stop
-        )
-    rest = np_.profile(
-        way.model,
-        PHONE,
-        costs=table,
-        conditions=np_.ConditionOptions(threads=1),
-        options=np_.MeasureOptions(refine=False),
-    )
+        np_.profile(way.model, PHONE, progress=stop, **asked)
+    rest = np_.profile(way.model, PHONE, options=ONCE, **asked)
     assert rest.outcome is not None and rest.outcome.n_reused >= 4
     assert issubclass(Interrupted, KeyboardInterrupt), "what catches errors lets it through"
 
@@ -201,48 +180,38 @@ def test_a_listener_hears_the_notes_of_a_model_and_when_it_is_read(tmp_path, mon
         told.append(what)
         yield
 
-    file = trace(TinyNet(), tmp_path / "unread.pt")
-    model = np_.load(file, listener=Listener(note=told.append, working=working))
+    file, listener = (
+        trace(TinyNet(), tmp_path / "unread.pt"),
+        Listener(note=told.append, working=working),
+    )
+    model = np_.load(file, listener=listener)
     assert told == ["reading unread.pt", *model.notes] and "guessed" in model.notes[0]
     told.clear()
-    again = np_.load(file, listener=Listener(note=told.append, working=working))
+    again = np_.load(file, listener=listener)
     assert told == [*model.notes] and again.graph == model.graph, "its units are remembered"
     assert again.program.units == model.graph and told[-1] == "reading unread.pt"
 
 
 def test_costs_of_a_table_that_lacks_a_unit_on_the_cpu(way, tmp_path):
-    table = Path(shutil.copyfile(way.table, tmp_path / "costs.sqlite"))
-    unit = way.model.graph.units[1]
+    table, unit = shutil.copyfile(way.table, tmp_path / "costs.sqlite"), way.model.graph.units[1]
     with contextlib.closing(sqlite3.connect(table)) as link, link:
-        link.execute(
-            "delete from measurements where target = 'cpu' and signature = ?", [unit.signature]
-        )
+        lost = "delete from measurements where target = 'cpu' and signature = ?"
+        link.execute(lost, [unit.signature])
     with pytest.raises(CostError, match=r"1 of the model's .* never measured on this device's CPU"):
         np_.read_costs(way.model, table)
-    filled = np_.read_costs(way.model, table, fill=True)
-    assert filled.measured is not None and "estimated" in filled.notes[-1]
     with open_client(PHONE) as client, CostStore(table) as store:
         filled = np_.read_costs(way.model, store, client, fill=True)
         planned = np_.partition(way.model, filled, device=client, verify=False)
+    assert filled.measured is not None and "estimated" in filled.notes[-1]
     assert planned.bundle.fits is None and filled.notes[-1] in planned.bundle.notes
 
 
-# ---- costs that another agent measured -----------------------------------------------------------
-
-
-def unit_on_cpu(agent: AgentInfo) -> Measurement:
-    return Measurement(
-        signature="s",
-        kind=Kind.UNIT,
-        label="conv2d",
-        members=("s",),
-        offsets=(0, 1),
-        target=CPU,
-        fingerprint=device_fingerprint(agent),
-        agent_version=agent.cost_version,
-        status=Status.OK,
-        samples_ns=(30,),
-    )
+def add_unit_on_cpu(store: CostStore, agent: AgentInfo) -> None:
+    fingerprint, version = device_fingerprint(agent), agent.cost_version
+    store.add_device(fingerprint, description_of(agent), False)
+    named = {"label": "conv2d", "members": ("s",), "offsets": (0, 1), "status": Status.OK}
+    where = {"target": CPU, "fingerprint": fingerprint, "agent_version": version}
+    store.add(Measurement("s", Kind.UNIT, samples_ns=(30,), **named, **where))
 
 
 def notes(store: CostStore, agent: AgentInfo) -> list[str]:
@@ -252,14 +221,14 @@ def notes(store: CostStore, agent: AgentInfo) -> list[str]:
 
 
 def test_portable_kernels_are_another_agent_where_the_clock_is_real():
-    real = replace(info(NPU), simulated=False)
+    simulated = info(NPU)
+    real = replace(simulated, simulated=False)
     fast = replace(real, engines={"cpu": ("xnnpack", "portable")})
     portable = replace(real, engines={"cpu": ("portable",)})
     assert fast.cost_version == "test-1" != portable.cost_version
     with CostStore(":memory:") as store:
         assert notes(store, portable) == []
-        store.add_device(device_fingerprint(portable), description_of(portable), False)
-        store.add(unit_on_cpu(portable))
+        add_unit_on_cpu(store, portable)
         assert notes(store, portable) == []
         (note,) = notes(store, fast)
         assert fast.cost_version in note and portable.cost_version in note
@@ -267,11 +236,7 @@ def test_portable_kernels_are_another_agent_where_the_clock_is_real():
         faster = replace(fast, nnapi=info(NPU, replace(NPU, name="nnapi-fast")).nnapi)
         assert device_fingerprint(faster) != device_fingerprint(portable)
         assert notes(store, faster) == [note]
-        store.add_device(device_fingerprint(faster), description_of(faster), False)
-        store.add(unit_on_cpu(faster))
+        add_unit_on_cpu(store, faster)
         assert notes(store, faster) == []
-
-
-def test_a_simulated_clock_does_not_depend_on_the_kernels():
-    simulated = info(NPU)
+    # A simulated clock does not depend on the kernels.
     assert simulated.cost_version == replace(simulated, engines={"cpu": ("portable",)}).cost_version

@@ -17,20 +17,14 @@ from tests.bundle.stock import make
 from tests.convert.architectures import ARCHITECTURES
 from tests.models import Function
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # of PyTorch's: tracing is deprecated
-    pytest.mark.usefixtures("nnapi_library"),
-]
+pytestmark = pytest.mark.usefixtures("nnapi_library")
+quietly = pytest.mark.filterwarnings("ignore")  # of PyTorch's: tracing is deprecated
 
 
 def last(image):
     image = image.contiguous(memory_format=torch.channels_last)
     image.nnapi_nhwc = True
     return image
-
-
-def operations(module):
-    return len(deserialize(module.mod.ser_model.numpy().tobytes()).operations)
 
 
 def same(module, model, *inputs):
@@ -45,6 +39,7 @@ def net():
     return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU()).eval()
 
 
+@quietly
 def test_a_module_a_trace_a_program_and_a_file(net, tmp_path):
     x = torch.randn(1, 3, 6, 8)
     traced = torch.jit.trace(net, x)
@@ -53,6 +48,7 @@ def test_a_module_a_trace_a_program_and_a_file(net, tmp_path):
         same(nnapi_prof.convert_model(model, x), net, x)
 
 
+@quietly
 @pytest.mark.parametrize("form", ["traced", "module", "text"])
 def test_sizes_of_0_are_open(net, form):
     example = "?x3x?x?" if form == "text" else torch.zeros(0, 3, 0, 0)
@@ -62,54 +58,54 @@ def test_sizes_of_0_are_open(net, form):
         same(module, net, torch.randn(shape))
 
 
+@quietly
 def test_a_small_size_is_right_where_the_example_was_large():
     module = nnapi_prof.convert_model(torch.jit.script(nn.Softmax(1)), torch.zeros(0, 0))
     same(module, nn.Softmax(1), torch.randn(2, 2))
 
 
+@quietly
 @pytest.mark.parametrize("shape", [(2, 3, 6, 8), (2, 3, 0, 0)], ids=["fixed", "open"])
 def test_images_that_lie_channels_last_are_not_transposed(net, shape):
     x = last(torch.randn(2, 3, 6, 8))
     traced = torch.jit.trace(net, x)
-    module = nnapi_prof.convert_model(traced, last(torch.zeros(shape)), whole=True)
-    flat = nnapi_prof.convert_model(traced, torch.zeros(shape), whole=True)
-    assert [operations(module), operations(flat)] == [1, 3]  # before they run, which drops them
-    assert same(module, net, x).is_contiguous(memory_format=torch.channels_last)
-    assert same(flat, net, x).is_contiguous()
+    for example, n_operations, kept in (
+        (last(torch.zeros(shape)), 1, True),
+        (torch.zeros(shape), 3, False),
+    ):
+        module = nnapi_prof.convert_model(traced, example, whole=True)
+        # Before it runs, which drops them.
+        serialized = module.mod.ser_model.numpy().tobytes()
+        assert len(deserialize(serialized).operations) == n_operations
+        form = torch.channels_last if kept else torch.contiguous_format
+        assert same(module, net, x).is_contiguous(memory_format=form)
 
 
+@quietly
 def test_a_quantised_input_of_another_scale_is_quantised_anew():
-    model = torch.jit.trace(nn.MaxPool2d(2), _quantised(torch.randn(1, 2, 4, 4), 0.05))
-    module = nnapi_prof.convert_model(model, _quantised(torch.zeros(1, 2, 0, 0), 0.05), whole=True)
-    for scale in (0.05, 0.03):
-        x = _quantised(torch.randn(1, 2, 4, 6), scale)
-        difference = module(x).dequantize() - model(x).dequantize()
-        assert difference.abs().max() <= (0.026 if scale == 0.03 else 0)
+    def quantised(x, scale):
+        return torch.quantize_per_tensor(x, scale, 128, torch.quint8)
 
-
-def _quantised(x, scale):
-    return torch.quantize_per_tensor(x, scale, 128, torch.quint8)
+    model = torch.jit.trace(nn.MaxPool2d(2), quantised(torch.randn(1, 2, 4, 4), 0.05))
+    module = nnapi_prof.convert_model(model, quantised(torch.zeros(1, 2, 0, 0), 0.05), whole=True)
+    for scale, most in ((0.05, 0), (0.03, 0.026)):
+        x = quantised(torch.randn(1, 2, 4, 6), scale)
+        assert (module(x).dequantize() - model(x).dequantize()).abs().max() <= most
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("model", "arguments", "said"),
     [
-        ({"level": 12}, "the level is 12: one of 27, "),
-        ({"preference": "best"}, "the preference is 'best': one of low_power, fast, sustained"),
+        (nn.ReLU(), {"level": 12}, "the level is 12: one of 27, "),
+        (nn.ReLU(), {"preference": "best"}, "the preference is 'best': one of low_power, fast, su"),
+        (nn.Identity(), {}, "model computes nothing"),
     ],
 )
-def test_wrong_arguments(net, arguments, said):
+def test_wrong_arguments(net, model, arguments, said):
     with pytest.raises(NnapiProfError, match=said):
-        nnapi_prof.convert_model(net, torch.randn(1, 3, 6, 8), **arguments)
-
-
-def test_a_model_that_computes_nothing_is_refused_and_the_next_is_not(net):
-    with pytest.raises(NnapiProfError, match="model computes nothing"):
-        nnapi_prof.convert_model(nn.Identity(), torch.ones(2, 3))
+        nnapi_prof.convert_model(model, torch.ones(2, 3), **arguments)
+    # The next one is not refused.
     same(nnapi_prof.convert_model(net, torch.ones(1, 3, 8, 8)), net, torch.ones(1, 3, 8, 8))
-
-
-# ---- beside float32 weights ----------------------------------------------------------------------
 
 
 def converted(model, x):
@@ -119,7 +115,7 @@ def converted(model, x):
     return region, stock_module(program.units, region, {})
 
 
-def test_a_constant_of_bools(nnapi_library):
+def test_a_constant_of_bools():
     """Their bytes are no multiple of four."""
     x, mask = torch.randn(11, 13), torch.arange(143).reshape(11, 13) % 3 == 0
     model = Function(lambda x: torch.where(mask, x, x * 2))
@@ -128,7 +124,7 @@ def test_a_constant_of_bools(nnapi_library):
     torch.testing.assert_close(module(x), model(x))
 
 
-def test_a_file_holds_no_room_for_outputs(nnapi_library, tmp_path):
+def test_a_file_holds_no_room_for_outputs(tmp_path):
     x = torch.randn(1, 3, 256, 256)
     model = nn.Conv2d(3, 16, 1)
     file = tmp_path / "wide.nnapi.pt"
@@ -149,7 +145,7 @@ RECURRENT = {
 
 @pytest.mark.parametrize("name", RECURRENT)
 @pytest.mark.parametrize("level", [28, 30])
-def test_recurrent_layers_that_leave_out_no_arguments(nnapi_library, name, level):
+def test_recurrent_layers_that_leave_out_no_arguments(name, level):
     """NNAPI's operations have optional arguments, which PyTorch's runtime cannot leave out."""
     model, x = RECURRENT[name].eval(), torch.randn(4, 3, 6)
     with quiet_torch(), torch.no_grad():
@@ -158,9 +154,6 @@ def test_recurrent_layers_that_leave_out_no_arguments(nnapi_library, name, level
         expected, last = model(x)
     torch.testing.assert_close(outputs, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(states, last, rtol=1e-5, atol=1e-5)
-
-
-# ---- architectures -------------------------------------------------------------------------------
 
 
 NOT_SCRIPTABLE = {"bert", "deeplab", "flow", "fpn", "t5", "two_towers"}
@@ -188,7 +181,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-def test_architecture(nnapi_library, name, kind):
+def test_architecture(name, kind):
     torch.manual_seed(0)
     model, inputs = ARCHITECTURES[name]()
     model.eval()

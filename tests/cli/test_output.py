@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import torch
 
@@ -22,8 +23,8 @@ from tests.documents.common import check
 from tests.processes import is_running, wait_until
 
 
-def covers(plan: dict[str, Any], n_units: int) -> bool:
-    return sorted(u for s in plan["segments"] for u in s["units"]) == list(range(n_units))
+def covered(plan: dict[str, Any]) -> list[int]:
+    return sorted(unit for segment in plan["segments"] for unit in segment["units"])
 
 
 def test_profile(cli, profiled):
@@ -32,7 +33,7 @@ def test_profile(cli, profiled):
     assert document["simulated"] and document["costs"] == str(profiled.costs)
     assert not document["interrupted"] and document["effort"]["stable"]
     assert document["n_measured"] == 0 and document["n_reused"] > 0
-    assert covers(document["plan"], len(document["units"]))
+    assert covered(document["plan"]) == list(range(len(document["units"])))
     assert all(unit["costs_ns"]["cpu"] > 0 for unit in document["units"])
     best = document["plan"]["predicted_ns"]
     assert document["baselines"] and all(p["predicted_ns"] >= best for p in document["baselines"])
@@ -43,11 +44,11 @@ def test_profile(cli, profiled):
 def test_partition_and_run(cli, profiled, tmp_path):
     bundle = tmp_path / "made.nnprof"
     result = cli.ok("partition", *profiled.named, "-o", bundle, profiled.model, "--json")
-    assert f"bundle in {bundle}" in result.err
     planned = result.document("partition")
-    assert planned["bundle"] == str(bundle) and planned["simulated"] and not planned["estimated"]
+    assert f"bundle in {bundle}" in result.err and planned["bundle"] == str(bundle)
+    assert planned["simulated"] and not planned["estimated"]
     assert planned["conditions"]["threads"] == 4 and planned["inputs"] == [INPUT]
-    assert covers(planned["plan"], len(planned["units"]))
+    assert covered(planned["plan"]) == list(range(len(planned["units"])))
     for segment in planned["plan"]["segments"]:
         assert segment["cause"] and Target(segment["target"]).engine in Engine
     assert "all-cpu" in {plan["name"] for plan in planned["baselines"]}
@@ -75,10 +76,14 @@ def test_outputs_that_differ_are_a_result_and_a_failure(cli, profiled, monkeypat
 def test_convert(cli, profiled, tmp_path):
     asked = ("--input", INPUT, "-o", tmp_path / "net", "--format", "json", "--format", "cpp")
     result = cli.document("convert", *asked, profiled.model)
-    actual = {Path(each["file"]).name: each for each in result["files"]}
-    assert set(actual) == {"net.json", "net.h", "net.cpp", "net.weights"}
-    assert all(each["n_bytes"] == (tmp_path / name).stat().st_size for name, each in actual.items())
-    assert actual["net.weights"]["format"] == "weights" and actual["net.h"]["format"] == "cpp"
+    actual = {
+        Path(each["file"]).name: (each["format"], each["n_bytes"]) for each in result["files"]
+    }
+    formats = {"json": "json", "h": "cpp", "cpp": "cpp", "weights": "weights"}
+    assert actual == {
+        f"net.{ending}": (form, (tmp_path / f"net.{ending}").stat().st_size)
+        for ending, form in formats.items()
+    }
     described = json.loads((tmp_path / "net.json").read_text())
     assert result["regions"] == [{"n_operations": len(described["operations"])}]
     assert (result["cpu_units"], result["kept"], result["precision"]) == (0, [], [])
@@ -148,31 +153,27 @@ def test_an_interrupt_and_a_mistake_of_ours_are_documents(cli, monkeypatch, caps
 
 
 def test_quiet_and_verbose(cli, profiled):
-    usual = cli("run", *SIM, profiled.bundle, "--no-baselines")
-    quiet = cli("run", *SIM, profiled.bundle, "--no-baselines", "--quiet")
-    assert usual.code == quiet.code == 0
-    assert "result in" in usual.err and quiet.err == "" and quiet.out.startswith("tiny")
+    run = ("run", *SIM, profiled.bundle, "--no-baselines")
+    usual, quiet, verbose = cli.ok(*run), cli.ok(*run, "--quiet"), cli.ok(*run, "-v")
+    # Short work is silent.
+    assert usual.err.splitlines() == [f"result in {profiled.bundle / 'run.json'}"]
+    assert quiet.err == "" and quiet.out.startswith("tiny")
     failed = cli("-q", "run", "absent.nnprof")
     assert failed.code == 2 and failed.err == f"nnapi-prof: error: {failed.error}\n"
-    verbose = cli("run", *SIM, profiled.bundle, "--no-baselines", "-v")
     assert verbose.out.splitlines()[0] == usual.out.splitlines()[0]
     lines = [line for line in verbose.err.splitlines() if line.startswith("debug: ")]
     assert len(lines) >= 3
     assert all(re.match(r"debug: +\d+\.\d{3} s [a-z_.]+: \S", line) for line in lines)
-    assert "debug: " not in usual.err
 
 
 @pytest.mark.parametrize("name", schemas())
 def test_a_damaged_document_is_refused(name):
     """Every schema requires all it names: taking one away or giving it a wrong type is seen."""
-    import jsonschema
-
     schema = schemas()[name]
     validator = jsonschema.Draft202012Validator(schema)
     validator.check_schema(schema)
     assert schema["required"] == list(schema["properties"])
-    stamp = {"schema": schema["$id"]}
-    missing = {error.message for error in validator.iter_errors(stamp)}
+    missing = {error.message for error in validator.iter_errors({"schema": schema["$id"]})}
     assert len(missing) == len(schema["required"]) - 1
     wrong = {key: object() for key in schema["required"]}
     broken = {error.path[0] for error in validator.iter_errors(wrong)}
@@ -182,8 +183,11 @@ def test_a_damaged_document_is_refused(name):
 def test_nothing_else_is_on_standard_output():
     """In a process of its own, where C libraries could write there, too."""
     done = python("-W", "error", "-m", "nnapi_prof", "devices", "--json", check=True)
-    assert json.loads(done.stdout)["schema"] == "nnapi-prof/devices/1"
-    assert done.stderr == ""
+    assert json.loads(done.stdout)["schema"] == "nnapi-prof/devices/1" and done.stderr == ""
+    output = Output(as_json=True)
+    output.print_document({"schema": "nnapi-prof/devices/1"})
+    with pytest.raises(RuntimeError, match="a second document: nnapi-prof/run/1"):
+        output.print_document({"schema": "nnapi-prof/run/1"})
 
 
 class Clock:
@@ -195,11 +199,12 @@ class Clock:
         return self.s
 
 
-# ---- how long it will take ----------------------------------------------------------------------
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
-def test_time_left_by_what_is_done():
-    clock = Clock()
+def test_time_left_by_what_is_done(clock):
     left = TimeLeft(clock)
     assert left.seconds(Progress("units", 0, 100, "")) is None
     clock.s += 50  # the model is read, the first request built: that comes once
@@ -209,9 +214,8 @@ def test_time_left_by_what_is_done():
     assert left.seconds(Progress("units", 11, 100, "", later=40)) == pytest.approx(89 + 40)
 
 
-def test_time_left_over_phases():
+def test_time_left_over_phases(clock):
     """A phase that has begun is judged by those before it, then by itself."""
-    clock = Clock()
     left = TimeLeft(clock)
     left.seconds(Progress("units", 1, 11, "", later=10))
     clock.s += 20
@@ -226,11 +230,9 @@ def test_time_left_over_phases():
     assert left.seconds(Progress("regions", 0, 3, "")) == pytest.approx(3 * 84 / 18)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0.2, "0:00"), (7.4, "0:07"), (80, "1:20"), (3720, "1:02:00")]
-)
-def test_in_words(seconds, words):
-    assert in_words(seconds) == words
+def test_in_words():
+    told = {0.2: "0:00", 7.4: "0:07", 80: "1:20", 3720: "1:02:00"}
+    assert {seconds: in_words(seconds) for seconds in told} == told
 
 
 def test_durations_are_remembered(tmp_path):
@@ -252,11 +254,7 @@ def test_durations_are_remembered(tmp_path):
     durations.remember("reading a.pt", 7.25)  # a cache that cannot be written costs nothing
 
 
-# ---- where standard error is no terminal ---------------------------------------------------------
-
-
-def test_a_line_for_each_long_phase(tmp_path, caplog):
-    clock = Clock()
+def test_a_line_for_each_long_phase(tmp_path, clock, caplog):
     board = Board(Durations(tmp_path / "durations.json"), clock)
     with caplog.at_level("INFO", "nnapi_prof"), board.shown():
         board.show(Progress("units", 0, 2, ""))
@@ -274,8 +272,7 @@ def test_a_line_for_each_long_phase(tmp_path, caplog):
     assert caplog.messages == ["units: 2 in 31 s", "regions, round 1: 3 of 9 in 4 s"]
 
 
-def test_a_long_build_says_each_minute_how_far_it_is(tmp_path, caplog):
-    clock = Clock()
+def test_a_long_build_says_each_minute_how_far_it_is(tmp_path, clock, caplog):
     board = Board(Durations(tmp_path / "durations.json"), clock)
     with caplog.at_level("INFO", "nnapi_prof"), board.shown():
         for done in range(0, 1051, 50):
@@ -283,14 +280,6 @@ def test_a_long_build_says_each_minute_how_far_it_is(tmp_path, caplog):
             clock.s += 20
     assert caplog.messages[:2] == ["compiling: 150 of 1051 files", "compiling: 300 of 1051 files"]
     assert len(caplog.messages) == 8
-
-
-def test_short_work_is_silent(cli, profiled):
-    result = cli.ok("run", *SIM, profiled.bundle)
-    assert result.err.splitlines() == [f"result in {profiled.bundle / 'run.json'}"]
-
-
-# ---- on a terminal -------------------------------------------------------------------------------
 
 
 def lines_of(written: str) -> list[str]:
@@ -323,8 +312,8 @@ with output.logging(), progress.listening() as listener:
 
 def test_bars_with_the_time_left(tmp_path):
     (tmp_path / "durations.json").write_text('{"reading net.pt": 5}')
-    written = on_a_terminal("-c", SLOW.format(quiet=False), NNAPI_PROF_CACHE_DIR=str(tmp_path))
-    lines = lines_of(written)
+    cache = {"NNAPI_PROF_CACHE_DIR": str(tmp_path)}
+    lines = lines_of(on_a_terminal("-c", SLOW.format(quiet=False), **cache))
     assert max(map(len, lines)) <= 80
     assert any(re.match(r"reading net\.pt .* about 0:05 left", line) for line in lines)
     moving = [m for line in lines if (m := re.match(r"units .* (\d+)/20 +about 0:0(\d)", line))]
@@ -336,11 +325,7 @@ def test_bars_with_the_time_left(tmp_path):
     assert any(re.match(r"units .* 20/20 +0:0[12]", line) for line in lines)
     last = [line for line in lines if line.startswith("regions")][-1]
     assert "1/4" in last and "left" not in last
-
-
-def test_quiet_on_a_terminal(tmp_path):
-    written = on_a_terminal("-c", SLOW.format(quiet=True), NNAPI_PROF_CACHE_DIR=str(tmp_path))
-    assert [line for line in lines_of(written) if line] == []
+    assert not any(lines_of(on_a_terminal("-c", SLOW.format(quiet=True), **cache)))
 
 
 @pytest.mark.slow
@@ -354,20 +339,22 @@ def test_a_profile_on_a_narrow_terminal(profiled, tmp_path):
     assert "\x1b[" not in plain and "Predicted latency" in plain
 
 
-# ---- builds --------------------------------------------------------------------------------------
-
-
 def build(text: str) -> None:
     """A build of which this text of Python is the tool."""
     run_tool([sys.executable, "-u", "-c", text], "it failed")
 
 
-def test_steps_of_a_build():
+def test_steps_of_a_build(monkeypatch):
     heard: list[tuple[int, int]] = []
     with build_steps(lambda done, of: heard.append((done, of))):
         build("print('-- configuring\\n[1/3] a.c\\n[3/3] link\\n[x/3]')")
     build("print('[2/3] b.c')")
     assert heard == [(1, 3), (3, 3)]
+    monkeypatch.setattr("nnapi_prof.toolchain.SAID_EVERY_S", 0.0)
+    text: list[str] = []
+    with build_steps_said(text.append):
+        build("print('[1/1051] a\\n[1051/1051] b')")
+    assert text == ["1 of 1,051 files are compiled"]
 
 
 def test_a_build_that_fails_or_hangs(monkeypatch):
@@ -395,24 +382,9 @@ def test_a_build_that_is_stopped_takes_what_it_started_with_it(monkeypatch, tmp_
     wait_until(lambda: not is_running(int(mark.read_text())))
 
 
-def test_a_build_says_how_far_it_is(monkeypatch):
-    monkeypatch.setattr("nnapi_prof.toolchain.SAID_EVERY_S", 0.0)
-    text: list[str] = []
-    with build_steps_said(text.append):
-        build("print('[1/1051] a\\n[1051/1051] b')")
-    assert text == ["1 of 1,051 files are compiled"]
-
-
 def test_a_reader_of_steps_that_raises_stops_the_build():
     def interrupt(_: int, __: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), build_steps(interrupt):
         build("import time; print('[1/2] a'); time.sleep(60)")
-
-
-def test_one_document():
-    output = Output(as_json=True)
-    output.print_document({"schema": "nnapi-prof/devices/1"})
-    with pytest.raises(RuntimeError, match="a second document: nnapi-prof/run/1"):
-        output.print_document({"schema": "nnapi-prof/run/1"})

@@ -11,7 +11,7 @@ from nnapi_prof.bundle.deployment import AppRuntime, DeployStep
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.reports.data import this_environment
 from nnapi_prof.reports.html import render
-from tests.cli.common import INPUT, TinyNet, call, trace
+from tests.cli.common import TinyNet, call, trace, two_phones
 from tests.parts import again_but
 from tests.reports.browser import VIEWS, visit
 from tests.reports.sample import hot, ran_at_once, sample
@@ -198,18 +198,8 @@ def test_printed_it_is_white_whole_and_unrolled(opened):
 def folder(tmp_path_factory):
     """``npu.nnprof`` and ``gpu.nnprof`` of one model, both run, and ``page.html``."""
     result = tmp_path_factory.mktemp("real")
-    model = trace(TinyNet(), result / "tiny.pt")
-    costs = ("--costs", result / "costs.sqlite")
-    for phone in ("npu", "gpu"):
-        device = ("--device", f"sim:{phone}-phone")
-        named = (*device, "--input", INPUT, *costs)
-        pin = ("--pin", "conv2d*=nnapi:sim-npu/fast") if phone == "npu" else ("--no-verify",)
-        bundle = result / f"{phone}.nnprof"
-        call("profile", *named, "--preference", "fast", model)
-        call("partition", *named, *pin, "--output", bundle, model)
-        call("run", *device, "--runs", 9, bundle)
-    bundles = result / "npu.nnprof", result / "gpu.nnprof"
-    call("compare", *costs, "-o", result / "page.html", *bundles)
+    costs, *bundles = two_phones(trace(TinyNet(), result / "tiny.pt"), result, runs=9)
+    call("compare", "--costs", costs, "-o", result / "page.html", *bundles)
     return result
 
 
