@@ -26,19 +26,12 @@ from tests.parts import again_but
 PHONE = "sim:npu-phone"
 
 
-class Net(nn.Module):
+def net(middle: nn.Module) -> nn.Module:
     """Four convolutions that the simulated NPU runs fast, and a hindrance between them."""
-
-    def __init__(self, middle: nn.Module) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        first, second = nn.Conv2d(3, 32, 3, 2, 1), nn.Conv2d(32, 32, 3, 1, 1)
-        self.front = nn.Sequential(first, nn.ReLU(), second, nn.ReLU())
-        self.middle = middle
-        self.back = nn.Sequential(nn.Conv2d(32, 32, 3, 1, 1), nn.ReLU(), nn.Conv2d(32, 8, 3, 1, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.back(self.middle(self.front(x)))
+    torch.manual_seed(0)
+    front = (nn.Conv2d(3, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 32, 3, 1, 1), nn.ReLU())
+    back = (nn.Conv2d(32, 32, 3, 1, 1), nn.ReLU(), nn.Conv2d(32, 8, 3, 1, 1))
+    return nn.Sequential(*front, middle, *back)
 
 
 def linear_in_last_place(x: Tensor, linear: nn.Module) -> Tensor:
@@ -67,7 +60,7 @@ PLANTED = {
 def profiled(
     middle: nn.Module, folder: Path, size: int = 64, device: str = PHONE, **conditions: Any
 ) -> tuple[nnp.Model, nnp.Costs]:
-    model = nnp.load(Net(middle), inputs=[(1, 3, size, size)], name="net")
+    model = nnp.load(net(middle), inputs=[(1, 3, size, size)], name="net")
     options = nnp.MeasureOptions(preferences=["fast"])
     conditions = nnp.ConditionOptions(**conditions)
     costs = folder / "costs.sqlite"

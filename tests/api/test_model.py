@@ -27,27 +27,12 @@ from nnapi_prof.graph.plan import CPU
 from tests.api.conftest import PHONE
 from tests.cli.common import TinyNet, trace
 from tests.measure.scripted import NPU, info
-
-
-class Net(nn.Module):
-    """[N, 3, 8, 8] -> [N, 5]; dropout does something in training mode only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.dropout = nn.Conv2d(3, 4, 3, padding=1), nn.Dropout(0.5)
-        self.linear = nn.Linear(4 * 64, 5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(self.dropout(torch.relu(self.conv(x))).flatten(1))
-
-
-@pytest.fixture(scope="module")
-def net() -> Net:
-    torch.manual_seed(0)
-    return Net().eval()
-
+from tests.models import Function
 
 X = torch.zeros(1, 3, 8, 8)
+NET = nn.Sequential(
+    *(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(256, 5))
+).eval()
 
 
 def scripted(module: nn.Module, *traced_with: torch.Tensor) -> torch.jit.ScriptModule:
@@ -57,23 +42,23 @@ def scripted(module: nn.Module, *traced_with: torch.Tensor) -> torch.jit.ScriptM
         return torch.jit.trace(module, traced_with) if traced_with else torch.jit.script(module)
 
 
-SOURCES: dict[str, Callable[[Net], tuple[object, object]]] = {
-    "module": lambda net: (net, X),
-    "texts": lambda net: (net, ["1x3x8x8"]),
-    "traced": lambda net: (scripted(net, X), [X]),
-    "scripted": lambda net: (scripted(net), "1x3x8x8"),
-    "exported": lambda net: (torch.export.export(net, (X,)), None),
+SOURCES: dict[str, Callable[[], tuple[object, object]]] = {
+    "module": lambda: (NET, X),
+    "texts": lambda: (NET, ["1x3x8x8"]),
+    "traced": lambda: (scripted(NET, X), [X]),
+    "scripted": lambda: (scripted(NET), "1x3x8x8"),
+    "exported": lambda: (torch.export.export(NET, (X,)), None),
 }
 ONCE = np_.MeasureOptions(refine=False)
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_a_model_in_memory_is_the_one_that_runs(net, tmp_path, kind):
+def test_a_model_in_memory_is_the_one_that_runs(tmp_path, kind):
     x = torch.randn(1, 3, 8, 8)
     with torch.no_grad():
-        source, inputs = SOURCES[kind](net)
+        source, inputs = SOURCES[kind]()
         model = np_.load(source, inputs, name="mine")
-        torch.testing.assert_close(model.eager(x)[0], net(x))
+        torch.testing.assert_close(model.eager(x)[0], NET(x))
     assert model.name == "mine" and len(model.graph.units) >= 3
     costs = np_.profile(model, PHONE, costs=tmp_path / "costs.sqlite", options=ONCE)
     ran = np_.run(np_.partition(model, costs, verify=False), inputs=[x], runs=2, baselines=False)
@@ -81,19 +66,16 @@ def test_a_model_in_memory_is_the_one_that_runs(net, tmp_path, kind):
     assert ran.agrees and np_.run(folder, device=PHONE, runs=2, baselines=False).agrees
 
 
-def test_a_module_in_training_stays_so_and_is_measured_as_it_infers(net):
-    net.train()
-    try:
-        model = np_.load(net, X)
-        assert net.training and net.dropout.training
-        assert torch.equal(model.eager(X + 1)[0], model.eager(X + 1)[0]), "dropout is at work"
-        assert model.name == "Net"
-    finally:
-        net.eval()
+def test_a_module_in_training_stays_so_and_is_measured_as_it_infers():
+    model = np_.load(NET.train(), X)
+    assert NET.training and NET[2].training
+    NET.eval()
+    assert torch.equal(model.eager(X + 1)[0], model.eager(X + 1)[0]), "dropout is at work"
+    assert model.name == "Sequential"
 
 
-def test_the_copy_of_a_model_from_memory_goes_with_it(net):
-    model = np_.load(net, X)
+def test_the_copy_of_a_model_from_memory_goes_with_it():
+    model = np_.load(NET, X)
     folder = model.path.parent
     assert model.path.is_file()
     del model
@@ -112,19 +94,14 @@ def test_sizes_left_open_stay_open_in_the_bundle(tmp_path):
     assert np_.partition(model, costs, verify=False).bundle.inputs == ("1x3x?=8x?=8",)
 
 
-class Data(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + 1 if x.sum() > 0 else x
-
-
 @pytest.mark.parametrize(
     ("source", "inputs", "error", "words"),
     [
         (Path("none.pt"), None, ModelFileError, "does not exist"),
-        (Net(), None, InputSpecError, "say its inputs"),
-        (Net(), ["1x4x8x8"], InputSpecError, "does not run on the inputs 1x4x8x8"),
+        (NET, None, InputSpecError, "say its inputs"),
+        (NET, ["1x4x8x8"], InputSpecError, "does not run on the inputs 1x4x8x8"),
         (3, ["1x4x8x8"], InputSpecError, "int is not one of these"),
-        (Data(), X, FrontendError, "cannot be exported"),
+        (Function(lambda x: x + 1 if x.sum() > 0 else x), X, FrontendError, "cannot be exported"),
     ],
 )
 def test_models_that_cannot_be_loaded(source, inputs, error, words):

@@ -35,10 +35,6 @@ class Measured:
     costs: np_.Costs
     front: Pareto
 
-    @property
-    def plain(self) -> np_.Costs:
-        return np_.read_costs(self.model, self.table)
-
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
@@ -145,7 +141,11 @@ def test_a_plan_within_a_budget_runs(measured, tmp_path):
         (lambda m: np_.Within(-1), UsageError, "error is -1"),
         (lambda m: np_.pareto(m.model, m.costs, metric="relativ"), UsageError, "no metric 'relati"),
         (lambda m: np_.profile(m.model, PHONE, precisions=["int4"]), UsageError, "'int4' is not o"),
-        (lambda m: np_.pareto(m.model, m.plain), UsageError, "one precision only"),
+        (
+            lambda m: np_.pareto(m.model, np_.read_costs(m.model, m.table)),
+            UsageError,
+            "one precisi",
+        ),
         (lambda m: m.front.within(-0.1), PartitionError, "no plan keeps an error"),
     ],
 )

@@ -3,7 +3,6 @@
 import logging
 import subprocess
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from nnapi_prof.reports import notebook
 from tests import warm
 from tests.api.conftest import PHONE
 from tests.cli.common import shift_reference
+from tests.reports.browser import Parsed
 
 SLOW = "nnapi:nnapi-reference/fast"
 """A target that runs everything, and nothing well."""
@@ -39,14 +39,11 @@ def test_the_snippet_in_a_fresh_process(way, tmp_path):
     assert (tmp_path / "data" / "nnapi-prof").exists(), "costs go to the user's data folder"
 
 
-def test_what_a_model_shows(way):
+def test_what_a_model_and_costs_show(way):
     table, units = way.model.frame(), way.model.graph.units
     assert len(table) == len(units) and table["macs"].sum() == sum(u.macs for u in units) > 0
     outputs = way.model.eager(*way.model.program.example_inputs)
     assert [tuple(value.shape) for value in outputs] == [(1, 8, 16, 16)]
-
-
-def test_what_costs_show(way):
     costs = way.costs
     assert costs.simulated and not costs.estimated and costs.device_spec == PHONE
     table = costs.frame()
@@ -60,7 +57,7 @@ def test_what_costs_show(way):
     assert (costs.rows()["median_ms"].dropna() > 0).all()
 
 
-def test_what_a_plan_shows(way):
+def test_what_a_plan_and_a_result_show(way):
     planned = way.planned
     segments, plans = planned.segments(), planned.frame()
     covered = sorted(unit for units in segments["units"] for unit in units)
@@ -69,9 +66,6 @@ def test_what_a_plan_shows(way):
     assert segments["cause"].str.len().min() > 10
     assert plans["plan"].iloc[0] == "dp" and "all-cpu" in set(plans["plan"])
     assert plans["against_plan"].iloc[0] == 1 and (plans["against_plan"] > 0.98).all()
-
-
-def test_what_a_result_shows(way):
     result, table = way.result, way.result.frame()
     assert result.agrees and result.simulated
     result.raise_for_mismatch()
@@ -199,48 +193,18 @@ def test_comparison(way, tmp_path):
     assert compared.report(tmp_path / "both.html").stat().st_size > 1000
 
 
-def test_devices():
-    result = np_.devices()
-    assert PHONE in {device.serial for device in result}
-    assert list(result.frame()["serial"]) == [device.serial for device in result]
-
-
 NASTY = '<script>alert("1")</script>&'
 
 
-class Reader(HTMLParser):
-    """Checks that elements nest, and keeps what matters of tables."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: dict[str, list[dict[str, str | None]]] = {}
-        self.texts: dict[str, list[str]] = {}
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.open.append(tag)
-        self.tags.setdefault(tag, []).append(dict(attrs))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.setdefault(self.open[-1], []).append(data)
-
-
-def check(text: str) -> Reader:
-    result = Reader(text)
+def check(text: str) -> Parsed:
+    result = Parsed(text)
     assert not {"script", "style", "img", "link", "iframe"} & set(result.tags)
     assert len(result.tags["table"]) == len(result.texts["caption"]) > 0
     assert all(head.get("scope") in ("col", "row") for head in result.tags.get("th", ()))
     regions = [div for div in result.tags["div"] if div.get("role") == "region"]
     assert len(regions) == len(result.tags["table"])
     assert all(region["aria-label"] and region["tabindex"] == "0" for region in regions)
-    every = [attributes for tags in result.tags.values() for attributes in tags]
-    assert not any(name.startswith("on") for attributes in every for name in attributes)
+    assert not any(name.startswith("on") for name, _ in result.attributes)
     return result
 
 

@@ -8,7 +8,7 @@ from torch.utils._pytree import tree_leaves
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import prepare
-from nnapi_prof.frontend.torch_logging import quiet_torch
+from tests.api.test_model import scripted
 from tests.bundle.stock import Made, made
 
 
@@ -143,11 +143,6 @@ MODELS = {Branch: IMAGE, While: IMAGE, Numbers: IMAGE, Shapes: (5, 4), Overwritt
 MODELS |= dict.fromkeys((Break, Lists, Writes, Named, Nested), (2, 4))
 CUT = {Branch, While, Break, Numbers, Writes, Named, Nested}
 """Those with something for NNAPI behind the control flow."""
-
-
-def scripted(model: nn.Module) -> torch.jit.ScriptModule:
-    with quiet_torch():
-        return torch.jit.script(model)
 
 
 def converted(kind: type[nn.Module], *shape: int) -> tuple[Made, nn.Module]:

@@ -147,7 +147,7 @@ def typed(ids, mask, table):
     return tail.sum(), top, seen, table(torch.cummax(top, 1)[1]) * worst
 
 
-def test_element_types_at_the_border(nnapi_library):
+def test_element_types_at_the_border_and_integers_beyond_32_bits(nnapi_library):
     torch.manual_seed(0)
     inputs = torch.randint(0, 10, (2, 5)), torch.rand(2, 5) < 0.7
     model = Function(typed, table=nn.Embedding(10, 6))
@@ -155,9 +155,6 @@ def test_element_types_at_the_border(nnapi_library):
     assert result.kinds.count("nnapi") >= 2
     assert result.stays() == {"logcumsumexp", "cummax"}  # bools go to NNAPI, too
     torch.testing.assert_close(result.module(*inputs), model(*inputs))
-
-
-def test_integers_beyond_32_bits(nnapi_library):
     result = make(nn.Sequential(nn.Embedding(10, 6), nn.ReLU()).eval(), (torch.tensor([3]),))
     with pytest.raises(torch.jit.Error, match="beyond 32 bits"):
         result.module(torch.tensor([2**32 + 3]))
@@ -204,7 +201,7 @@ def test_outputs_are_the_models(nnapi_library):
     assert torch.equal(outputs[5], outputs[0])
 
 
-def test_small_parts_stay():
+def test_small_parts_and_moves_alone_stay():
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Softmin(1), nn.Conv2d(4, 4, 1), nn.Tanh()).eval()
     x = torch.randn(1, 3, 5, 5)
     program = prepare(model, (x,), "model")
@@ -214,8 +211,6 @@ def test_small_parts_stay():
     assert result.kinds == ["cpu"]
     assert any("fewer than 4" in reason.reason for reason in result.parts.cpu_reasons.values())
 
-
-def test_moves_alone_stay():
     def moves(x):
         return torch.logcumsumexp(torch.logcumsumexp(x, 0).t().reshape(2, 6), 0)
 

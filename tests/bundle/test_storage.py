@@ -107,13 +107,10 @@ def test_round_trip(bundle, written):
     assert (written / "model.pt").read_bytes() == b"the model's bytes"
 
 
-def test_weights_are_stored_once_for_all_regions(bundle, written):
+def test_weights_are_stored_once_and_a_region_is_found_by_units_and_target(bundle, written):
     assert len(bundle.regions) == 2  # the same units at two levels
     distinct = {buffer for region in bundle.regions.values() for buffer in region.buffers}
     assert len(list((written / "blobs").iterdir())) == len(distinct)
-
-
-def test_a_region_is_found_by_units_and_target(bundle):
     units = bundle.plan.segments[0].units
     assert bundle.region(tuple(reversed(units)), NPU).level == 29
     assert bundle.region(units, CPU).level == 30

@@ -36,11 +36,16 @@ def test_build_makes_all_abis_unless_told(cli, built_host, monkeypatch):
     assert result.code == 1 and result.error == "no compiler for armeabi-v7a: install ziglang"
 
 
-def test_push_says_where_it_is(cli, built_host):
+def test_push_says_where_it_is_and_clean_what_went(cli, built_host):
     result = cli("agent", "push", *SIM)
     assert (result.code, result.out) == (0, f"sim:npu-phone\t{built_host.agent}\n")
     document = cli.document("agent push", *SIM)
     assert (document["serial"], document["path"]) == ("sim:npu-phone", str(built_host.agent))
+    for options in ((), ("--older-than", "3"), ("--all",)):
+        out = cli.ok("agent", "clean", *SIM, *options).out
+        assert out.startswith("sim:npu-phone: 0.0 MB removed, 0.0 MB kept; 0 agents")
+    result = cli.document("agent clean", *SIM)
+    assert (result["n_agents"], result["n_bytes"]) == (0, 0)
 
 
 def test_info_names_engines_and_accelerators(cli, built_host):
@@ -51,11 +56,3 @@ def test_info_names_engines_and_accelerators(cli, built_host):
     assert document["fingerprint"] in out
     named = {each["name"] for each in document["nnapi"]["accelerators"]}
     assert {"sim-npu", "sim-gpu"} <= named
-
-
-def test_clean(cli, built_host):
-    for options in ((), ("--older-than", "3"), ("--all",)):
-        out = cli.ok("agent", "clean", *SIM, *options).out
-        assert out.startswith("sim:npu-phone: 0.0 MB removed, 0.0 MB kept; 0 agents")
-    result = cli.document("agent clean", *SIM)
-    assert (result["n_agents"], result["n_bytes"]) == (0, 0)

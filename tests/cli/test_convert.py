@@ -55,25 +55,21 @@ assert "nnapi_prof" not in sys.modules
 
 def run(
     library: Path,
-    converted: Path,
+    model: Path,
     *inputs: object,
     wanted: object,
     tolerance: float = 1e-4,
     wrong: tuple[object, ...] = (),
     **kwargs: object,
 ) -> list[str]:
-    """Runs a model as an app does, in a process without anything of ours but the library.
+    """Runs a converted model as an app does, in a process without anything of ours but the library.
     Compares the outputs, which are in data.pt then; returns the errors of wrong inputs, the names
     of the parts, and the preference and precision of each."""
-    data = converted.with_name("data.pt")
+    data, converted = model.with_name("data.pt"), model.with_suffix(".nnapi.pt")
     torch.save((inputs, kwargs, wrong), data)
-    done = subprocess.run(
-        [*warm.python(ours=False), "-W", "ignore", "-c", PROGRAM, library, converted, data],
-        cwd=data.parent,
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-        capture_output=True,
-        text=True,
-    )
+    command = [*warm.python(ours=False), "-W", "ignore", "-c", PROGRAM, library, converted, data]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=data.parent, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     wanted_values, wanted_shape = tree_flatten(wanted)
     for outputs in torch.load(data):
@@ -89,13 +85,12 @@ def stated(*shapes: str) -> list[str]:
 
 @pytest.mark.slow("converts a published network in a process of its own")
 def test_mobilenet_v2_in_stock_pytorch(cli, tmp_path, emulator_library):
-    model, converted = tmp_path / "mobilenet_v2.pt", tmp_path / "converted.pt"
+    model = tmp_path / "mobilenet_v2.pt"
     script = ROOT / "examples" / "models.py"
     subprocess.run([*warm.python(), script, "mobilenet_v2", model], check=True)
-    result = cli.ok("convert", "--input", "1x3x224x224", "--output", converted, model)
-    assert "66 NNAPI operations" in result.err
+    assert "66 NNAPI operations" in cli.ok("convert", "--input", "1x3x224x224", model).err
     inputs = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(1))
-    run(emulator_library, converted, inputs, wanted=reference(model)(inputs)[0])
+    run(emulator_library, model, inputs, wanted=reference(model)(inputs)[0])
 
 
 def crossed(unread, x, y, first, second):
@@ -110,9 +105,9 @@ def crossed(unread, x, y, first, second):
 def test_inputs_and_outputs_are_the_models(cli, tmp_path, emulator_library):
     inputs = torch.randn(2), torch.randn(1, 2, 5, 5), torch.randn(1, 3, 9, 9)
     module = Function(crossed, first=nn.Conv2d(3, 4, 3), second=nn.Conv2d(4, 2, 3))
-    model, converted = save(module, tmp_path / "crossed.pt", inputs), tmp_path / "converted.pt"
-    cli.ok("convert", *stated("2", "1x2x5x5", "1x3x9x9"), "--output", converted, model)
-    run(emulator_library, converted, *inputs, wanted=module(*inputs))
+    model = save(module, tmp_path / "crossed.pt", inputs)
+    cli.ok("convert", *stated("2", "1x2x5x5", "1x3x9x9"), model)
+    run(emulator_library, model, *inputs, wanted=module(*inputs))
 
 
 NESTED = {
@@ -126,10 +121,10 @@ NESTED = {
 @pytest.mark.parametrize("name", NESTED)
 @pytest.mark.parametrize("ending", ["pt", "pt2"])
 def test_outputs_are_nested_as_the_models(cli, tmp_path, emulator_library, name, ending):
-    module, x, converted = Function(NESTED[name]), torch.randn(2, 3), tmp_path / "converted.pt"
+    module, x = Function(NESTED[name]), torch.randn(2, 3)
     model = save(module, tmp_path / f"nested.{ending}", (x,))
-    cli.ok("convert", "--input", "2x3", "--output", converted, model)
-    run(emulator_library, converted, x, wanted=module(x), tolerance=1e-6)
+    cli.ok("convert", "--input", "2x3", model)
+    run(emulator_library, model, x, wanted=module(x), tolerance=1e-6)
 
 
 class Takes(nn.Module):
@@ -143,15 +138,16 @@ class Takes(nn.Module):
 @pytest.mark.slow
 def test_inputs_are_nested_as_the_models(cli, tmp_path, emulator_library):
     a, b, c, d, e = (torch.randn(2, 3) for _ in range(5))
-    args, converted = ((a, b), {"one": [c, d]}, 3.0), tmp_path / "converted.pt"
-    cli.ok("convert", "-o", converted, save(Takes(), tmp_path / "takes.pt2", args, shift=e))
+    args = ((a, b), {"one": [c, d]}, 3.0)
+    model = save(Takes(), tmp_path / "takes.pt2", args, shift=e)
+    cli.ok("convert", model)
     wrong = (
         ((a, b), {"one": [c, d]}, 4.0),
         ((a, b), {"two": [c, d]}, 3.0),
         ((a, b), {"one": [c, d, a]}, 3.0),
     )
     outputs = Takes()(*args, shift=e)
-    ran = run(emulator_library, converted, *args, wanted=outputs, wrong=wrong, shift=e)
+    ran = run(emulator_library, model, *args, wanted=outputs, wrong=wrong, shift=e)
     assert ran[:3] == [
         "arg_2: the model was exported for 3.0",
         "arg_1: the model was exported for the key one",
@@ -173,23 +169,22 @@ class Scripted(nn.Module):
 
 @pytest.mark.slow
 def test_torchscript_inputs_are_nested_as_the_models(cli, tmp_path, emulator_library):
-    model, converted = tmp_path / "scripted.pt", tmp_path / "converted.pt"
     a, b, c, d, e = (torch.randn(2, 3) for _ in range(5))
+    model = tmp_path / "scripted.pt"
     scripted(Scripted().eval()).save(str(model))
-    cli.ok("convert", *stated(*["2x3"] * 5), "--output", converted, model)
-    args = ((a, b), [c, d], {"one": e})
-    wrong = (((a, b), [c], {"one": e}),)
-    ran = run(emulator_library, converted, *args, wanted=Scripted()(*args), wrong=wrong)
+    cli.ok("convert", *stated(*["2x3"] * 5), model)
+    args, wrong = ((a, b), [c, d], {"one": e}), (((a, b), [c], {"one": e}),)
+    ran = run(emulator_library, model, *args, wanted=Scripted()(*args), wrong=wrong)
     assert ran[0] == "arg_1: the model was exported for 2 items"
 
 
 def test_a_dict_of_several_types_becomes_a_tuple(cli, tmp_path, emulator_library):
     """TorchScript has no type for it."""
-    x, converted = torch.randn(2, 3), tmp_path / "converted.pt"
-    mixed = Function(lambda x: {"one": torch.relu(x), "two": (x + 1.0, x)})
-    result = cli.ok("convert", "--output", converted, save(mixed, tmp_path / "mixed.pt2", (x,)))
+    x, mixed = torch.randn(2, 3), Function(lambda x: {"one": torch.relu(x), "two": (x + 1.0, x)})
+    model = save(mixed, tmp_path / "mixed.pt2", (x,))
+    result = cli.ok("convert", model)
     assert "it becomes a tuple of one, two, in that order" in result.err
-    run(emulator_library, converted, x, wanted=(torch.relu(x), (x + 1.0, x)))
+    run(emulator_library, model, x, wanted=(torch.relu(x), (x + 1.0, x)))
 
 
 @pytest.mark.slow

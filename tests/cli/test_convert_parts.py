@@ -42,11 +42,10 @@ def test_an_operation_stays_on_the_cpu(cli, emulator_library, odd):
     result = cli.ok("convert", "--input", INPUT, "--preference", "low_power", "--relaxed", odd)
     (row,) = (line for line in result.out.splitlines() if "logcumsumexp" in line)
     assert "NNAPI has no such operation" in row
-    converted = odd.with_suffix(".nnapi.pt")
-    assert f"in 2 parts and 1 unit on the CPU in {converted}" in result.err
+    assert f"in 2 parts and 1 unit on the CPU in {odd.with_suffix('.nnapi.pt')}" in result.err
     assert "what float16 costs in accuracy is measured where NNAPI runs the whole" in result.err
     x = torch.randn(1, 3, 16, 16)
-    ran = run(emulator_library, converted, x, wanted=reference(odd)(x)[0])
+    ran = run(emulator_library, odd, x, wanted=reference(odd)(x)[0])
     assert ran == ["nnapi_0 nnapi_1 cpu_0", "0 True", "0 True"]
 
 
@@ -61,10 +60,9 @@ def nested(named, pair):
 @pytest.mark.parametrize("ending", ["pt", "pt2"])
 def test_nested_values(cli, emulator_library, tmp_path, ending):
     inputs = {"x": torch.randn(2, 3)}, (torch.randn(2, 3), torch.randn(4))
-    converted = tmp_path / "out.pt"
     model = save(Function(nested), tmp_path / f"nested.{ending}", inputs)
-    cli.ok("convert", *stated("2x3", "2x3", "4"), "-o", converted, model)
-    ran = run(emulator_library, converted, *inputs, wanted=nested(*inputs))
+    cli.ok("convert", *stated("2x3", "2x3", "4"), model)
+    ran = run(emulator_library, model, *inputs, wanted=nested(*inputs))
     assert ran[0] == "nnapi_0 nnapi_1 cpu_0"
 
 
@@ -76,7 +74,7 @@ def test_small_parts_and_float16(cli, emulator_library, odd, tmp_path):
     cli.ok("convert", "--input", INPUT, "--float16", odd)
     x = torch.randn(1, 3, 16, 16)
     wanted = reference(odd)(x)[0]
-    run(emulator_library, odd.with_suffix(".nnapi.pt"), x, wanted=wanted, tolerance=2e-2)
+    run(emulator_library, odd, x, wanted=wanted, tolerance=2e-2)
     (output, _) = torch.load(tmp_path / "data.pt")
     assert 1e-5 < (output - wanted).abs().max() / wanted.abs().max() < 1e-2
 
@@ -99,7 +97,7 @@ def test_what_must_be_whole(cli, odd, options, reason):
 
 
 @pytest.mark.slow
-def test_a_bundle_follows_its_plan(cli, profiled, emulator_library, tmp_path):
+def test_a_bundle_follows_its_plan(cli, profiled, emulator_library):
     """The plan where it names no accelerator, else the best of the others."""
     bundle = read_bundle(profiled.bundle)
     named, auto = (
@@ -114,18 +112,17 @@ def test_a_bundle_follows_its_plan(cli, profiled, emulator_library, tmp_path):
     regions = {((u,), 30, ()): convert_region(program, (u,), 30) for u in range(n)}
     bundle = replace(bundle, regions={**bundle.regions, **regions})
     x = torch.randn(1, 3, 16, 16)
-    converted = tmp_path / "tiny.nnapi.pt"
     each = " ".join(f"nnapi_{number}" for number in range(n - 1))
     for plans, followed, parts in (
         ((mixed, named, auto), mixed, f"{each} cpu_0"),
         ((named, auto), auto, "nnapi_0"),
     ):
         write_bundle(profiled.bundle, replace(bundle, plans=plans), profiled.model)
-        result = cli.ok("convert", "-o", converted, "--relaxed", profiled.bundle)
+        result = cli.ok("convert", "--relaxed", profiled.bundle)
         text = "stock PyTorch cannot name the accelerators of the plan" in result.err
         assert text == (followed is auto)
         assert ("the plan has it on the CPU: for the test" in result.out) == (followed is mixed)
-        ran = run(emulator_library, converted, x, wanted=reference(profiled.model)(x)[0])
+        ran = run(emulator_library, profiled.bundle, x, wanted=reference(profiled.model)(x)[0])
         assert ran[0] == parts and set(ran[1:]) == {"1 True"}
 
 
@@ -261,7 +258,7 @@ def test_a_branch_on_data(cli, emulator_library, tmp_path):
     result = cli.ok("convert", "--input", INPUT, model)
     assert "if_on_data" in result.out and "depends on the values of a tensor" in result.out
     x = torch.randn(1, 3, 16, 16)
-    ran = run(emulator_library, tmp_path / "deciding.nnapi.pt", x, wanted=module(x))
+    ran = run(emulator_library, model, x, wanted=module(x))
     assert ran[0] == "nnapi_0 nnapi_1 cpu_0"
     for options in (("--whole",), ("--format", "json")):
         error = cli.error("convert", "--input", INPUT, *options, model, code=1)

@@ -167,23 +167,6 @@ def test_every_command_of_a_module_is_found():
     assert all(line.endswith(".") for line in commands().values())
 
 
-OWN = {
-    "profile": set[str](),
-    "partition": {"output", "no_verify", "estimate", "objective", "parallel"},
-    "go": {"output", "open_it"},
-    "run": {"no_baselines", "against"},
-    "estimate": {"device", "device_spec", "calibration", "samples"},  # chips: nnp.estimate_chips
-    "calibrate": {"output"},
-}
-"""Options that are none: where a file goes, what is shown, several calls, a flag that takes an
-argument back."""
-OBJECTS: dict[str, tuple[type, ...]] = {
-    "profile": (np_.ConditionOptions, np_.MeasureOptions, np_.Gates),
-    "partition": (np_.ConditionOptions, np_.Latency, np_.Within, np_.Parallel, np_.Throughput),
-    "go": (np_.ConditionOptions,),
-    "calibrate": (np_.ConditionOptions,),
-}
-"""Classes whose fields are options, too."""
 OF_DEVICE = {"nnapi_library"}
 """Parts of the device's name in Python: ``device="SERIAL,library=PATH"``."""
 RENAMED = {"device_spec": "device", "stated": "sizes", "fingerprint": "device"}
@@ -191,26 +174,32 @@ RENAMED = {"device_spec": "device", "stated": "sizes", "fingerprint": "device"}
 
 
 @pytest.mark.parametrize(
-    "name, functions",
+    ("name", "functions", "classes", "own"),
     [
-        ("profile", (np_.load, np_.profile)),
-        ("partition", (np_.load, np_.read_costs, np_.partition)),
-        ("go", (np_.load, np_.go)),
-        ("run", (np_.run,)),
-        ("estimate", (np_.load, np_.estimate)),
-        ("calibrate", (np_.calibrate,)),
+        ("profile", (np_.load, np_.profile),
+         (np_.ConditionOptions, np_.MeasureOptions, np_.Gates), ()),
+        ("partition", (np_.load, np_.read_costs, np_.partition),
+         (np_.ConditionOptions, np_.Latency, np_.Within, np_.Parallel, np_.Throughput),
+         ("output", "no_verify", "estimate", "objective", "parallel")),
+        ("go", (np_.load, np_.go), (np_.ConditionOptions,), ("output", "open_it")),
+        ("run", (np_.run,), (), ("no_baselines", "against")),
+        ("estimate", (np_.load, np_.estimate), (),  # chips: nnp.estimate_chips
+         ("device", "device_spec", "calibration", "samples")),
+        ("calibrate", (np_.calibrate,), (np_.ConditionOptions,), ("output",)),
     ],
-)
-def test_options_are_arguments(name, functions):
+)  # fmt: skip
+def test_options_are_arguments(name, functions, classes, own):
+    """Fields of the classes are, too; a command's own are where a file goes, what is shown, several
+    calls, and flags that take an argument back."""
     defaults = {
         argument.name: None if argument.default is argument.empty else argument.default
         for function in reversed(functions)
         for argument in inspect.signature(function).parameters.values()
     }
-    for cls in OBJECTS.get(name, ()):
+    for cls in classes:
         defaults |= {field: default_of(cls, field) for field in options_of(cls)}
     for option in command_of(name).params:
-        is_own = option.name in {*OWN[name], *OF_DEVICE} or isinstance(option, click.Argument)
+        is_own = option.name in {*own, *OF_DEVICE} or isinstance(option, click.Argument)
         if is_own or not option.expose_value:
             continue
         argument = RENAMED.get(option.name, option.name)

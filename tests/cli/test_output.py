@@ -112,20 +112,17 @@ def test_convert_in_parts_and_less_precision(cli, tmp_path):
     assert (size["input"], size["dim"]) == (0, 2) and size["least"] < 16 < size["most"]
 
 
-FAILURES = [
-    ("frobnicate", 2, "UsageError"),
-    ("run --frobnicate", 2, "UsageError"),
-    ("run absent.nnprof", 2, "UsageError"),
-    ("profile absent.pt --device sim:npu-phone", 2, "ModelFileError"),
-    ("agent info --device sim:no-such-phone", 1, "DeviceNotFound"),
-    ("costs list --costs absent.sqlite", 2, "UsageError"),
-    ("", 2, "UsageError"),
-    ("costs", 2, "UsageError"),
-    ("devices -q -v", 2, "UsageError"),
-]
-
-
-@pytest.mark.parametrize(("line", "code", "kind"), FAILURES)
+@pytest.mark.parametrize(
+    ("line", "code", "kind"),
+    [
+        ("profile absent.pt --device sim:npu-phone", 2, "ModelFileError"),
+        ("agent info --device sim:no-such-phone", 1, "DeviceNotFound"),
+        *((line, 2, "UsageError") for line in (
+            "frobnicate", "run --frobnicate", "run absent.nnprof", "devices -q -v",
+            "costs list --costs absent.sqlite", "", "costs",
+        )),
+    ],
+)  # fmt: skip
 def test_a_failure_is_a_document_too(cli, line, code, kind):
     arguments = line.split()
     result = cli("--json", *arguments)
@@ -212,6 +209,8 @@ def test_time_left_by_what_is_done(clock):
     clock.s += 10
     assert left.seconds(Progress("units", 11, 100, "")) == pytest.approx(89)
     assert left.seconds(Progress("units", 11, 100, "", later=40)) == pytest.approx(89 + 40)
+    told = {0.2: "0:00", 7.4: "0:07", 80: "1:20", 3720: "1:02:00"}
+    assert {seconds: in_words(seconds) for seconds in told} == told
 
 
 def test_time_left_over_phases(clock):
@@ -228,11 +227,6 @@ def test_time_left_over_phases(clock):
     left.seconds(Progress("chains", 9, 10, ""))
     # 84 s for 18 parts so far; nothing of the last phase is known yet.
     assert left.seconds(Progress("regions", 0, 3, "")) == pytest.approx(3 * 84 / 18)
-
-
-def test_in_words():
-    told = {0.2: "0:00", 7.4: "0:07", 80: "1:20", 3720: "1:02:00"}
-    assert {seconds: in_words(seconds) for seconds in told} == told
 
 
 def test_durations_are_remembered(tmp_path):
@@ -357,12 +351,18 @@ def test_steps_of_a_build(monkeypatch):
     assert text == ["1 of 1,051 files are compiled"]
 
 
-def test_a_build_that_fails_or_hangs(monkeypatch):
+def test_a_build_that_fails_hangs_or_is_interrupted(monkeypatch):
     with pytest.raises(BuildError, match=r"(?s)^it failed:\nfirst\nsecond$"):
         build("print('first\\nsecond'); exit(3)")
     monkeypatch.setattr("nnapi_prof.toolchain.SILENCE_TIMEOUT_S", 0.5)
     with pytest.raises(BuildError, match=r"^it failed: it said nothing for 0\.5 s; try again"):
         build("import time; time.sleep(60)")
+
+    def interrupt(_: int, __: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), build_steps(interrupt):
+        build("import time; print('[1/2] a'); time.sleep(60)")
 
 
 def test_a_build_that_goes_on_is_not_cut_off(monkeypatch):
@@ -380,11 +380,3 @@ def test_a_build_that_is_stopped_takes_what_it_started_with_it(monkeypatch, tmp_
     with pytest.raises(BuildError, match="said nothing"):
         build(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])")
     wait_until(lambda: not is_running(int(mark.read_text())))
-
-
-def test_a_reader_of_steps_that_raises_stops_the_build():
-    def interrupt(_: int, __: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt), build_steps(interrupt):
-        build("import time; print('[1/2] a'); time.sleep(60)")

@@ -123,19 +123,16 @@ def test_json_prints_the_data_and_writes_what_is_asked(cli, bundles, tmp_path):
     assert path.read_text().startswith("<!DOCTYPE html>")
 
 
-def test_before_a_run_the_report_says_so(cli, bundles):
-    (bundles.gpu / "run.json").unlink()
-    result = cli.ok("report", "--json", "--costs", bundles.costs, bundles.gpu)
-    assert "gpu was not run yet: the report shows predictions" in result.err
-    assert result.document("report")["run"] is None
-
-
-def test_a_bundle_keeps_its_runs(cli, bundles):
+def test_a_bundle_keeps_its_runs_and_before_one_the_report_says_so(cli, bundles):
     runs = every(bundles.npu)
     assert [run.created_at == LONG_AGO for run in runs] == [True, False]
     for options, created_at in (("--run", "2026-01-31"), LONG_AGO), ((), runs[1].created_at):
         document = cli.document("report", "--costs", bundles.costs, *options, bundles.npu)
         assert document["run"]["created_at"] == created_at
+    (bundles.gpu / "run.json").unlink()
+    result = cli.ok("report", "--json", "--costs", bundles.costs, bundles.gpu)
+    assert "gpu was not run yet: the report shows predictions" in result.err
+    assert result.document("report")["run"] is None
 
 
 def test_one_plan_under_the_costs_of_two_dates(cli, bundles):

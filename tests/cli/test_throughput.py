@@ -103,12 +103,18 @@ def test_python_asks_for_what_can_be_had(planned):
         np_.Throughput(frames_in_flight=64)
 
 
-def test_any_bundle_runs_frames(profiled):
+def test_any_bundle_runs_frames_on_this_machine_too(profiled):
     costs = known(profiled)
     result = np_.run(np_.partition(costs.model, costs), SIM[1], frames=12)
     ways = result.frames().way.tolist()
     assert ways[0] == "dp" and "largest-supported nnapi:sim-npu/fast" in ways
     assert (result.frames().same == 12).all()
+    torch.manual_seed(1)
+    costs = known(profiled)
+    cpu = np_.partition(costs.model, costs)
+    only_cpu = tuple(plan for plan in cpu.plans if plan.name == "all-cpu")
+    result = np_.run(replace(cpu, plans=only_cpu), "local", frames=16, runs=3)
+    assert (result.frames().same == 16).all() and not result.run.frames[0].error
 
 
 def run_of(way: FrameSchedule, ns: int, n: int = 20) -> FrameScheduleRun:
@@ -173,15 +179,6 @@ def test_what_a_stranger_wrote(planned):
             FramePlan.from_json(data | {"ways": [first | change, *rest]}, n)
     with pytest.raises(SerializationError):
         FramePlan.from_json({"ways": []}, n)
-
-
-def test_frames_turned_by_their_number_on_this_machine(profiled):
-    torch.manual_seed(1)
-    costs = known(profiled)
-    cpu = np_.partition(costs.model, costs)
-    only_cpu = tuple(plan for plan in cpu.plans if plan.name == "all-cpu")
-    result = np_.run(replace(cpu, plans=only_cpu), "local", frames=16, runs=3)
-    assert (result.frames().same == 16).all() and not result.run.frames[0].error
 
 
 WIDE = ("--input", "1x16x48x48")

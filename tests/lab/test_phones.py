@@ -51,11 +51,15 @@ def test_select_says_what_there_is_and_phones_survive_an_environment():
     assert named(listed(PHONES)) == list(PHONES)
 
 
-def test_a_shelf_of_what_answers(tmp_path):
+def test_a_shelf_of_what_answers_by_a_pattern_of_serials_too(tmp_path):
     gone = f"sim:{tmp_path}/gone.json"
     phones, silent = shelf(["sim:npu-phone", gone])
     assert [(phone.serial, phone.simulated) for phone in phones] == [("sim:npu-phone", True)]
     assert [serial for serial, _ in silent] == [gone]
+    assert "sim:npu-phone" in serials_of("sim:*") and "local" not in serials_of("sim:*")
+    assert serials_of("10.0.0.7:5555") == ["10.0.0.7:5555"]
+    with pytest.raises(DeviceNotFound, match=r"no device of this host fits 'pixel\*': .*local"):
+        serials_of("pixel*")
 
 
 def test_drawn_phones_by_pattern_and_by_folder(tmp_path):
@@ -69,13 +73,6 @@ def test_drawn_phones_by_pattern_and_by_folder(tmp_path):
     assert [phone.name.rpartition(" ")[2] for phone in phones] == [f"fleet-2-{i}" for i in range(3)]
     assert serials_of(f"sim:{folder}") == serials_of(str(folder)) == [p.serial for p in phones]
     assert select([PIXEL, *phones], [f"{tmp_path}/*/*.json"]) == phones
-
-
-def test_devices_by_a_pattern_of_their_serials():
-    assert "sim:npu-phone" in serials_of("sim:*") and "local" not in serials_of("sim:*")
-    assert serials_of("10.0.0.7:5555") == ["10.0.0.7:5555"]
-    with pytest.raises(DeviceNotFound, match=r"no device of this host fits 'pixel\*': .*local"):
-        serials_of("pixel*")
 
 
 HOLDER = """

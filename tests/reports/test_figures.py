@@ -32,37 +32,29 @@ MEASURED, SIMULATED = LatencySource.MEASURED, LatencySource.SIMULATED
 
 
 def every_figure(data: ReportData, source: LatencySource, width: float = WIDE) -> dict[str, Figure]:
-    palette = colours(frames.all_targets(data.cost_model))
+    costs, at = data.cost_model, {"width": width}
+    palette = colours(frames.all_targets(costs))
     chosen = {u: s.target.key for s in data.plan.segments for u in s.units}
     timed = frames.segment_frame(data.run.runs[:1])
     both = predicted_beside_measured(frames.plan_frame(data.plan, data.graph), timed)
-    drawn = (
-        ("units", figures.unit_latency, frames.unit_frame(data.cost_model), chosen, source),
-        ("residuals", figures.residuals, frames.residual_frame(data.cost_model), palette, source),
-        ("segments", figures_plan.predicted_against_measured, timed, palette, source, source),
-        (
-            "preferences",
-            figures.preference_bars,
-            preference_frame(data.cost_model),
-            palette,
-            source,
-        ),
-        ("history", figures_plan.device_history, history_frame(hot(data.measurements)), source),
-    )
+    history = history_frame(hot(data.measurements))
     return {
-        "timeline": figures.timeline(both, palette, source, heading="Segments", width=width),
+        "units": figures.unit_latency(frames.unit_frame(costs), chosen, source, **at),
+        "timeline": figures.timeline(both, palette, source, heading="Segments", **at),
+        "residuals": figures.residuals(frames.residual_frame(costs), palette, source, **at),
+        "segments": figures_plan.predicted_against_measured(timed, palette, source, source, **at),
         "baselines": baseline_bars(data, source, source, width),
-    } | {name: draw(*arguments, width=width) for name, draw, *arguments in drawn}
+        "preferences": figures.preference_bars(preference_frame(costs), palette, source, **at),
+        "history": figures_plan.device_history(history, source, **at),
+    }
 
 
 def baseline_bars(
     data: ReportData, source: LatencySource, run_source: LatencySource, width: float = WIDE
 ) -> Figure:
-    frame = frames.baseline_frame(data.plans, data.run)
+    frame, bars = frames.baseline_frame(data.plans, data.run), stacked_bars(data)
     palette = colours(frames.all_targets(data.cost_model))
-    return figures_plan.baseline_bars(
-        frame, stacked_bars(data), palette, source, run_source, width=width
-    )
+    return figures_plan.baseline_bars(frame, bars, palette, source, run_source, width=width)
 
 
 @pytest.mark.parametrize("source", LatencySource)
@@ -126,7 +118,7 @@ def test_what_takes_far_longer_is_cut_off_and_says_so():
     assert axes.get_xlim()[1] < 10
 
 
-def test_heat_map_draws_every_cell_once_and_marks_refusals(data):
+def test_heat_map_draws_every_cell_once_marks_refusals_and_stays_on_a_page(data):
     (axes, *_) = every_figure(data, SIMULATED)["units"].axes
     units = frames.unit_frame(data.cost_model)
     cells = sum(len(p.get_path()) for p in axes.patches if isinstance(p, PathPatch)) // 5
@@ -135,9 +127,6 @@ def test_heat_map_draws_every_cell_once_and_marks_refusals(data):
     assert len(np.asarray(refused.get_xdata())) == (units["status"] == "refused").sum() == 3
     drawn = [p for p in axes.patches if isinstance(p, Rectangle)]
     assert len(drawn) == len(data.plan.segments)  # a frame for each stretch of one choice
-
-
-def test_heat_map_of_a_large_model_stays_on_a_page(data):
     units = frames.unit_frame(data.cost_model)
     many = pd.concat(units.assign(unit=units["unit"] + 24 * i) for i in range(20))
     figure = figures.unit_latency(many, {}, SIMULATED)

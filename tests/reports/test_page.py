@@ -223,7 +223,7 @@ def test_a_comparison_says_what_the_runs_were(folder):
         assert len(latencies) > 1 and all(", simulated" in each for each in latencies)
 
 
-@pytest.mark.parametrize("view", again_but(VIEWS, *VIEWS[:2], why="each width and scheme is seen"))
+@pytest.mark.parametrize("view", VIEWED)
 def test_a_comparison_in_a_browser(browser, folder, view):
     with visit(browser, folder / "page.html", *view) as seen:
         assert seen.text == seen.asked == seen.violations() == []

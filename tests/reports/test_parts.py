@@ -59,7 +59,7 @@ def test_inferred_units_are_counted(data):
     assert frame.loc[NPU[1].key, "n_inferred"] == 0
 
 
-def test_a_plan_for_each_preference(data):
+def test_a_plan_for_each_preference_by_the_same_costs(data):
     rows = device_frames.plans_by_preference(data.cost_model, data.plan)
     assert [row.preference for row in rows] == ["low_power", "fast", "sustained"]
     for row in rows:
@@ -69,10 +69,7 @@ def test_a_plan_for_each_preference(data):
     assert fast.moved == 0 and fast.predicted_ms == pytest.approx(data.plan.predicted_ns / 1e6)
     assert low.predicted_ms > fast.predicted_ms
     assert low.relative == pytest.approx(low.predicted_ms / fast.predicted_ms - 1)
-
-
-def test_plans_are_compared_by_the_same_costs(data):
-    """The plan's own prediction may rest on a run of the whole plan."""
+    # The plan's own prediction may rest on a run of the whole plan.
     segments = tuple(replace(s, predicted_ns=2 * s.predicted_ns) for s in data.plan.segments)
     longer = replace(data.plan, segments=segments)
     assert device_frames.by_costs(data.cost_model, longer) == pytest.approx(data.plan.predicted_ns)
@@ -141,22 +138,17 @@ def rounds(data):
     return hot(data.measurements)
 
 
-def test_history_has_a_row_a_round_in_order_of_time(rounds):
+def test_history_has_a_row_a_round_in_order_of_time_and_readings_sum_up(rounds, data):
     frame = device_frames.history_frame(reversed(rounds))
     assert len(frame) == 2 * len(rounds)
     assert list(frame["measurement"])[:4] == [1, 1, 2, 2]
     assert frame["measured_at"].is_monotonic_increasing
     assert frame["mhz_before"].iloc[0] == 2800 and frame["celsius_after"].iloc[0] == 30.5
-
-
-def test_readings_sum_up(rounds):
     told = device_frames.readings(device_frames.history_frame(rounds))
     assert told.measurements == len(rounds) and told.rounds == 2 * len(rounds)
     assert (told.mhz[0], told.mhz[2], told.celsius[0]) == (1400, 2800, 30)
     assert told.throttled == told.repeated == len(rounds) // 29 > 0 and told.tells_throttling
-
-
-def test_a_mute_device_has_no_readings(data):
+    # A mute device has none.
     told = device_frames.readings(device_frames.history_frame(data.measurements))
     assert told.mhz is told.celsius is None
     assert told.throttled == 0 and not told.tells_throttling
@@ -201,16 +193,13 @@ def test_a_notebook_is_no_command(argv, ours):
     assert not is_ours(())
 
 
-def test_the_environment_of_a_command(data):
+def test_the_environment_of_a_command_and_a_device_in_peoples_words(data):
     assert this_environment().command == ""
     here = this_environment(["nnapi-prof", "report", "x"])
     told = dict(facts.environment_facts(replace(data, environment=here)))
     assert here.written_at.endswith("+00:00")
     assert told["by the command"] == "nnapi-prof report x" and "numpy " in told["packages"]
     assert "host" not in dict(facts.environment_facts(data))  # nobody said
-
-
-def test_device_facts_in_people_words():
     info = {"memory_kb": 7_900_000, "cpu_max_khz": [2_800_000, None], "odd": 1}
     clock = "highest clock of each core"
     assert facts.device_words(info) == [("memory", "7.9 GB"), (clock, "2800 MHz"), ("odd", "1")]
@@ -288,9 +277,7 @@ def test_words_of_several():
     every = [CPU.key, *(t.key for t in NPU)]
     assert words.targets_words([CPU.key, NPU[0].key], every) == "CPU; sim-npu (low_power)"
     assert words.targets_words([t.key for t in NPU], every) == "sim-npu"
-
-
-def test_the_glossary_is_sorted_and_whole():
+    # The glossary is sorted and whole.
     names = [entry.word.lower() for entry in GLOSSARY]
     assert names == sorted(names) and len({entry.key for entry in GLOSSARY}) == len(names)
     assert all(entry.meaning.endswith(".") for entry in GLOSSARY)
@@ -330,12 +317,21 @@ def test_units_carry_costs_and_refusals(data):
     assert errors[0] is None and errors[1] == "crashed"
 
 
-def test_segments_of_a_run(data):
+def test_segments_of_a_run_and_columns_before_one(data):
     frame = frames.segment_frame(data.run.runs)
     timings = [timing for run in data.run.runs for timing in run.segments]
     assert frame["measured_ms"].tolist() == [timing.median_ns / 1e6 for timing in timings]
     errors = [timing.predicted_ns / timing.median_ns - 1 for timing in timings]
     assert frame["relative_error"].tolist() == pytest.approx(errors)
+    # Before a run and without rows the columns stay.
+    frame = frames.baseline_frame(data.plans, None)
+    assert frame["measured_ms"].isna().all() and (frame["runs"] == 0).all()
+    for empty, columns in (
+        (frames.segment_frame([]), frames.SEGMENT_COLUMNS),
+        (frames.baseline_frame([], None), frames.BASELINE_COLUMNS),
+        (frames.measurement_frame([]), frames.MEASUREMENT_COLUMNS),
+    ):
+        assert list(empty.columns) == list(columns)
 
 
 def test_measurements_are_summarised(data):
@@ -348,14 +344,3 @@ def test_measurements_are_summarised(data):
     residuals = frames.residual_frame(data.cost_model)
     fits = frames.fit_frame(data.cost_model).set_index("target")
     assert residuals.groupby("target").size().to_dict() == fits["rows"].to_dict()
-
-
-def test_before_a_run_and_without_rows_columns_stay(data):
-    frame = frames.baseline_frame(data.plans, None)
-    assert frame["measured_ms"].isna().all() and (frame["runs"] == 0).all()
-    for empty, columns in (
-        (frames.segment_frame([]), frames.SEGMENT_COLUMNS),
-        (frames.baseline_frame([], None), frames.BASELINE_COLUMNS),
-        (frames.measurement_frame([]), frames.MEASUREMENT_COLUMNS),
-    ):
-        assert list(empty.columns) == list(columns)

@@ -135,7 +135,7 @@ def test_two_pictures_live_in_one_page(data):
     assert len(selectors) >= 8 and all(re.match(r" ?#(left|right) ", each) for each in selectors)
 
 
-def test_a_chain_of_sixty_fits_a_phone_in_strips_that_fit_a_page():
+def test_long_chains_fit_a_phone_in_strips_that_fit_a_page_and_leave_no_name_alone():
     drawing = scene(cnn(60), plan_of((range(60), CPU)))
     assert drawing.width <= 342  # of a 390 px phone, without the page's sides
     heights = [strip.height for strip in drawing.strips]
@@ -143,9 +143,6 @@ def test_a_chain_of_sixty_fits_a_phone_in_strips_that_fit_a_page():
     assert max(heights) <= STRIP_HEIGHT + 60 and max(heights) < 1.4 * min(heights)
     shown = [box.unit for strip in drawing.strips for box in strip.boxes if box.unit is not None]
     assert sorted(shown) == list(range(60))
-
-
-def test_a_cut_leaves_no_segments_name_alone():
     drawing = scene(cnn(60), plan_of(*((range(a, a + 6), CPU) for a in range(0, 60, 6))))
     pieces = [(piece, strip) for strip in drawing.strips for piece in strip.pieces]
     assert all(piece.text_y + 60 <= strip.bottom for piece, strip in pieces)
@@ -220,8 +217,8 @@ EPSILON = 1e-6
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[list[NodeGroup], list[ValueNet]]:
-    """Nodes 0 to n - 1 that read earlier ones, cut into groups; some read by nobody."""
+def graphs(draw: st.DrawFn) -> tuple[list[NodeGroup], list[ValueNet], DrawingLayout]:
+    """Nodes 0 to n - 1 that read earlier ones, cut into groups; some read by nobody. Laid out."""
     n = draw(st.integers(1, 40))
     readers: dict[int, list[int]] = {node: [] for node in range(n)}
     for node in range(1, n):
@@ -231,7 +228,8 @@ def graphs(draw: st.DrawFn) -> tuple[list[NodeGroup], list[ValueNet]]:
     cuts = sorted(draw(st.sets(st.integers(1, n - 1), max_size=6))) if n > 1 else []
     framed = draw(st.booleans())
     groups = [NodeGroup(tuple(range(a, b)), framed) for a, b in pairwise([0, *cuts, n])]
-    return groups, [ValueNet(source, tuple(result)) for source, result in readers.items()]
+    nets = [ValueNet(source, tuple(result)) for source, result in readers.items()]
+    return groups, nets, lay_out(groups, nets)
 
 
 def boxes_by_row(layout: DrawingLayout) -> dict[int, list[float]]:
@@ -248,8 +246,7 @@ def unwired(layout: DrawingLayout) -> set[tuple[int, int]]:
 
 @given(graphs())
 def test_boxes_stand_in_their_rows_and_no_wire_passes_through_one(graph):
-    groups, nets = graph
-    layout = lay_out(groups, nets)
+    groups, nets, layout = graph
     assert lay_out(groups, nets) == layout
     assert len(layout.spots) == sum(len(group.nodes) for group in groups)
     for upper, lower in pairwise(layout.rows):
@@ -269,8 +266,7 @@ def test_boxes_stand_in_their_rows_and_no_wire_passes_through_one(graph):
 
 @given(graphs())
 def test_wires_lead_down_from_each_source_to_all_its_readers(graph):
-    groups, nets = graph
-    layout = lay_out(groups, nets)
+    _, nets, layout = graph
     for number, net in enumerate(nets):
         own = [link for link in layout.links if link.net == number]
         reached = {link.stop for link in own if link.stop is not None}
@@ -289,8 +285,7 @@ def test_wires_lead_down_from_each_source_to_all_its_readers(graph):
 
 @given(graphs())
 def test_frames_hold_their_group_and_nothing_else(graph):
-    groups, nets = graph
-    layout = lay_out(groups, nets)
+    groups, nets, layout = graph
     framed = [number for number, group in enumerate(groups) if group.framed]
     assert [frame.group for frame in layout.frames] == framed
     for upper, lower in pairwise(layout.frames):
@@ -348,13 +343,10 @@ def test_borders_with_few_nets_have_labels_and_those_with_many_none():
     assert many.chips == ()
 
 
-def test_far_readers_are_named_and_not_wired():
+def test_far_readers_are_named_and_not_wired_and_long_wires_stay_narrow():
     n = SIZES.longest_lane + 10
     layout = whole(n, [ValueNet(i, (i + 1, *[n - 1] * (i == 0))) for i in range(n - 1)])
     assert [(jump.net, jump.readers) for jump in layout.jumps] == [(0, (n - 1,))]
-
-
-def test_a_graph_of_long_wires_stays_narrow():
     far = [{r for r in (i + 1, i + 7 + i % 23, i + 17) if r < 300} for i in range(300)]
     assert whole(300, [ValueNet(i, tuple(sorted(r))) for i, r in enumerate(far)]).width < 2000
 

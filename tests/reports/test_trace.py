@@ -126,11 +126,17 @@ def segments(trace: Json, process: str) -> list[Json]:
 PREDICTED, MEASURED = "this plan: predicted, simulated", "this plan: measured, simulated"
 
 
-def test_each_plan_is_predicted_and_measured(data, trace):
+def test_each_plan_is_predicted_and_measured_by_medians(data, trace):
     names = list(processes(trace))
     others = ["CPU alone: predicted, simulated", "CPU alone: measured, simulated"]
     assert names[:4] == [PREDICTED, MEASURED, *others]
     assert len(names) == 2 * len(data.plans) + 1  # and the device
+    result = segments(trace, MEASURED)
+    for event, timing in zip(result, data.run.runs[0].segments, strict=True):
+        assert event["args"]["measured_ms"] == timing.median_ns / 1e6
+        assert event["dur"] == pytest.approx(timing.median_ns / 1e3, abs=0.002)
+        assert event["args"]["fastest_ms"] <= event["args"]["slowest_ms"]
+        assert event["args"]["basis"] == "median of 9 runs"
 
 
 def test_slices_are_the_plans_segments_end_to_end(data, trace):
@@ -144,15 +150,6 @@ def test_slices_are_the_plans_segments_end_to_end(data, trace):
     assert first["args"]["in_bytes"] == 602_112 and first["args"]["simulated"] is True
     assert middle["args"]["interval_ms"] == [0.9, 1.1]
     assert first["tid"] == last["tid"] != middle["tid"]
-
-
-def test_measured_slices_are_medians(data, trace):
-    result = segments(trace, MEASURED)
-    for event, timing in zip(result, data.run.runs[0].segments, strict=True):
-        assert event["args"]["measured_ms"] == timing.median_ns / 1e6
-        assert event["dur"] == pytest.approx(timing.median_ns / 1e3, abs=0.002)
-        assert event["args"]["fastest_ms"] <= event["args"]["slowest_ms"]
-        assert event["args"]["basis"] == "median of 9 runs"
 
 
 def test_parts_fill_a_predicted_segment(data, trace):
@@ -176,15 +173,12 @@ def test_flows_carry_what_crosses(data, trace):
     )
 
 
-def test_counters_are_the_rounds_readings(data, trace):
+def test_counters_are_the_rounds_readings_and_a_mute_device_has_none(data, trace):
     counters = events(trace, ph="C")
     shown = {(each["name"], *each["args"].items()) for each in counters}
     assert shown == {("CPU clock", ("MHz", 2100.0)), ("temperature", ("°C", 41.5))}
     assert len(counters) == 2 * len(data.own_measurements)  # one of two rounds told each
     assert any("rounds in their order" in name for name in processes(trace))
-
-
-def test_a_device_that_tells_nothing_has_no_counters(data):
     mute = tuple(replace(row, rounds=()) for row in data.measurements)
     trace = checked(render(replace(data, measurements=mute)))
     assert events(trace, ph="C") == []
