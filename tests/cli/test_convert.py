@@ -26,8 +26,6 @@ from tests.cli.common import INPUT, Profiled, save, trace
 from tests.convert.region_reader import from_json
 from tests.models import Function
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-
 PROGRAM = """
 import ctypes, sys, torch
 module = torch.jit.load(sys.argv[2])
@@ -86,7 +84,7 @@ def stated(*shapes: str) -> list[str]:
 @pytest.mark.slow("converts a published network in a process of its own")
 def test_mobilenet_v2_in_stock_pytorch(cli, tmp_path, emulator_library):
     model = tmp_path / "mobilenet_v2.pt"
-    script = ROOT / "examples" / "models.py"
+    script = Path(__file__).parents[2] / "examples" / "models.py"
     subprocess.run([*warm.python(), script, "mobilenet_v2", model], check=True)
     assert "66 NNAPI operations" in cli.ok("convert", "--input", "1x3x224x224", model).err
     inputs = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(1))

@@ -17,7 +17,6 @@ from tests.parts import again_but
 
 pytestmark = pytest.mark.slow("the whole way of a published network, each in its own process")
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 MODELS = ("mobilenet_v2", "resnet18", "squeezenet1_1", "unet")
 NAMES = again_but(MODELS, "unet", why="goes the way of unet")
 SIZE = 64
@@ -34,7 +33,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         path = folder / f"{name}.pt"
         if name == "tiny":
             return trace(TinyNet(), path, (1, 3, SIZE, SIZE))
-        script = ROOT / "examples" / "models.py"
+        script = Path(__file__).parents[2] / "examples" / "models.py"
         words = [*warm.python(), script, name, path, "--size", str(SIZE)]
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
         return path

@@ -26,8 +26,6 @@ from tests.cli.common import (
     trace,
 )
 
-Go = Callable[..., Result]
-
 
 def raises(error: Exception) -> Callable[..., None]:
     def fail(*_: object, **__: object) -> None:
@@ -70,7 +68,7 @@ def where(tmp_path: Path) -> tuple[object, ...]:
 
 
 @pytest.fixture
-def go(cli: Cli, tiny: Path, where: tuple[object, ...]) -> Go:
+def go(cli: Cli, tiny: Path, where: tuple[object, ...]) -> Callable[..., Result]:
     """``go(...)`` on the tiny model, whose report is tmp_path/out.html."""
     return lambda *more: cli("go", *where, *more, tiny)
 

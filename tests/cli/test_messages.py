@@ -1,9 +1,8 @@
 """What a user is told whose command fails: provoked for real, each error once.
 
-The cases are in tests/cli/messages. Of all of them: one message of at most
-three lines that says what was wrong, where, and what to do; no traceback; nothing on standard
-output, or under ``--json`` one document with the same words. Those with a family's very words run
-for people, the others for programs.
+Of all cases: one message of at most three lines that says what was wrong, where, and what to do; no
+traceback; nothing on standard output, or under ``--json`` one document with the same words. Those
+with a family's very words run for people, the others for programs.
 """
 
 import contextlib

@@ -26,7 +26,6 @@ from tests.conftest import PHONES
 from tests.models import Function
 
 SHAPE = (1, 3, 64, 64)
-ONLY = ("--accelerator", "sim-npu", "--preference", "fast")
 
 
 def heavy() -> nn.Module:
@@ -50,7 +49,8 @@ def test_the_guard_keeps_off_what_moves_too_far(cli, tmp_path):
     (tmp_path / "phone.json").write_text(json.dumps(phone))
     named = ("--device", f"sim:{tmp_path / 'phone.json'}", "--input", "1x3x64x64", "--relaxed")
     model, costs = trace(heavy(), tmp_path / "heavy.pt", SHAPE), tmp_path / "costs.sqlite"
-    cli.ok("profile", *named, "--costs", costs, *ONLY, model)
+    only = ("--accelerator", "sim-npu", "--preference", "fast")
+    cli.ok("profile", *named, "--costs", costs, *only, model)
 
     def partition(limit: str) -> tuple[Bundle, Result]:
         output = tmp_path / f"{limit}.nnprof"

@@ -16,8 +16,6 @@ from nnapi_prof.execution.frames import all_cores, choose_way, conditions_of, fa
 from nnapi_prof.execution.report import FrameScheduleRun, RunReport
 from tests.cli.common import INPUT, SIM, Profiled, call, trace
 
-THROUGHPUT = ("--objective", "throughput", "--contention", 1.05)
-
 
 def known(profiled: Profiled) -> np_.Costs:
     model = np_.load(profiled.model, inputs=[INPUT])
@@ -34,8 +32,8 @@ def planned(_profiled: Profiled) -> np_.ModelPlan:
 
 def test_a_bundle_of_frames_and_its_run(cli, profiled, tmp_path):
     folder = tmp_path / "frames.nnprof"
-    asked = (*THROUGHPUT, "--frames-in-flight", 4, "-o", folder)
-    document = cli.document("partition", *profiled.named, *asked, profiled.model)
+    frames = ("--objective", "throughput", "--contention", 1.05, "--frames-in-flight", 4)
+    document = cli.document("partition", *profiled.named, *frames, "-o", folder, profiled.model)
     predicted, ways = document["throughput"], document["frames"]["ways"]
     contention = predicted["contention"]
     assert contention["basis"] == "given"

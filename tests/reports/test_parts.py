@@ -138,7 +138,7 @@ def rounds(data):
     return hot(data.measurements)
 
 
-def test_history_has_a_row_a_round_in_order_of_time_and_readings_sum_up(rounds, data):
+def test_history_in_order_of_time_its_readings_and_its_doubtful_rows(rounds, data):
     frame = device_frames.history_frame(reversed(rounds))
     assert len(frame) == 2 * len(rounds)
     assert list(frame["measurement"])[:4] == [1, 1, 2, 2]
@@ -153,9 +153,7 @@ def test_history_has_a_row_a_round_in_order_of_time_and_readings_sum_up(rounds, 
     assert told.mhz is told.celsius is None
     assert told.throttled == 0 and not told.tells_throttling
     assert device_frames.readings(device_frames.history_frame(())).rounds == 0
-
-
-def test_doubtful_measurements_say_why(rounds):
+    # Doubtful measurements say why.
     rows = device_frames.doubtful(rounds)
     assert len(rows) == sum(m.usable for m in rounds[28::29]) > 0
     assert all("1 of 2 rounds throttled" in str(row["flags"]) for row in rows)

@@ -167,6 +167,9 @@ def test_models_without_units_or_inputs_are_drawn():
     unit = Unit(0, "n", "fill", ("n",), (), ("v",), "s", sizes="1x2")
     alone = scene(UnitGraph((unit,), {"v": value}, (), ("v",)), plan_of((range(1), CPU)))
     assert [box.unit for box in alone.strips[0].boxes] == [0, None]
+    layout = lay_out([], [])
+    assert (layout.rows, layout.spots, layout.height, layout.width) == ((), (), 0.0, 0.0)
+    assert cut(layout, 100.0) == []
 
 
 def test_large_models_fold_and_small_ones_do_not(data, page):
@@ -363,12 +366,6 @@ def test_far_readers_are_named_and_not_wired_and_long_wires_stay_narrow():
 def test_what_cannot_run_in_that_order_is_refused(groups, nets, said):
     with pytest.raises(ValueError, match=said):
         lay_out([NodeGroup(nodes) for nodes in groups], nets)
-
-
-def test_an_empty_graph_is_empty():
-    layout = lay_out([], [])
-    assert (layout.rows, layout.spots, layout.height, layout.width) == ((), (), 0.0, 0.0)
-    assert cut(layout, 100.0) == []
 
 
 def test_a_thousand_units_take_less_than_half_a_second():

@@ -206,15 +206,11 @@ def an_adb_key_that_cannot_be_made(at: Place) -> Arguments:
     return ["agent", "info", "--device", "127.0.0.1:1"]
 
 
-FORBIDDEN = (
-    "{serial}",
-    "/data/local/tmp/nnapi-prof/",
-    "126: Permission denied",
-    "NNAPI_PROF_REMOTE_DIR",
+@provoked(
+    1,
+    ("{serial}", "/data/local/tmp/nnapi-prof/", "126: Permission denied", "NNAPI_PROF_REMOTE_DIR"),
+    needs=("adbd",),
 )
-
-
-@provoked(1, FORBIDDEN, needs=("adbd",))
 def storage_that_forbids_execution(at: Place) -> Arguments:
     return ["agent", "push", "--device", at.fixture("start_adbd")(storage="64m,noexec")]
 
