@@ -74,14 +74,14 @@ CALLS = {
     "name, wrong", [(name, each) for name, rows in CALLS.items() for each in rows], ids=str
 )
 def test_of_calls(way, name, wrong):
-    given = {
+    arguments = {
         "profile": (way.model, PHONE),
         "partition": (way.model, way.costs),
         "run": (way.planned, PHONE),
     }
-    known = {"costs": way.table} if name == "profile" else {}
+    keywords = {"costs": way.table} if name == "profile" else {}
     with pytest.raises(UsageError, match=next(iter(wrong))):
-        getattr(np_, name)(*given[name], **known | wrong)
+        getattr(np_, name)(*arguments[name], **keywords | wrong)
 
 
 @pytest.mark.parametrize(

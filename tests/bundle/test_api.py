@@ -69,15 +69,14 @@ def test_a_small_size_is_right_where_the_example_was_large():
 def test_images_that_lie_channels_last_are_not_transposed(net, shape):
     x = last(torch.randn(2, 3, 6, 8))
     traced = torch.jit.trace(net, x)
-    for example, n_operations, kept in (
-        (last(torch.zeros(shape)), 1, True),
-        (torch.zeros(shape), 3, False),
+    for example, n_operations, form in (
+        (last(torch.zeros(shape)), 1, torch.channels_last),
+        (torch.zeros(shape), 3, torch.contiguous_format),
     ):
         module = nnapi_prof.convert_model(traced, example, whole=True)
         # Before it runs, which drops them.
         serialized = module.mod.ser_model.numpy().tobytes()
         assert len(deserialize(serialized).operations) == n_operations
-        form = torch.channels_last if kept else torch.contiguous_format
         assert same(module, net, x).is_contiguous(memory_format=form)
 
 

@@ -79,9 +79,9 @@ def test_the_fit_that_a_plan_was_made_with_is_kept(bundle, model_file, tmp_path)
     fitted = TargetFit(1.5, 0.25, 0.125, {signature: 1 / 3}, (0.01, -0.5), 2.0,
                        dict.fromkeys((*TERMS, signature), 0.1), 0.2, 0.1, 4, 3)  # fmt: skip
     fits = {NPU: fitted, CPU: replace(fitted, unit_ns={}, errors=dict.fromkeys(TERMS, 0.0))}
-    for kept in (fits, None):  # as bundles from before have none
-        write_bundle(tmp_path / "fitted.nnprof", replace(bundle, fits=kept), model_file)
-        assert read_bundle(tmp_path / "fitted.nnprof").fits == kept
+    for each in (fits, None):  # as bundles from before have none
+        write_bundle(tmp_path / "fitted.nnprof", replace(bundle, fits=each), model_file)
+        assert read_bundle(tmp_path / "fitted.nnprof").fits == each
     assert fits_from_json({"version": 2, "units": ["a"], "targets": {}}) is None
 
 

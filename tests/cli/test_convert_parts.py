@@ -69,10 +69,10 @@ def test_small_parts_and_float16(cli, emulator_library, odd, tmp_path):
     assert "fewer than 9" in result.out
     cli.ok("convert", "--input", INPUT, "--float16", odd)
     x = torch.randn(1, 3, 16, 16)
-    wanted = reference(odd)(x)[0]
-    run(emulator_library, odd, x, wanted=wanted, tolerance=2e-2)
+    eager = reference(odd)(x)[0]
+    run(emulator_library, odd, x, wanted=eager, tolerance=2e-2)
     (output, _) = torch.load(tmp_path / "data.pt")
-    assert 1e-5 < (output - wanted).abs().max() / wanted.abs().max() < 1e-2
+    assert 1e-5 < (output - eager).abs().max() / eager.abs().max() < 1e-2
 
 
 @pytest.mark.parametrize(

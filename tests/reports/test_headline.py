@@ -143,8 +143,8 @@ def test_of_the_optimum_it_says_what_is_proven(data, proof, said):
 
 
 def test_the_cpu_in_segments_against_the_cpu_in_one_and_a_slower_plan(data):
-    data = placed(data, CPU, CPU, remarks=(), proof=None)
-    assert told(data, ("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0)).sentence == (
+    cut = placed(data, CPU, CPU, remarks=(), proof=None)
+    assert told(cut, ("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0)).sentence == (
         "On the CPU alone, in 2 segments, the model takes 2.00 ms (simulated) from end to end. "
         f"That is 1.50 × as fast as {RIVAL}, CPU alone in one segment."
     )
