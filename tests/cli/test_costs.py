@@ -72,7 +72,9 @@ def costs(tmp_path: Path) -> Path:
 
 
 def document(cli: Cli, name: str, *arguments: object) -> dict[str, Any]:
-    return cli.document(f"costs {name}", "--costs", *arguments)
+    result = cli.ok("costs", name, "--json", "--costs", *arguments)
+    assert result.err == ""
+    return result.document(f"costs-{name}")
 
 
 def test_list(cli, costs):
