@@ -1,16 +1,19 @@
-"""Arguments of the Python interface that are none: one error each, of ours, before any work."""
+"""The Python interface: its names, loaded when used, and arguments that are none."""
 
 import ast
+import inspect
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import nnapi_prof as np_
+from nnapi_prof import executorch
 from nnapi_prof.api.end_to_end import _together
 from nnapi_prof.costs.table import Objective
 from nnapi_prof.errors import InputSpecError, NnapiProfError, UsageError
@@ -18,70 +21,67 @@ from nnapi_prof.options import number
 from nnapi_prof.partition import is_optimum
 from nnapi_prof.partition.explain import as_latency
 from tests.api.conftest import PHONE, Way
+from tests.cli.common import python
 from tests.partition.cases import problem_of, solve
+from tests.parts import again_but
 from tests.reports.sample import sample
 
-CONDITIONS = [
-    {"threads": 0}, {"threads": 65}, {"threads": "2"}, {"mode": "warp"}, {"cpus": "zero"},
-    {"cpus": 3}, {"sustained": -1}, {"relaxed": True, "float16": True}, {"relaxed": 3},
-]  # fmt: skip
-MEASURE = [
-    {"runs": 0}, {"rounds": 0}, {"cooldown_s": -1}, {"cooldown_s": math.nan}, {"memory_mb": 0},
-    {"warmup_ms": -1.0}, {"budget_ms": -1.0}, {"timeout_s": 0}, {"rounds": None},
-    {"accelerators": [3]}, {"preferences": ["warp"]}, {"refine": "no"},
-]  # fmt: skip
-GATES = [{"max_temp_c": 121}, {"min_battery": -1}, {"max_load": 101}, {"wait_s": None}]
-PROFILE = [
-    {"costs": 3}, {"conditions": 3}, {"options": 3}, {"gates": 3}, {"threads": 2}, {"runs": 5},
-    {"max_temp_c": 40}, {"refine": False},
-]  # fmt: skip
-LATENCY = [
-    {"max_regions": -1}, {"max_compile_ms": -1}, {"max_error": math.nan},
-    {"preference": "warp"}, {"pin": [3]}, {"forbid": [None]}, {"best": 2},
-]  # fmt: skip
-PARTITION = [
-    {"objective": "throughput"}, {"seconds": 0}, {"seconds": math.inf}, {"pin": "*=cpu"},
-    {"accuracy_budget": 0.02}, {"contention": 1.1}, {"parallel": True},
-]  # fmt: skip
-RUN = [{"runs": 0}, {"tolerance": -1}, {"tolerance": math.nan}, {"cooldown_s": -1}]
+WRONG = {
+    np_.ConditionOptions: [
+        {"threads": 0}, {"threads": 65}, {"threads": "2"}, {"mode": "warp"}, {"cpus": "zero"},
+        {"cpus": 3}, {"sustained": -1}, {"relaxed": True, "float16": True}, {"relaxed": 3},
+    ],
+    np_.MeasureOptions: [
+        {"runs": 0}, {"rounds": 0}, {"cooldown_s": -1}, {"cooldown_s": math.nan},
+        {"memory_mb": 0}, {"warmup_ms": -1.0}, {"budget_ms": -1.0}, {"timeout_s": 0},
+        {"rounds": None}, {"accelerators": [3]}, {"preferences": ["warp"]}, {"refine": "no"},
+    ],
+    np_.Gates: [{"max_temp_c": 121}, {"min_battery": -1}, {"max_load": 101}, {"wait_s": None}],
+    np_.Latency: [
+        {"max_regions": -1}, {"max_compile_ms": -1}, {"max_error": math.nan},
+        {"preference": "warp"}, {"pin": [3]}, {"forbid": [None]}, {"best": 2},
+    ],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "cls, wrong",
-    [
-        (cls, each)
-        for cls, mistakes in (
-            (np_.ConditionOptions, CONDITIONS),
-            (np_.MeasureOptions, MEASURE),
-            (np_.Gates, GATES),
-            (np_.Latency, LATENCY),
-        )
-        for each in mistakes
-    ],
-    ids=str,
+    "cls, wrong", [(cls, each) for cls, rows in WRONG.items() for each in rows], ids=str
 )
 def test_of_options(cls, wrong):
     with pytest.raises(UsageError, match=next(iter(wrong))):
         cls(**wrong)
 
 
-CALLS: dict[str, tuple[Callable[..., object], list[dict[str, object]]]] = {
-    "profile": (
-        lambda way, **wrong: np_.profile(way.model, PHONE, **{"costs": way.table} | wrong),
-        PROFILE,
-    ),
-    "partition": (lambda way, **wrong: np_.partition(way.model, way.costs, **wrong), PARTITION),
-    "run": (lambda way, **wrong: np_.run(way.planned, PHONE, **wrong), RUN),
-}
+def test_numbers_in_range_pass():
+    for value in (None, 1, 2.5, 64):
+        number("threads", value, 1, 64)
+
+
+CALLS = {
+    "profile": [
+        {"costs": 3}, {"conditions": 3}, {"options": 3}, {"gates": 3}, {"threads": 2}, {"runs": 5},
+        {"max_temp_c": 40}, {"refine": False},
+    ],
+    "partition": [
+        {"objective": "throughput"}, {"seconds": 0}, {"seconds": math.inf}, {"pin": "*=cpu"},
+        {"accuracy_budget": 0.02}, {"contention": 1.1}, {"parallel": True},
+    ],
+    "run": [{"runs": 0}, {"tolerance": -1}, {"tolerance": math.nan}, {"cooldown_s": -1}],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "name, wrong", [(name, each) for name, (_, rows) in CALLS.items() for each in rows], ids=str
+    "name, wrong", [(name, each) for name, rows in CALLS.items() for each in rows], ids=str
 )
 def test_of_calls(way, name, wrong):
-    call, _ = CALLS[name]
+    arguments = {
+        "profile": (way.model, PHONE),
+        "partition": (way.model, way.costs),
+        "run": (way.planned, PHONE),
+    }
+    keywords = {"costs": way.table} if name == "profile" else {}
     with pytest.raises(UsageError, match=next(iter(wrong))):
-        call(way, **wrong)
+        getattr(np_, name)(*arguments[name], **keywords | wrong)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_sizes_are_a_shape(way):
     assert product.inputs == ("5x2", "5x3")
 
 
-def constrained(way: Way, **constraint: object) -> np_.ModelPlan:
-    return np_.partition(way.model, way.costs, np_.Latency(**constraint))  # type: ignore[arg-type]
+def constrained(way: Way, **constraint: Any) -> np_.ModelPlan:
+    return np_.partition(way.model, way.costs, np_.Latency(**constraint))
 
 
 def test_placements_as_a_mapping(way):
@@ -173,27 +173,121 @@ def test_no_error_below_the_command_line_spells_a_flag():
     assert not result
 
 
-def test_numbers_in_range_pass():
-    for value in (None, 1, 2.5, 64):
-        number("threads", value, 1, 64)
-
-
 def test_a_plan_for_another_objective_is_not_called_the_fastest():
     data = sample(24)
-    plan = solve(data.graph, data.cost_model)
-    assert is_optimum(plan)
-    base = problem_of(data.graph, data.cost_model)
+    plan, base = solve(data.graph, data.cost_model), problem_of(data.graph, data.cost_model)
     told = as_latency(plan, base, Objective("energy", "mJ"))
-    assert not is_optimum(told) and told.notes[0].startswith("energy: optimal over all plans")
+    assert is_optimum(plan) and not is_optimum(told)
+    assert told.notes[0].startswith("energy: optimal over all plans")
 
 
-def test_go_counts_what_both_passes_measured(way, tmp_path):
+def test_go_counts_what_both_passes_measured(way):
     """The second pass refines; what the first one measured was not known before."""
     outcome = way.costs.outcome
-    assert outcome is not None
     first = replace(outcome, n_measured=50, n_reused=2, n_failed=3, seconds=4.0)
     second = replace(outcome, n_measured=6, n_reused=52, n_failed=1, seconds=1.0)
     both = _together(first, second)
-    assert both is not None
     assert (both.n_measured, both.n_reused, both.n_failed, both.seconds) == (56, 2, 4, 5.0)
     assert _together(None, second) == second
+
+
+HEAVY = ("torch", "pandas", "matplotlib", "scipy", "sqlalchemy", "numpy", "rich")
+STUB = Path(np_.__file__).with_name("__init__.pyi")
+NAMES = [name for name in np_.__all__ if name != "__version__"]
+CLASSES = [name for name in NAMES if inspect.isclass(getattr(np_, name))]
+FUNCTIONS = [name for name in NAMES if name not in CLASSES]
+
+
+def test_the_stub_has_the_same_names_from_the_same_modules():
+    told = {}
+    for statement in ast.parse(STUB.read_text()).body:
+        if isinstance(statement, ast.ImportFrom):
+            for alias in statement.names:
+                assert alias.name == alias.asname, "a stub exports what is renamed to itself"
+                told[alias.name] = f"{statement.module}"
+    assert told == {name: f"nnapi_prof.{np_._WHERE[name]}" for name in NAMES}
+
+
+def test_importing_loads_nothing():
+    code = (
+        f"import sys, nnapi_prof\nprint([name for name in {HEAVY!r} if name in sys.modules],"
+        " [name for name in sys.modules if name.startswith('nnapi_prof.')])"
+    )
+    result = python("-c", code)
+    assert (result.stdout, result.stderr) == ("[] []\n", "")
+
+
+BOTH = """
+import inspect, nnapi_prof as np_
+from nnapi_prof.partition import make_problem
+assert np_.partition.make_problem is make_problem
+assert callable(np_.partition) and callable(np_.run)
+from nnapi_prof.api.planning import partition
+same = np_.partition.__doc__ == partition.__doc__
+print(list(inspect.signature(np_.run).parameters)[:2], same)
+try:
+    np_.run("nowhere")
+except np_.NnapiProfError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow("each case starts Python and imports PyTorch anew")
+@pytest.mark.parametrize(
+    "first",
+    again_but(
+        ["nnapi_prof.partition", "nnapi_prof.execution.run", None],
+        "nnapi_prof.partition",
+        why="another order of imports",
+    ),
+)
+def test_functions_that_are_packages_too_are_both(first):
+    """Whatever was imported before: imports tie packages to the names of functions."""
+    result = python("-c", f"import {first or 'sys'}{BOTH}")
+    told, error = result.stdout.splitlines()
+    assert result.stderr == "" and told == "['plan', 'device'] True"
+    assert "nowhere does not exist" in error
+
+
+def test_names_of_executorch_are_defined_where_the_package_looks_for_them():
+    """Read, not imported: ExecuTorch need not be installed."""
+    folder = STUB.parent / "executorch"
+    for name, module in executorch._WHERE.items():
+        tree = ast.parse((folder / f"{module}.py").read_text())
+        definitions = [node for node in tree.body if hasattr(node, "name")]
+        assert name in {node.name for node in definitions}, f"{module}.{name}"
+
+
+def test_an_unknown_name_is_none():
+    with pytest.raises(AttributeError, match="no attribute 'prtition'"):
+        np_.prtition  # noqa: B018
+    assert set(np_.__all__) <= set(dir(np_)) and not hasattr(np_, "_no_such_name")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_is_documented_and_typed(name):
+    function = getattr(np_, name)
+    told = inspect.getdoc(function)
+    assert told and len(told) > 80
+    signature = inspect.signature(function)
+    assert signature.return_annotation is not inspect.Signature.empty
+    for parameter in signature.parameters.values():
+        assert parameter.annotation is not inspect.Parameter.empty, f"{name}({parameter})"
+        if name != "convert_model":
+            assert f"``{parameter.name}" in told or parameter.name in ("model", "plan", "progress")
+    if name != "devices":
+        assert "Raises" in told
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_class_is_documented_and_typed(name):
+    result = getattr(np_, name)
+    assert inspect.getdoc(result)
+    for member, value in vars(result).items():
+        function = value.fget if isinstance(value, property) else value
+        function = getattr(function, "__func__", getattr(function, "func", function))
+        if member.startswith("_") or not inspect.isfunction(function):
+            continue
+        assert function.__doc__, f"{name}.{member}"
+        own = set(inspect.signature(function).parameters) - {"self", "cls"}
+        assert own | {"return"} <= set(inspect.get_annotations(function)), f"{name}.{member}"

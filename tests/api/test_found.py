@@ -1,16 +1,18 @@
-"""The fastest plan and the curve beside the plan that one ships."""
+"""The fastest plan and the curve beside the plan that one ships; plans by costs of one's own."""
 
 import io
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 import nnapi_prof as np_
-from nnapi_prof.api import Listener
 from nnapi_prof.cli.partition import MOST_ROWS, proven, show_curve, worth_showing
 from nnapi_prof.costs import Conditions
+from nnapi_prof.errors import UsageError
 from nnapi_prof.execution import profile
 from nnapi_prof.execution.profile import Progress, tell_planning
 from nnapi_prof.graph.plan import CPU, Engine, Target
@@ -40,7 +42,7 @@ def costs_of(compiled: bool = True) -> CostTable:
 
 
 def test_the_curve_leads_from_the_default_to_the_best():
-    result = solver.find_plans(GRAPH, costs_of())
+    result = find_plans(GRAPH, costs_of())
     assert result.plan == result.default and len(result.default.segments) == 1
     assert len(result.best.segments) == BEST and result.best.proof == result.default.proof
     assert [p.n_segments for p in result.curve] == list(range(1, BEST + 1))
@@ -56,13 +58,10 @@ def test_the_curve_leads_from_the_default_to_the_best():
     assert result.plans == (result.default, *result.baselines)
 
 
-def test_the_best_is_for_the_asking():
-    result = solver.find_plans(GRAPH, costs_of(), best=True)
+def test_the_best_is_for_the_asking_and_compile_times_may_be_unknown():
+    result = find_plans(GRAPH, costs_of(), best=True)
     assert result.plan == result.best and len(result.default.segments) == 1
-
-
-def test_costs_without_compile_times():
-    result = solver.find_plans(GRAPH, costs_of(compiled=False))
+    result = find_plans(GRAPH, costs_of(compiled=False))
     assert len(result.best.segments) == BEST and result.startup_costs[BEST].compile_ns is None
 
 
@@ -70,7 +69,7 @@ def test_ctrl_c_keeps_the_best_plan():
     def at_once(watch: Watch) -> None:
         raise KeyboardInterrupt
 
-    result = solver.find_plans(GRAPH, costs_of(), report=at_once)
+    result = find_plans(GRAPH, costs_of(), report=at_once)
     assert result.plan.notes[-1] == result.best.notes[-1] == INTERRUPTED
     assert sorted(u for s in result.plan.segments for u in s.units) == list(range(N))
     assert not any(INTERRUPTED in plan.notes for plan in result.baselines)
@@ -80,8 +79,7 @@ def test_planning_tells_how_far_it_is_after_two_seconds(monkeypatch):
     now = 100.0
     monkeypatch.setattr(profile.time, "monotonic", lambda: now)
     told: list[Progress] = []
-    listener = Listener(progress=told.append)
-    report = tell_planning(lambda *each: listener.progress(Progress(*each)), "planning")
+    report = tell_planning(lambda *each: told.append(Progress(*each)), "planning")
     watch = Watch(SearchLimits(seconds=4.5), began=now)
     for second in (0.5, 1.9, 2.5, 2.9, 3.6):
         now = 100.0 + second
@@ -95,13 +93,13 @@ def test_seconds_are_the_limit_of_planning(monkeypatch):
     limits: list[object] = []
     original = solver.plan_problem
 
-    def plan_problem(*arguments: object, **options: object) -> object:
+    def plan_problem(*arguments: Any, **options: Any) -> object:
         limits.append(options["limits"])
-        return original(*arguments, **options)  # type: ignore[arg-type]
+        return original(*arguments, **options)
 
     monkeypatch.setattr(solver, "plan_problem", plan_problem)
     for seconds in (None, 3.0):
-        solver.find_plans(GRAPH, costs_of(), seconds=seconds)
+        find_plans(GRAPH, costs_of(), seconds=seconds)
     assert limits == [SearchLimits(), SearchLimits(seconds=3.0)]
 
 
@@ -116,38 +114,24 @@ def test_a_plan_keeps_its_curve(way):
 
 
 def test_the_proof_of_another_objective_says_so(way):
-    adjusted = way.costs.adjusted(weight={"cpu": 8.0}, name="energy", unit="mJ")
-    planned = np_.partition(way.model, adjusted)
+    planned = np_.partition(
+        way.model, way.costs.adjusted(weight={"cpu": 8.0}, name="energy", unit="mJ")
+    )
     assert planned.best is not None and planned.plan.proof == planned.best.proof
     proof = planned.plan.proof
     assert proof is not None and proof.objective == "energy in mJ" and proof.constrained
     assert proof.least_ns / 1e6 == pytest.approx(planned.objective_values[0], rel=0.02)
 
 
-# ---- as it is shown ------------------------------------------------------------------------------
-
-
-def points(*latencies: float) -> list[CurvePoint]:
-    return [CurvePoint(count + 1, ns, ns, ()) for count, ns in enumerate(latencies)]
-
-
 def shown(best: bool, baseline: bool = False) -> str:
-    console = Console(file=io.StringIO(), width=200)
     plan_set = find_plans(GRAPH, costs_of(), best=best)
     plan = plan_set.baselines[0] if baseline else plan_set.plan
-    show_curve(console, plan_set, plan, best, "ms, simulated")
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    out = io.StringIO()
+    show_curve(Console(file=out, width=200), plan_set, plan, best, "ms, simulated")
+    return out.getvalue()
 
 
-def test_a_baseline_that_ran_faster_saves_nothing():
-    """``--best`` asked for the fastest, and running them whole chose another."""
-    text = shown(best=True, baseline=True)
-    assert "would save" in text and "all-cpu was faster when both ran whole)" in text
-    assert "--best" not in text
-
-
-def test_the_fastest_against_the_default():
+def test_the_fastest_against_the_default_and_a_baseline_that_ran_faster():
     text = shown(best=False)
     assert text.count("optimal for its number") == 2, "the ends only: less than 1 % is between"
     assert "353.000 │   364.920 │" in text, "compiling and the first run of the fastest"
@@ -156,19 +140,115 @@ def test_the_fastest_against_the_default():
         " --best chooses them)"
     )
     assert f"({BEST} segments instead of 1 save 0.7%" in shown(best=True)
+    # ``--best`` asked for the fastest, and running them whole chose another.
+    text = shown(best=True, baseline=True)
+    assert "would save" in text and "all-cpu was faster when both ran whole)" in text
+    assert "--best" not in text
 
 
 def test_rows_are_the_ends_the_default_and_the_falls():
     def counts(*latencies: float, default: int = 1) -> list[int]:
-        return [point.n_segments for point in worth_showing(points(*latencies), default)]
+        points = [CurvePoint(count, ns, ns, ()) for count, ns in enumerate(latencies, 1)]
+        return [point.n_segments for point in worth_showing(points, default)]
 
     assert counts(100, 99.5, 98, 97.9, 97.8) == [1, 3, 5]
     assert counts(100, 99.5, 98, 97.9, 97.8, default=4) == [1, 3, 4, 5]
     assert counts(7) == [1]
     many = counts(*(1000 * 0.9**n for n in range(30)), default=3)
     assert len(many) == MOST_ROWS and {1, 3, 30} <= set(many)
-
-
-def test_a_point_without_proof_says_its_gap():
     assert proven(CurvePoint(2, 103.0, 100.0, ())) == "at most 3.0% above the optimum"
     assert proven(CurvePoint(2, 103.0, 0.0, ())) == "no bound known"
+
+
+WATTS = {"cpu": 2.5, "nnapi:sim-npu/*": 0.4, "nnapi:sim-gpu/*": 1.5}
+FEW = (CPU, Target("nnapi:sim-gpu/fast"), Target("nnapi:nnapi-reference/fast"))
+
+
+def fewer(costs: np_.Costs) -> CostTable:
+    """Costs on some targets only, by which nothing is known of compiling."""
+    return replace(costs.base_table.on(FEW), compiling=None, noise=None)
+
+
+def test_weights_move_the_plan(way):
+    """What NNAPI is charged decides whether it is used."""
+    free = np_.partition(way.model, way.costs.adjusted(weight={"nnapi:*": 1e6}))
+    assert set(free.segments()["target"]) == {"cpu"}
+    same = np_.partition(way.model, way.costs.adjusted(weight=lambda target: 3.0))
+    plain = np_.partition(way.model, way.costs, verify=False)
+    assert [s.target for s in same.plan.segments] == [s.target for s in plain.plan.segments]
+    assert same.latency_ms == pytest.approx(plain.latency_ms)
+    assert same.objective_values[0] == pytest.approx(3 * plain.latency_ms)
+
+
+def test_a_plan_for_energy_tells_energy_and_latency(way):
+    asked = way.costs.adjusted(weight=WATTS, name="energy", unit="mJ")
+    planned = np_.partition(way.model, asked)
+    table = planned.frame().set_index("plan")
+    cpu = way.planned.frame().set_index("plan").loc["all-cpu", "predicted_ms"]
+    assert table.loc["all-cpu", "predicted_ms"] == pytest.approx(cpu, rel=0.05)
+    assert table.loc["all-cpu", "objective"] == pytest.approx(2.5 * cpu, rel=0.05)
+    assert (table["objective"] >= table["objective"].iloc[0] * 0.98).all()
+    assert any("least energy in mJ" in note for note in planned.plan.notes)
+    causes = " ".join(planned.segments()["cause"])
+    assert "mJ" in causes and " ms" not in causes
+    assert "energy in mJ" in planned._repr_html_() and "energy in mJ" in asked._repr_html_()
+    assert asked.frame()["objective"].notna().any()
+
+
+def test_a_plan_for_another_objective_runs_and_is_kept(way, tmp_path):
+    planned = np_.partition(way.model, way.costs.adjusted(weight={"cpu": 1e6}))
+    assert "cpu" not in set(planned.segments()["target"])
+    ran = np_.run(planned, runs=2)
+    assert ran.agrees and abs(ran.error) < 0.2
+    assert ran.report(tmp_path / "out.html").exists()
+    assert np_.read_plan(planned.save(tmp_path / "p.nnprof")).plan == planned.plan
+
+
+def test_none_keeps_a_unit_off(way):
+    off = way.costs.adjusted(lambda unit, target, ns: ns if target != CPU else None)
+    planned = np_.partition(way.model, off)
+    assert "cpu" not in set(planned.segments()["target"])
+    reasons = off.refusals().set_index("target").loc["cpu", "reason"]
+    assert set(reasons) == {"kept off by the cost function"}
+
+
+def test_everything_of_ones_own(way):
+    """A table of arrays is all that the partitioner takes."""
+    planned = np_.partition(way.model, fewer(way.costs))
+    assert planned.costs is None and planned.objective is None
+    assert {s.target for s in planned.plan.segments} <= set(FEW)
+    with pytest.raises(UsageError, match="without a device"):
+        _ = planned.bundle
+    short = replace(fewer(way.costs), unit_ns=np.ones((1, 3)), estimated=None)
+    for costs, words in ((short, "are of 1 units"), (object(), "costs are a object")):
+        with pytest.raises(UsageError, match=words):
+            np_.partition(way.model, costs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("cost", "weight", "words"),
+    [
+        (lambda unit, target, ns: -1.0, None, "-1.0 for"),
+        (lambda unit, target, ns: math.nan, None, "nan for"),
+        (None, {"cpu": -2.0}, "weight of cpu is -2.0"),
+        (None, lambda target: math.inf, "is inf"),
+        (None, {"nnapi:tpu/*": 1.0}, "no target fits it; there are cpu"),
+    ],
+)
+def test_costs_that_are_none(way, cost, weight, words):
+    with pytest.raises(UsageError, match=words):
+        way.costs.adjusted(cost, weight=weight)
+    once = way.costs.adjusted(weight={"cpu": 2.0}, name="money", unit="cents")
+    with pytest.raises(UsageError, match="adjusted to money in cents already"):
+        once.adjusted(weight={"cpu": 2.0})
+
+
+def test_a_limit_of_compile_time_holds_for_adjusted_costs(way):
+    dear = way.costs.adjusted(weight={"cpu": 1e3})
+    assert set(np_.partition(way.model, dear).segments()["target"]) != {"cpu"}
+    tight = np_.partition(way.model, dear, np_.Latency(max_compile_ms=0.0))
+    assert set(tight.segments()["target"]) == {"cpu"}
+    mine = np_.Costs(way.model, "few", way.costs.conditions, fewer(way.costs))
+    mine = mine.adjusted(weight={"cpu": 1e3})
+    with pytest.raises(UsageError, match="what compiling takes"):
+        np_.partition(way.model, mine, np_.Latency(max_compile_ms=1.0))

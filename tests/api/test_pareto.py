@@ -35,10 +35,6 @@ class Measured:
     costs: np_.Costs
     front: Pareto
 
-    @property
-    def plain(self) -> np_.Costs:
-        return np_.read_costs(self.model, self.table)
-
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
@@ -56,26 +52,24 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 
 
 def test_costs_know_each_precision(measured):
-    costs = measured.costs
+    costs, calibration = measured.costs, measured.costs.calibration
     assert set(costs.precisions) >= {Precision.FLOAT32, Precision.INT8}
-    assert costs.calibration is not None and costs.calibration.recipe is not None
-    assert costs.calibration.recipe.dtype == "uint8", "the phone's level is 29"
-    assert len(costs.calibration.samples.calibration) == 12
-    assert len(costs.calibration.samples.held_out) == 4
+    assert calibration.recipe.dtype == "uint8", "the phone's level is 29"
+    samples = calibration.samples
+    assert (len(samples.calibration), len(samples.held_out)) == (12, 4)
     assert {"nnapi:sim-dsp/fast@int8", "cpu@int8", "cpu@relaxed"} <= set(costs.targets)
 
 
 def test_only_faster_plans_are_passed_over(measured):
-    def point(name: str, calibrated: float, held_out: float) -> Any:
-        both = (ErrorEstimate(error, error, error, 8) for error in (calibrated, held_out))
-        error = PlanError(*both, relative=())
+    def point(name: str, *errors: float) -> Any:
+        error = PlanError(*(ErrorEstimate(each, each, each, 8) for each in errors), relative=())
         return replace(measured.front.points[0], name=name, measured=error)
 
+    # By the error on samples of the calibration, and on others.
     fast, chosen, slow = point("a", 0.01, 0.03), point("b", 0.01, 0.01), point("c", 0.005, 0.03)
     front = replace(measured.front, points=(fast, chosen, slow))
     assert front.within(0.02) is chosen
-    assert front.passed_over(0.02) == (fast,)
-    assert front.passed_over(0.03) == ()
+    assert front.passed_over(0.02) == (fast,) and front.passed_over(0.03) == ()
 
 
 def test_no_point_of_the_front_is_bettered(measured):
@@ -129,19 +123,15 @@ def test_a_plan_within_a_budget_runs(measured, tmp_path):
     assert planned.latency_ms * 1e6 < floats.latency_ns
     folder = planned.save(tmp_path / "small.nnprof")
     assert read_bundle(folder).mixed == mixed
-    read = np_.read_plan(folder)
-    assert read.model.graph == planned.model.graph
+    assert np_.read_plan(folder).model.graph == planned.model.graph
     result = np_.run(folder, PHONE, runs=2, baselines=False)
     assert result.agrees
     assert any("the float model they are off by" in note for note in result.run.notes)
     page = result.report(tmp_path / "report.html", costs=measured.table).read_text()
     assert "Latency against accuracy" in page and "What each unit loses" in page
-
-
-def test_float32_alone_keeps_a_budget_of_nothing(measured):
+    # A budget of nothing leaves float32 alone.
     planned = np_.partition(measured.model, measured.costs, np_.Within(0.0), verify=False)
-    assert planned.model.mixed is not None and not planned.model.mixed.int8_units
-    assert planned.model.graph == measured.model.graph
+    assert not planned.model.mixed.int8_units and planned.model.graph == measured.model.graph
 
 
 @pytest.mark.parametrize(
@@ -151,7 +141,11 @@ def test_float32_alone_keeps_a_budget_of_nothing(measured):
         (lambda m: np_.Within(-1), UsageError, "error is -1"),
         (lambda m: np_.pareto(m.model, m.costs, metric="relativ"), UsageError, "no metric 'relati"),
         (lambda m: np_.profile(m.model, PHONE, precisions=["int4"]), UsageError, "'int4' is not o"),
-        (lambda m: np_.pareto(m.model, m.plain), UsageError, "one precision only"),
+        (
+            lambda m: np_.pareto(m.model, np_.read_costs(m.model, m.table)),
+            UsageError,
+            "one precisi",
+        ),
         (lambda m: m.front.within(-0.1), PartitionError, "no plan keeps an error"),
     ],
 )

@@ -1,7 +1,8 @@
-"""The whole way from Python, and what each of its steps shows."""
+"""The whole way from Python, and what each of its steps shows, in notebooks too."""
 
 import logging
 import subprocess
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,9 +10,11 @@ import torch
 import nnapi_prof as np_
 from nnapi_prof.errors import InputSpecError, UsageError
 from nnapi_prof.graph.plan import Engine
+from nnapi_prof.reports import notebook
 from tests import warm
 from tests.api.conftest import PHONE
 from tests.cli.common import shift_reference
+from tests.reports.browser import Parsed
 
 SLOW = "nnapi:nnapi-reference/fast"
 """A target that runs everything, and nothing well."""
@@ -28,44 +31,33 @@ print(result)
 
 @pytest.mark.slow
 def test_the_snippet_in_a_fresh_process(way, tmp_path):
-    result = subprocess.run(
-        [*warm.python(), "-c", SNIPPET.format(file=way.file)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    command = [*warm.python(), "-c", SNIPPET.format(file=way.file)]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stderr
     assert "simulated" in result.stdout and "outputs agree" in result.stdout
-    page = (tmp_path / "out.html").read_text()
-    assert page.startswith(("<!DOCTYPE html>", "<!doctype html>"))
+    assert (tmp_path / "out.html").read_text().lower().startswith("<!doctype html>")
     assert (tmp_path / "data" / "nnapi-prof").exists(), "costs go to the user's data folder"
 
 
-def test_what_a_model_shows(way):
-    table = way.model.frame()
-    assert len(table) == len(way.model.graph.units)
-    assert table["macs"].sum() == sum(unit.macs for unit in way.model.graph.units) > 0
+def test_what_a_model_and_costs_show(way):
+    table, units = way.model.frame(), way.model.graph.units
+    assert len(table) == len(units) and table["macs"].sum() == sum(u.macs for u in units) > 0
     outputs = way.model.eager(*way.model.program.example_inputs)
     assert [tuple(value.shape) for value in outputs] == [(1, 8, 16, 16)]
-
-
-def test_what_costs_show(way):
-    costs, n = way.costs, len(way.model.graph.units)
+    costs = way.costs
     assert costs.simulated and not costs.estimated and costs.device_spec == PHONE
     table = costs.frame()
-    assert len(table) == n * len(costs.targets)
+    assert len(table) == len(way.model.graph.units) * len(costs.targets)
     lacking = table[(table["accelerator"] == "sim-npu") & table["label"].str.contains("sigmoid")]
     assert len(lacking) and lacking["marginal_ms"].isna().all()
     assert lacking["reason"].str.contains("LOGISTIC").all()
     on_cpu = costs.units().set_index("label")["cpu"]
     assert (on_cpu >= 0).all() and on_cpu.max() > 0
-    refused = costs.refusals()
-    assert set(refused["reason"]) == set(table["reason"]) - {""}
+    assert set(costs.refusals()["reason"]) == set(table["reason"]) - {""}
     assert (costs.rows()["median_ms"].dropna() > 0).all()
 
 
-def test_what_a_plan_shows(way):
+def test_what_a_plan_and_a_result_show(way):
     planned = way.planned
     segments, plans = planned.segments(), planned.frame()
     covered = sorted(unit for units in segments["units"] for unit in units)
@@ -74,20 +66,15 @@ def test_what_a_plan_shows(way):
     assert segments["cause"].str.len().min() > 10
     assert plans["plan"].iloc[0] == "dp" and "all-cpu" in set(plans["plan"])
     assert plans["against_plan"].iloc[0] == 1 and (plans["against_plan"] > 0.98).all()
-
-
-def test_what_a_result_shows(way):
-    result = way.result
+    result, table = way.result, way.result.frame()
     assert result.agrees and result.simulated
     result.raise_for_mismatch()
-    table = result.frame()
     assert list(table["plan"]) == list(way.planned.frame()["plan"])
     assert (table["p10_ms"] <= table["measured_ms"]).all()
     assert (table["measured_ms"] <= table["p90_ms"]).all()
     assert table["measured_ms"].iloc[0] == result.latency_ms
     assert result.error == pytest.approx(result.predicted_ms / result.latency_ms - 1)
-    assert bool(result.outputs()["agrees"].all())
-    assert len(result.segments())
+    assert bool(result.outputs()["agrees"].all()) and len(result.segments())
 
 
 def test_outputs_that_differ_are_told_and_raised_on_request(way, monkeypatch):
@@ -109,30 +96,24 @@ def test_a_plan_in_a_folder(way, tmp_path):
     folder = way.result.save(tmp_path / "tiny.nnprof")
     again = np_.read_plan(folder)
     assert again.plans == way.planned.plans and again.model.name == "tiny"
-    assert np_.run(folder, device=PHONE, runs=2, baselines=False).agrees
-    compared = np_.compare(way.result, folder, costs=way.table)
-    assert list(compared.frame()["ratio"]) == [1.0]
-    with pytest.raises(UsageError, match=r"is not a bundle|does not exist"):
-        np_.read_plan(tmp_path)
-
-
-def test_a_report_of_a_plan_from_a_folder_reads_the_cost_table(way, tmp_path):
-    ran = np_.run(way.planned.save(tmp_path / "tiny.nnprof"), device=PHONE, runs=2)
-    assert ran.report(tmp_path / "out.html", costs=way.table).exists()
+    ran = np_.run(folder, device=PHONE, runs=2)
+    assert ran.agrees and ran.report(tmp_path / "out.html", costs=way.table).exists()
     with pytest.raises(np_.NnapiProfError):
         ran.report(tmp_path / "other.html", costs=tmp_path / "empty.sqlite")
+    assert list(np_.compare(way.result, folder, costs=way.table).frame()["ratio"]) == [1.0]
+    with pytest.raises(UsageError, match=r"is not a bundle|does not exist"):
+        np_.read_plan(tmp_path)
 
 
 def test_reports_that_cannot_be_written(way, tmp_path):
     (tmp_path / "file").write_text("")
     trace = tmp_path / "out.trace.json"  # one would overwrite the other
-    both = np_.compare(way.result, way.planned)
     for write, path, words in (
         (way.result.report, tmp_path / "out.docx", "names no format"),
         (way.result.report, tmp_path / "out.json", "nnapi-prof report --format json"),
         (way.result.report, tmp_path / "file" / "out.html", "cannot write"),
         (way.planned.save, tmp_path / "file" / "tiny.nnprof", "cannot write"),
-        (both.report, trace, r"is .html or .md|names no format"),
+        (np_.compare(way.result, way.planned).report, trace, r"is .html or .md|names no format"),
     ):
         with pytest.raises(UsageError, match=words):
             write(path)
@@ -154,7 +135,7 @@ def test_what_the_table_has_is_read_without_a_device(way):
             np_.read_costs(way.model, **{"costs": way.table, **words})
 
 
-def test_estimates(way, tmp_path):
+def test_estimates(way):
     costs = np_.estimate(way.model, "pixel4")
     assert costs.estimated and not costs.simulated and "estimated" in repr(costs)
     planned = np_.partition(way.model, costs)
@@ -162,6 +143,8 @@ def test_estimates(way, tmp_path):
     assert set(planned.segments()["basis"]) == {"estimated"}
     with pytest.raises(UsageError, match=r"pixel4, |does not offer|lacks"):
         np_.run(planned, device=PHONE)
+    with pytest.raises(UsageError, match="measured"):
+        np_.advise(planned)
     with pytest.raises(UsageError, match="no phone 'nokia'"):
         np_.estimate(way.model, "nokia")
 
@@ -178,7 +161,7 @@ def test_a_phone_fitted_to_a_table(way, tmp_path):
     assert np_.partition(way.model, costs).plan.segments
 
 
-def test_plan_options(way):
+def test_plan_options_and_costs_of_another_model(way):
     pinned = np_.partition(way.model, way.costs, np_.Latency(pin=[f"*={SLOW}"]))
     assert {s.target.key for s in pinned.plan.segments} == {SLOW}
     off = np_.Latency(forbid=["*"])
@@ -186,9 +169,6 @@ def test_plan_options(way):
     assert {s.target.engine for s in on_cpu.plan.segments} == {Engine.CPU}
     with pytest.raises(UsageError, match="verify"):
         np_.partition(way.model, way.costs, off, verify=True)
-
-
-def test_costs_of_another_model(way):
     other = np_.load(torch.nn.Conv2d(3, 8, 3), inputs=["1x3x16x16"])
     words = r"not of Model\('Conv2d', .*inputs 1x3x16x16\): profile it"
     with pytest.raises(UsageError, match=words):
@@ -213,7 +193,56 @@ def test_comparison(way, tmp_path):
     assert compared.report(tmp_path / "both.html").stat().st_size > 1000
 
 
-def test_devices():
-    result = np_.devices()
-    assert PHONE in {device.serial for device in result}
-    assert list(result.frame()["serial"]) == [device.serial for device in result]
+NASTY = '<script>alert("1")</script>&'
+
+
+def check(text: str) -> Parsed:
+    result = Parsed(text)
+    assert not {"script", "style", "img", "link", "iframe"} & set(result.tags)
+    assert len(result.tags["table"]) == len(result.texts["caption"]) > 0
+    assert all(head.get("scope") in ("col", "row") for head in result.tags.get("th", ()))
+    regions = [div for div in result.tags["div"] if div.get("role") == "region"]
+    assert len(regions) == len(result.tags["table"])
+    assert all(region["aria-label"] and region["tabindex"] == "0" for region in regions)
+    assert not any(name.startswith("on") for name, _ in result.attributes)
+    return result
+
+
+@pytest.mark.parametrize("step", ["model", "costs", "planned", "result"])
+def test_every_step_shows_itself(way, step):
+    shown = getattr(way, step)
+    texts = check(shown._repr_html_()).texts
+    if step != "model":
+        assert "simulated" in " ".join(texts["caption"] + texts["th"])
+        assert "simulated" in repr(shown)
+
+
+def test_others_show_themselves(way):
+    for shown, tag, word in (
+        (np_.compare(way.planned, way.result), "td", "simulated"),
+        (np_.devices(), "th", PHONE),
+        (np_.calibrate(way.table, folds=2), "caption", "simulated"),
+        (np_.Phone.load("pixel4"), "caption", ""),
+        (np_.estimate(way.model, "pixel4"), "caption", "estimated"),
+    ):
+        assert word in " ".join(check(shown._repr_html_()).texts[tag])
+
+
+def test_what_models_and_devices_are_called_is_escaped(way):
+    model = replace(way.model, unit_cache=replace(way.model.unit_cache, name=NASTY, notes=(NASTY,)))
+    costs = replace(way.costs, model=model, device=NASTY, notes=(NASTY,))
+    planned = replace(way.planned, model=model, device=NASTY)
+    result = np_.Result(planned, replace(way.result.run, model=NASTY, device=NASTY, notes=(NASTY,)))
+    for shown in (model, costs, planned, result):
+        assert NASTY in check(shown._repr_html_()).texts["caption"][0]
+    assert NASTY in check(model._repr_html_()).texts["li"]
+
+
+def test_a_table():
+    text = notebook.table("t", ("a", "b"), [["x", "1"], ["y", "2"]], numbers=(1,), rest="more")
+    result = check(text)
+    assert result.texts["td"] == ["1", "2"] and result.texts["p"] == ["more"]
+    assert result.texts["th"] == ["a", "b", "x", "y"]
+    assert "text-align:right" in str(result.tags["td"][0]["style"])
+    assert notebook.ms(None) == "–" and notebook.ms(1_234_567) == "1.235"
+    assert notebook.kind_of(True, True) == "ms, simulated, estimated"

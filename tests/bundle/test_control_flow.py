@@ -8,42 +8,36 @@ from torch.utils._pytree import tree_leaves
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import prepare
-from nnapi_prof.frontend.torch_logging import quiet_torch
+from tests.api.test_model import scripted
 from tests.bundle.stock import Made, made
 
 
 class Layered(nn.Module):
+    """Layers for all, of which a model uses some."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.Linear(4, 4)
+        self.layer, self.other, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.conv = nn.Conv2d(3, 4, 3)
 
 
-class Branch(nn.Module):
+class Branch(Layered):
     """Convolution, a branch between two layers, another layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 3)
-        self.left, self.right = nn.Linear(4, 4), nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.relu(self.conv(x)).mean((2, 3))
-        y = torch.relu(self.left(y)) if bool(y.sum() > 0.9) else self.right(y) * 2
+        y = torch.relu(self.layer(y)) if bool(y.sum() > 0.9) else self.other(y) * 2
         return torch.tanh(self.last(y))
 
 
-class While(nn.Module):
+class While(Layered):
     """As often as the data want, and how often that was."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.turn, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = torch.relu(self.conv(x)).mean((2, 3))
         turns = 0
         while bool(y.abs().max() > 0.05) and turns < 5:
-            y = self.turn(y) * 0.5
+            y = self.layer(y) * 0.5
             turns += 1
         return torch.relu(self.last(y)), y * turns
 
@@ -58,12 +52,8 @@ class Break(Layered):
         return torch.sigmoid(self.layer(y))
 
 
-class Numbers(nn.Module):
+class Numbers(Layered):
     """A number read from a tensor scales one, and selects from one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = self.conv(x)
@@ -121,12 +111,8 @@ class Named(Layered):
         return torch.relu(named["k"]), pair[0] * pair[1]
 
 
-class Nested(nn.Module):
+class Nested(Layered):
     """A branch in a loop in a branch; after it shapes are certain again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.layer(x)
@@ -152,33 +138,18 @@ class Overwritten(Layered):
         return rows * number, longer, torch.cat(result) + y.sum()
 
 
-MODELS = {
-    Branch: (1, 3, 6, 6),
-    While: (1, 3, 6, 6),
-    Break: (2, 4),
-    Numbers: (1, 3, 6, 6),
-    Lists: (2, 4),
-    Shapes: (5, 4),
-    Writes: (2, 4),
-    Named: (2, 4),
-    Nested: (2, 4),
-    Overwritten: (3, 4),
-}
+IMAGE = (1, 3, 6, 6)
+MODELS = {Branch: IMAGE, While: IMAGE, Numbers: IMAGE, Shapes: (5, 4), Overwritten: (3, 4)}
+MODELS |= dict.fromkeys((Break, Lists, Writes, Named, Nested), (2, 4))
 CUT = {Branch, While, Break, Numbers, Writes, Named, Nested}
 """Those with something for NNAPI behind the control flow."""
 
 
-def scripted(kind: type[nn.Module]) -> tuple[nn.Module, torch.jit.ScriptModule]:
-    torch.manual_seed(3)
-    model = kind().eval()
-    with quiet_torch():
-        return model, torch.jit.script(model)
-
-
 def converted(kind: type[nn.Module], *shape: int) -> tuple[Made, nn.Module]:
     """The module for stock PyTorch, and the model."""
-    model, script = scripted(kind)
-    return made(prepare(script, [torch.randn(shape)], "model", keep=True)), model
+    torch.manual_seed(3)
+    model = kind().eval()
+    return made(prepare(scripted(model), [torch.randn(shape)], "model", keep=True)), model
 
 
 def same(result: Made, model: nn.Module, x: Tensor) -> list[Tensor]:
@@ -208,26 +179,29 @@ def test_control_flow(nnapi_library, kind):
     assert len(results) > 1 or kind not in (Lists, Shapes, Overwritten)
 
 
-class Check(Layered):
-    def forward(self, x: Tensor) -> Tensor:
+class Returns(Layered):
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        y = self.layer(x)
         if bool(torch.isnan(x).any()):
             raise ValueError("not a number")
-        return torch.relu(self.layer(x))
+        if bool(y.sum() > 0):
+            return y, (y[:1], y * 2)
+        return x, (y, torch.relu(y))
 
 
-def test_a_check_stays(nnapi_library):
-    result, model = converted(Check, 2, 4)
-    x = torch.randn(2, 4)
-    same(result, model, x)
+def test_a_branch_returns_a_tuple_and_a_check_stays(nnapi_library):
+    result, model = converted(Returns, 3, 4)
+    for sign in (1, -1):
+        x = (sign * 9 * model.layer.weight.detach().sum(0)).expand(3, 4).contiguous()
+        same(result, model, x)
     with pytest.raises(torch.jit.Error, match="not a number"):
         result.module(x * float("nan"))
 
 
 @pytest.mark.parametrize("kind", [Branch, While, Numbers, Shapes])
 def test_the_agent_refuses_it(kind):
-    _, script = scripted(kind)
     with pytest.raises(FrontendError, match=r"test_control_flow\.py:\d+.* depend"):
-        prepare(script, [torch.randn(MODELS[kind])], "model")
+        prepare(scripted(kind().eval()), [torch.randn(MODELS[kind])], "model")
 
 
 class Aliased(Layered):
@@ -237,21 +211,6 @@ class Aliased(Layered):
         if bool(y.sum() > 0):
             y[0] = 0.0
         return view * 2, y
-
-
-class Returns(Layered):
-    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        y = self.layer(x)
-        if bool(y.sum() > 0):
-            return y, (y[:1], y * 2)
-        return x, (y, torch.relu(y))
-
-
-def test_a_branch_returns_a_tuple(nnapi_library):
-    result, model = converted(Returns, 3, 4)
-    for sign in (1, -1):
-        x = (sign * 9 * model.layer.weight.detach().sum(0)).expand(3, 4).contiguous()
-        same(result, model, x)
 
 
 class Counts(Layered):
@@ -265,9 +224,8 @@ class Counts(Layered):
     [(Aliased, "writes to a tensor that is read elsewhere"), (Counts, "return tensors")],
 )
 def test_writes_that_a_view_would_see_and_numbers_as_outputs_are_refused(kind, words):
-    _, script = scripted(kind)
     with pytest.raises(FrontendError, match=words):
-        prepare(script, [torch.randn(2, 4)], "model", keep=True)
+        prepare(scripted(kind().eval()), [torch.randn(2, 4)], "model", keep=True)
 
 
 class Wide(nn.Module):

@@ -21,7 +21,7 @@ from tests.models import Function
 def agree(result, model, *inputs) -> None:
     """A module of parts computes what the model does."""
     with torch.no_grad():
-        actual, expected = result.module(*inputs), model(*inputs)
+        actual, expected = tree_leaves(result.module(*inputs)), tree_leaves(model(*inputs))
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -66,10 +66,8 @@ def branch(x):
 
 
 def loop(x):
-    step = while_loop(
-        lambda i, v: i < v.amax().int() + 2, lambda i, v: (i + 1, v * 0.9), (torch.tensor(0), x)
-    )
-    return step[1]
+    start = torch.tensor(0), x
+    return while_loop(lambda i, v: i < v.amax().int() + 2, lambda i, v: (i + 1, v * 0.9), start)[1]
 
 
 def runs(x):
@@ -149,7 +147,7 @@ def typed(ids, mask, table):
     return tail.sum(), top, seen, table(torch.cummax(top, 1)[1]) * worst
 
 
-def test_element_types_at_the_border(nnapi_library):
+def test_element_types_at_the_border_and_integers_beyond_32_bits(nnapi_library):
     torch.manual_seed(0)
     inputs = torch.randint(0, 10, (2, 5)), torch.rand(2, 5) < 0.7
     model = Function(typed, table=nn.Embedding(10, 6))
@@ -157,11 +155,7 @@ def test_element_types_at_the_border(nnapi_library):
     assert result.kinds.count("nnapi") >= 2
     assert result.stays() == {"logcumsumexp", "cummax"}  # bools go to NNAPI, too
     torch.testing.assert_close(result.module(*inputs), model(*inputs))
-
-
-def test_integers_beyond_32_bits(nnapi_library):
-    model = nn.Embedding(10, 6).eval()
-    result = make(nn.Sequential(model, nn.ReLU()).eval(), (torch.tensor([3]),))
+    result = make(nn.Sequential(nn.Embedding(10, 6), nn.ReLU()).eval(), (torch.tensor([3]),))
     with pytest.raises(torch.jit.Error, match="beyond 32 bits"):
         result.module(torch.tensor([2**32 + 3]))
 
@@ -200,15 +194,14 @@ def crossed(unread, x, y):
 
 def test_outputs_are_the_models(nnapi_library):
     inputs = torch.randn(2), torch.randn(3, 4), torch.randn(1)
-    outputs = make(Function(crossed), inputs).module(*inputs)
-    expected = tree_leaves(crossed(*inputs))
-    torch.testing.assert_close(list(outputs), expected, rtol=1e-4, atol=1e-5)
+    result = make(Function(crossed), inputs)
+    agree(result, Function(crossed), *inputs)
+    outputs, same = result.module(*inputs), (inputs[2], inputs[1], torch.arange(3.0))
+    assert all(torch.equal(mine, its) for mine, its in zip(outputs[2:5], same, strict=True))
     assert torch.equal(outputs[5], outputs[0])
-    assert torch.equal(outputs[2], inputs[2]) and torch.equal(outputs[3], inputs[1])
-    assert torch.equal(outputs[4], torch.arange(3.0))
 
 
-def test_small_parts_stay():
+def test_small_parts_and_moves_alone_stay():
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Softmin(1), nn.Conv2d(4, 4, 1), nn.Tanh()).eval()
     x = torch.randn(1, 3, 5, 5)
     program = prepare(model, (x,), "model")
@@ -218,11 +211,8 @@ def test_small_parts_stay():
     assert result.kinds == ["cpu"]
     assert any("fewer than 4" in reason.reason for reason in result.parts.cpu_reasons.values())
 
-
-def test_moves_alone_stay():
     def moves(x):
-        y = torch.logcumsumexp(x, 0).t()
-        return torch.logcumsumexp(y.reshape(2, 6), 0)
+        return torch.logcumsumexp(torch.logcumsumexp(x, 0).t().reshape(2, 6), 0)
 
     result = make(Function(moves), (torch.randn(3, 4),))
     assert result.kinds == ["cpu"]

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.api import run as run_step
+from nnapi_prof.api.run import eager_reference
 from nnapi_prof.cli import main
 from tests import warm
 from tests.documents.common import check
@@ -60,9 +60,8 @@ class Cli:
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
-        captured = self._capsys.readouterr()
         assert isinstance(ended.value.code, int)
-        return Result(ended.value.code, captured.out, captured.err)
+        return Result(ended.value.code, *self._capsys.readouterr())
 
     def ok(self, *arguments: object) -> Result:
         """A command that must succeed."""
@@ -87,6 +86,22 @@ def call(*arguments: object) -> None:
     with pytest.raises(SystemExit) as ended:
         main([str(argument) for argument in arguments])
     assert ended.value.code == 0
+
+
+def two_phones(model: Path, folder: Path, runs: int) -> tuple[Path, Path, Path]:
+    """Profiles the tiny model on two simulated phones, plans and runs it there.
+
+    Returns the cost table and the bundles; that of the npu-phone has convolutions on the NPU.
+    """
+    costs, bundles = folder / "costs.sqlite", (folder / "npu.nnprof", folder / "gpu.nnprof")
+    npu, gpu = ("--pin", "conv2d*=nnapi:sim-npu/fast"), ("--no-verify",)
+    for bundle, more in zip(bundles, (npu, gpu), strict=True):
+        device = ("--device", f"sim:{bundle.stem}-phone")
+        named = (*device, "--input", INPUT, "--costs", costs)
+        call("profile", *named, "--preference", "fast", model)
+        call("partition", *named, *more, "--output", bundle, model)
+        call("run", *device, "--runs", runs, bundle)
+    return costs, *bundles
 
 
 def python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -124,38 +139,36 @@ class TinyNet(nn.Module):
         return self.second(self.between(torch.relu(self.first(x))))
 
 
-class Function(nn.Module):
-    """A model that is one function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.function(*inputs)
-
-
 def trace(model: nn.Module, path: Path, *inputs: tuple[int, ...] | torch.Tensor) -> Path:
     """Saves a model as TorchScript, traced with these inputs or inputs of these shapes."""
     examples = tuple(
-        sample_inputs if isinstance(sample_inputs, torch.Tensor) else torch.randn(sample_inputs)
-        for sample_inputs in inputs or ((1, 3, 16, 16),)
+        each if isinstance(each, torch.Tensor) else torch.randn(each)
+        for each in inputs or ((1, 3, 16, 16),)
     )
+    return save(model, path, examples)
+
+
+def save(module: nn.Module, path: Path, args: tuple[object, ...], **kwargs: object) -> Path:
+    """Saves as an ExportedProgram or as TorchScript, by the ending."""
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch.jit announces its retirement on every call
-        torch.jit.save(torch.jit.trace(model.eval(), examples), str(path))
+        if path.suffix == ".pt2":
+            torch.export.save(torch.export.export(module.eval(), args, kwargs), path)
+        else:
+            torch.jit.save(torch.jit.trace(module.eval(), args, strict=False), str(path))
     return path
 
 
-def shift_reference(patch: pytest.MonkeyPatch) -> None:
+def shift_reference(
+    patch: pytest.MonkeyPatch, where: str = "nnapi_prof.api.run.eager_reference"
+) -> None:
     """Make `run` compare with a reference that is 0.1 % off: more than rounding explains."""
-    true_reference = run_step.eager_reference
 
     def shifted(*arguments: Any) -> Any:
-        inputs, references = true_reference(*arguments)
+        inputs, references = eager_reference(*arguments)
         return inputs, tuple(value * 1.001 for value in references)
 
-    patch.setattr(run_step, "eager_reference", shifted)
+    patch.setattr(where, shifted)
 
 
 @dataclass(frozen=True)
@@ -199,10 +212,7 @@ def count_rows(costs: Path) -> int:
 
 def unit_row(out: str, name: str) -> dict[str, str]:
     """The row of a unit in the table that profile prints: column -> what it says."""
-    lines = out.splitlines()
-    (head,) = (line for line in lines if line.startswith("┃ unit "))
-    (row,) = (line for line in lines if line.startswith(f"│ {name} "))
-    columns, cells = (
-        [cell.strip() for cell in line[1:-1].split(bar)] for line, bar in ((head, "┃"), (row, "│"))
-    )
-    return dict(zip(columns, cells, strict=True))
+    (head,) = (line for line in out.splitlines() if line.startswith("┃ unit "))
+    (row,) = (line for line in out.splitlines() if line.startswith(f"│ {name} "))
+    columns, cells = head[1:-1].split("┃"), row[1:-1].split("│")
+    return dict(zip(map(str.strip, columns), map(str.strip, cells), strict=True))

@@ -1,5 +1,7 @@
-"""``convert`` of models that NNAPI cannot run whole, and of bundles, for stock PyTorch."""
+"""Models that NNAPI cannot run whole, and bundles, for stock PyTorch; what stays behind."""
 
+import html
+import re
 import shlex
 import shutil
 import warnings
@@ -19,63 +21,58 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.frontend import load, reference
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Plan, Preference, Segment, Target
-from tests.cli.common import INPUT, SIM, Profiled, TinyNet, trace
-from tests.cli.test_convert import run, save, stated
+from tests.api.test_model import scripted
+from tests.cli.common import INPUT, SIM, Profiled, TinyNet, save, trace
+from tests.cli.test_convert import run, stated
+from tests.models import Function
 
 
-def multiplied(x: torch.Tensor) -> torch.Tensor:
-    return torch.logcumsumexp(x, 1) * 0.1
-
-
-def test_an_operation_stays_on_the_cpu(cli, emulator_library, tmp_path):
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """A model with an operation that nobody can convert."""
     torch.manual_seed(0)
-    module = TinyNet(multiplied).eval()
-    model = trace(module, tmp_path / "odd.pt")
-    result = cli.ok("convert", "--input", INPUT, "--preference", "low_power", "--relaxed", model)
+    return trace(TinyNet(lambda x: torch.logcumsumexp(x, 1) * 0.1), tmp_path / "odd.pt")
+
+
+def test_an_operation_stays_on_the_cpu(cli, emulator_library, odd):
+    result = cli.ok("convert", "--input", INPUT, "--preference", "low_power", "--relaxed", odd)
     (row,) = (line for line in result.out.splitlines() if "logcumsumexp" in line)
     assert "NNAPI has no such operation" in row
-    converted = tmp_path / "odd.nnapi.pt"
-    assert f"in 2 parts and 1 unit on the CPU in {converted}" in result.err
+    assert f"in 2 parts and 1 unit on the CPU in {odd.with_suffix('.nnapi.pt')}" in result.err
     assert "what float16 costs in accuracy is measured where NNAPI runs the whole" in result.err
     x = torch.randn(1, 3, 16, 16)
-    ran = run(emulator_library, converted, x, wanted=module(x))
+    ran = run(emulator_library, odd, x, wanted=reference(odd)(x)[0])
     assert ran == ["nnapi_0 nnapi_1 cpu_0", "0 True", "0 True"]
 
 
-class NestedParts(nn.Module):
+def nested(named, pair):
     """Dicts and lists around what runs in parts."""
-
-    def forward(self, named, pair):
-        early = torch.relu(named["x"] + pair[0])
-        late = torch.logcumsumexp(early, 1)
-        return [late, early], {"b": torch.tanh(late)}, pair[1]
+    early = torch.relu(named["x"] + pair[0])
+    late = torch.logcumsumexp(early, 1)
+    return [late, early], {"b": torch.tanh(late)}, pair[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["pt", "pt2"])
 def test_nested_values(cli, emulator_library, tmp_path, ending):
     inputs = {"x": torch.randn(2, 3)}, (torch.randn(2, 3), torch.randn(4))
-    converted = tmp_path / "out.pt"
-    model = save(NestedParts(), tmp_path / f"nested.{ending}", inputs)
-    cli.ok("convert", *stated("2x3", "2x3", "4"), "-o", converted, model)
-    ran = run(emulator_library, converted, *inputs, wanted=NestedParts()(*inputs))
+    model = save(Function(nested), tmp_path / f"nested.{ending}", inputs)
+    cli.ok("convert", *stated("2x3", "2x3", "4"), model)
+    ran = run(emulator_library, model, *inputs, wanted=nested(*inputs))
     assert ran[0] == "nnapi_0 nnapi_1 cpu_0"
 
 
 @pytest.mark.slow
-def test_small_parts_and_float16(cli, emulator_library, tmp_path):
-    torch.manual_seed(0)
-    module = TinyNet(multiplied).eval()
-    model = trace(module, tmp_path / "odd.pt")
-    result = cli("convert", "--input", INPUT, "--min-region", "9", model)
+def test_small_parts_and_float16(cli, emulator_library, odd, tmp_path):
+    result = cli("convert", "--input", INPUT, "--min-region", "9", odd)
     assert result.code == 1 and "NNAPI can run nothing of the model" in result.error
     assert "fewer than 9" in result.out
-    cli.ok("convert", "--input", INPUT, "--float16", model)
+    cli.ok("convert", "--input", INPUT, "--float16", odd)
     x = torch.randn(1, 3, 16, 16)
-    run(emulator_library, tmp_path / "odd.nnapi.pt", x, wanted=module(x), tolerance=2e-2)
+    eager = reference(odd)(x)[0]
+    run(emulator_library, odd, x, wanted=eager, tolerance=2e-2)
     (output, _) = torch.load(tmp_path / "data.pt")
-    moved = (output - module(x)).abs().max() / module(x).abs().max()
-    assert 1e-5 < moved < 1e-2
+    assert 1e-5 < (output - eager).abs().max() / eager.abs().max() < 1e-2
 
 
 @pytest.mark.parametrize(
@@ -87,47 +84,41 @@ def test_small_parts_and_float16(cli, emulator_library, tmp_path):
         (("--input", "1x3x?x16"), "sizes left open need the model whole on NNAPI"),
     ],
 )
-def test_what_must_be_whole(cli, tmp_path, options, reason):
-    model = trace(TinyNet(multiplied), tmp_path / "odd.pt")
+def test_what_must_be_whole(cli, odd, options, reason):
     named = () if "--input" in options else ("--input", INPUT)
-    result = cli("convert", *named, *options, model)
+    result = cli("convert", *named, *options, odd)
     assert result.code == 1 and reason in result.error
     assert "logcumsumexp" in result.out
-    assert [path.name for path in tmp_path.iterdir()] == ["odd.pt"]
+    assert [path.name for path in odd.parent.iterdir()] == ["odd.pt"]
 
 
 @pytest.mark.slow
-def test_a_bundle_follows_its_plan(cli, profiled, emulator_library, tmp_path):
+def test_a_bundle_follows_its_plan(cli, profiled, emulator_library):
     """The plan where it names no accelerator, else the best of the others."""
     bundle = read_bundle(profiled.bundle)
     named, auto = (
         next(plan for plan in bundle.plans if plan.name.startswith(f"largest-supported nnapi:{on}"))
         for on in ("sim-npu", "auto")
     )
-    mixed = Plan("mixed", (), simulated=True)
-    for index in range(len(bundle.graph.units)):
-        target = CPU if index == 1 else Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER)
-        segment = Segment((index,), target, 1.0, "for the test")
-        mixed = replace(mixed, segments=(*mixed.segments, segment))
-    regions = {
-        (segment.units, 30, ()): convert_region(load(profiled.model), segment.units, 30)
-        for segment in mixed.segments
-    }
+    n, on_auto = len(bundle.graph.units), Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER)
+    targets = [CPU if index == 1 else on_auto for index in range(n)]
+    segments = (Segment((u,), target, 1.0, "for the test") for u, target in enumerate(targets))
+    mixed = Plan("mixed", tuple(segments), simulated=True)
+    program = load(profiled.model)
+    regions = {((u,), 30, ()): convert_region(program, (u,), 30) for u in range(n)}
     bundle = replace(bundle, regions={**bundle.regions, **regions})
     x = torch.randn(1, 3, 16, 16)
-    expected = reference(profiled.model)(x)[0]
-    converted = tmp_path / "tiny.nnapi.pt"
-    each = " ".join(f"nnapi_{number}" for number in range(len(mixed.segments) - 1))
+    each = " ".join(f"nnapi_{number}" for number in range(n - 1))
     for plans, followed, parts in (
         ((mixed, named, auto), mixed, f"{each} cpu_0"),
         ((named, auto), auto, "nnapi_0"),
     ):
         write_bundle(profiled.bundle, replace(bundle, plans=plans), profiled.model)
-        result = cli.ok("convert", "-o", converted, "--relaxed", profiled.bundle)
+        result = cli.ok("convert", "--relaxed", profiled.bundle)
         text = "stock PyTorch cannot name the accelerators of the plan" in result.err
         assert text == (followed is auto)
         assert ("the plan has it on the CPU: for the test" in result.out) == (followed is mixed)
-        ran = run(emulator_library, converted, x, wanted=expected)
+        ran = run(emulator_library, profiled.bundle, x, wanted=reference(profiled.model)(x)[0])
         assert ran[0] == parts and set(ran[1:]) == {"1 True"}
 
 
@@ -190,8 +181,8 @@ def test_stock_pytorch_follows_costs_of_addresses(cli, profiled, auto, tmp_path)
             warnings.simplefilter("ignore")
             parts = [child for child, _ in torch.jit.load(converted).named_children()]
         parts_by_table[name] = parts, result.out.count("the plan has it on the CPU")
-    assert parts_by_table["none"] == parts_by_table["fast"] == (["nnapi_0"], 0)
-    assert parts_by_table["slow"] == (["nnapi_0", "cpu_0"], 1)
+    whole = (["nnapi_0"], 0)
+    assert parts_by_table == {"none": whole, "fast": whole, "slow": (["nnapi_0", "cpu_0"], 1)}
 
 
 def test_a_table_that_cannot_be_read_is_no_table_without_rows(cli, profiled, auto, tmp_path):
@@ -232,16 +223,13 @@ def test_steps_into_an_app_are_refused_as_their_commands_are(cli, profiled):
 def test_what_only_pytorch_runs_goes_to_executorch_all_the_same(profiled):
     """Its kernels run what neither NNAPI nor our CPU engine does."""
     bundle = read_bundle(profiled.bundle)
-    (segment,) = next(plan for plan in bundle.plans if plan.name == "all-cpu").segments
-    first, *rest = segment.units
-    segments = tuple(
-        replace(segment, units=units, target=target)
-        for units, target in (((first,), CPU), (tuple(rest), HOST))
-    )
-    ways = deploy_steps(replace(bundle, plans=(Plan("host", segments, True),)), profiled.bundle)
-    assert {step.runtime for step in ways if step.refusal is None} == {AppRuntime.EXECUTORCH}
-    ways = deploy_steps(replace(bundle, plans=(Plan("host", segments[1:], True),)), profiled.bundle)
-    assert all(step.refusal for step in ways)
+    (whole,) = next(plan for plan in bundle.plans if plan.name == "all-cpu").segments
+    first = replace(whole, units=whole.units[:1], target=CPU)
+    rest = replace(whole, units=whole.units[1:], target=HOST)
+    for segments, ways in (((first, rest), {AppRuntime.EXECUTORCH}), ((rest,), set())):
+        planned = replace(bundle, plans=(Plan("host", segments, True),))
+        steps = deploy_steps(planned, profiled.bundle)
+        assert {step.runtime for step in steps if step.refusal is None} == ways
 
 
 class Deciding(nn.Module):
@@ -262,16 +250,108 @@ class Deciding(nn.Module):
 def test_a_branch_on_data(cli, emulator_library, tmp_path):
     torch.manual_seed(0)
     module, model = Deciding().eval(), tmp_path / "deciding.pt"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.jit.save(torch.jit.script(module), str(model))
+    scripted(module).save(str(model))
     result = cli.ok("convert", "--input", INPUT, model)
     assert "if_on_data" in result.out and "depends on the values of a tensor" in result.out
     x = torch.randn(1, 3, 16, 16)
-    ran = run(emulator_library, tmp_path / "deciding.nnapi.pt", x, wanted=module(x))
+    ran = run(emulator_library, model, x, wanted=module(x))
     assert ran[0] == "nnapi_0 nnapi_1 cpu_0"
     for options in (("--whole",), ("--format", "json")):
         error = cli.error("convert", "--input", INPUT, *options, model, code=1)
         assert "test_convert_parts.py:" in error and "branch depend" in error
-    result = cli.ok("profile", *SIM, "--input", INPUT, model)
-    assert "if_on_data" in result.out
+    assert "if_on_data" in cli.ok("profile", *SIM, "--input", INPUT, model).out
+
+
+@pytest.mark.slow
+def test_an_operation_that_nobody_converts(cli, odd, tmp_path):
+    operation, node = "aten.logcumsumexp.default", "logcumsumexp"
+    costs, bundle = ("--costs", tmp_path / "costs.sqlite"), tmp_path / "odd.nnprof"
+    named = (*SIM, "--input", INPUT, *costs)
+    sentence = rf"{re.escape(operation)} cannot run on NNAPI: NNAPI has no such operation"
+
+    out = cli.ok("profile", *named, "--preference", "fast", odd).out
+    counts = re.search(r"(\d+) measured, (\d+) refused by the converter", out)
+    assert counts is not None and int(counts[1]) > 0
+    # One on the CPU and one on each of sim-npu and sim-gpu; on nnapi-reference and auto where a
+    # trial does not leave them at that.
+    assert 3 <= int(counts[2]) <= 5
+
+    out = cli.ok("partition", *named, "--output", bundle, odd).out
+    planned = read_bundle(bundle)
+    units, segments = planned.graph.units, planned.plan.segments
+    (behind,) = (s for s in segments if s.target == HOST)
+    assert [units[index].label.split()[0] for index in behind.units] == [node]
+    assert re.search(rf"no engine of the agent runs {node} [0-9x]+ \(unit \d+\)", out)
+    table = out[: out.index("Why")]  # by the labels that other tables have, not by nodes
+    assert all(units[segment.units[0]].label in table for segment in segments)
+
+    out = cli.ok("run", *SIM, "--runs", 3, bundle).out
+    assert "agrees with eager PyTorch" in out and "DIFFERS" not in out
+    assert "on the host, in eager PyTorch: " in out
+
+    page = html.unescape(cli.ok("report", *costs, "-o", "-", bundle).out)
+    assert re.search(sentence, page)
+    assert not re.search(rf"{node}(_\d+)?: {sentence}", page)  # the cost is any such unit's
+
+    # Where the whole model is asked for, it is refused.
+    for option, advice in (("--whole", "stays on the CPU"), ("--format=json", "partition")):
+        result = cli("convert", "--input", INPUT, option, odd)
+        assert result.code == 1 and re.search(sentence, result.error) and advice in result.error
+        assert "Stays on the CPU" in result.out and operation in result.out
+    assert not (tmp_path / "odd.nnapi.pt").exists()
+
+
+class Detector(nn.Module):
+    """[1, 3, 32, 32] -> boxes [n, 4] and scores [n] of a detector, those that are likely."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 16, 3, 2, 1), nn.Conv2d(16, 6, 3, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = self.second(self.first(x).relu()).flatten(2)[0].T
+        scores = rows[:, 4].sigmoid()
+        likely = scores > 0.5
+        return rows[:, :4][likely], scores[likely]
+
+
+class Suppressing(Detector):
+    """The same, without boxes that overlap a likelier one: non-maximum suppression, greedy."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = self.second(self.first(x).relu()).flatten(2)[0].t()
+        scores, corner = rows[:, 4].sigmoid(), rows[:, :2]
+        far = corner + rows[:, 2:4].exp()
+        order, area = scores.argsort(descending=True), (far - corner).prod(1)
+        survivors: list[torch.Tensor] = []
+        while order.numel() > 0:
+            best, rest = order[0], order[1:]
+            survivors.append(best)
+            low, high = corner[rest].maximum(corner[best]), far[rest].minimum(far[best])
+            shared = (high - low).clamp(min=0).prod(1)
+            order = rest[shared <= 0.5 * (area[rest] + area[best] - shared)]
+        likely = torch.stack(survivors)
+        return rows[:, :4][likely], scores[likely]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ending", "node"), [("pt", "loop_on_data"), ("pt2", "index_on_data")])
+def test_what_depends_on_data_stays_on_the_host(cli, tmp_path, ending, node):
+    torch.manual_seed(0)
+    model = tmp_path / f"detector.{ending}"
+    if ending == "pt":
+        scripted(Suppressing().eval()).save(str(model))
+    else:
+        save(Detector(), model, (torch.randn(1, 3, 32, 32),))
+    shape = ("--input", "1x3x32x32")
+    named = (*SIM, "--costs", tmp_path / "c.sqlite", *shape)
+    result = cli.ok("go", *named, model)
+    assert f"{node} on the host (eager PyTorch)" in result.out and "no advice" not in result.err
+    assert node in (tmp_path / "detector.html").read_text()
+    pin = ("--pin", "conv2d*=nnapi:sim-npu/fast")
+    cli.ok("partition", *named, *pin, "-o", tmp_path / "d.nnprof", model)
+    out = cli.ok("run", *SIM, tmp_path / "d.nnprof").out
+    assert f"on the host, in eager PyTorch: {node}" in out
+    assert re.search(rf"host +│ {node} +│ [0-9.<]+ est\.", out)
+    cli.ok("convert", *shape, model)
+    cli.error("convert", "--whole", *shape, model, code=1)

@@ -1,15 +1,20 @@
-"""Devices that are listed, that are not there, that refuse, and that cannot store anything."""
+"""``devices``, ``doctor``, phones that refuse, and other doors to NNAPI."""
 
+import itertools
+import os
 import re
 from pathlib import Path
 
 import pytest
 from torch import nn
 
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.build import build_host
 from nnapi_prof.device.find import list_phones
 from nnapi_prof.device.transport import adb
 from nnapi_prof.execution.profile import measurer
-from tests.cli.common import INPUT, Cli, Result, count_rows, trace, unit_row
+from nnapi_prof.execution.report import RunReport
+from tests.cli.common import INPUT, Cli, Result, count_rows, python, trace, unit_row
 
 
 @pytest.fixture
@@ -24,37 +29,28 @@ def use(cli: Cli, tiny: Path, tmp_path: Path) -> Cli:
     return call
 
 
-# ---- the list ----------------------------------------------------------------------------------
-
-
 def test_listed_without_a_phone(cli):
     result = cli.ok("devices")
-    assert result.err == ""
     head, *rows = (line.split() for line in result.out.splitlines())
-    assert head == ["device", "reached", "by", "state", "description"]
-    rows = [row for row in rows if not row[0].startswith("qnn:")]  # with the extra of that name
-    assert [row[0] for row in rows] == ["local", *(f"sim:{name}" for name in list_phones())]
-    result = cli("devices", "--json")
-    document = result.document("devices")["devices"]
-    document = [row for row in document if not row["serial"].startswith("qnn:")]
-    assert [row["serial"] for row in document] == [row[0] for row in rows]
-    assert [row["simulated"] for row in document] == [row[0] != "local" for row in rows]
+    assert result.err == "" and head == ["device", "reached", "by", "state", "description"]
+    document = cli.document("devices")["devices"]
+    # With the extra of that name there are more.
+    rows = [row[0] for row in rows if not row[0].startswith("qnn:")]
+    told = {d["serial"]: d["simulated"] for d in document if not d["serial"].startswith("qnn:")}
+    assert rows == list(told) == ["local", *(f"sim:{name}" for name in list_phones())]
+    assert list(told.values()) == [False, *[True] * len(list_phones())]
 
 
 def test_listed_with_phones(cli, adb_server, asking_phone, start_daemon):
     stranger, friend = asking_phone(), start_daemon()
     adb_server.adb("connect", stranger.serial)
     adb_server.connect(friend.serial)
-    result = cli.document("devices")
-    rows = {row["serial"]: row for row in result["devices"]}
-    assert rows[stranger.serial]["state"] == "unauthorized"
-    assert rows[friend.serial]["state"] == "device"
-    assert {rows[p.serial]["kind"] for p in (stranger, friend)} == {"adb server"}
+    rows = {row["serial"]: row for row in cli.document("devices")["devices"]}
+    for phone, state in ((stranger, "unauthorized"), (friend, "device")):
+        row = rows[phone.serial]
+        assert (row["state"], row["kind"]) == (state, "adb server")
     table = cli("devices").out
     assert re.search(rf"{re.escape(stranger.serial)} +adb server +unauthorized", table)
-
-
-# ---- not there ---------------------------------------------------------------------------------
 
 
 def test_without_a_phone_a_simulated_one_is_used_and_named(use):
@@ -63,18 +59,16 @@ def test_without_a_phone_a_simulated_one_is_used_and_named(use):
     assert "note: no phone is connected: using the simulated phone sim:npu-phone" in result.err
 
 
-# ---- there, and unwilling ----------------------------------------------------------------------
-
-CONSENT = "does not know this computer yet: confirm 'Allow USB debugging' on the phone's screen"
-
-
 def test_an_unauthorised_phone(use, asking_phone, monkeypatch):
     monkeypatch.setattr(adb, "CONSENT_TIMEOUT_S", 0.2)
     monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.5)
     phone = asking_phone()
     result = use(phone.serial)
     assert result.code == 1 and result.out == ""
-    assert result.error == f"{phone.serial} {CONSENT}, then run again"
+    assert result.error == (
+        f"{phone.serial} does not know this computer yet: confirm 'Allow USB debugging' on the "
+        "phone's screen, then run again"
+    )
     # While there was time to do so, the user was told to look at the phone.
     assert f"{phone.serial} asks its owner: confirm 'Allow USB debugging'" in result.err
 
@@ -89,9 +83,6 @@ def test_a_device_that_never_finishes(use):
     assert set(row) == {"unit", "host"} and float(row["host"]) > 0
 
 
-# ---- its storage -------------------------------------------------------------------------------
-
-
 def test_storage_too_small_for_the_weights(cli, start_adbd, built_host, tmp_path, monkeypatch):
     """What was measured before the storage was full is kept."""
     monkeypatch.setattr(measurer, "MAX_ACTIONS", 5)  # one unit in a request, the heavy one last
@@ -103,6 +94,137 @@ def test_storage_too_small_for_the_weights(cli, start_adbd, built_host, tmp_path
     # A trial of threads would begin with the heaviest unit.
     error = cli.error("profile", "--device", serial, *named, "--threads", 1, model, code=1)
     assert "is full" in error and "free some space there" in error
-    assert f"measurements made before are kept in {costs}" in error
     assert count_rows(costs) >= 4
-    assert f"the {count_rows(costs)} measurements" in error
+    assert f"the {count_rows(costs)} measurements made before are kept in {costs}" in error
+
+
+# ---- doctor --------------------------------------------------------------------------------------
+
+
+FAMILIES = ["Python", "Compilers", "Cache", "Agents", "Costs", "ADB", "USB", "Phone"]
+
+
+def test_the_doctor_without_a_phone(cli):
+    result = cli.ok("doctor")
+    lines = result.out.splitlines()
+    assert result.err == "" and [line for line in lines[:-1] if line[0] != " "] == FAMILIES
+    # A finding is a line, and its fix another.
+    for before, line in itertools.pairwise(lines):
+        is_fix = line.startswith("           fix: ")
+        assert (before.split()[0] in ("warning", "problem")) == is_fix
+    assert "  warning  device: no phone is available: simulated ones" in result.out
+    assert lines[-1].startswith("0 problems, ")
+    data = cli.document("doctor")
+    assert data["problems"] == 0
+    assert list(dict.fromkeys(each["family"] for each in data["findings"])) == FAMILIES
+    assert data["warnings"] == sum(each["level"] == "warning" for each in data["findings"])
+
+
+def test_a_problem(cli, tmp_path, monkeypatch):
+    table = tmp_path / "costs.sqlite"
+    monkeypatch.setenv("NNAPI_PROF_COSTS", str(table))
+    table.write_text("hello " * 200)
+    result = cli("doctor")
+    assert result.code == 1 and result.err == ""
+    assert f"  problem  cost table: {table}: file is not a database\n" in result.out
+    assert result.out.splitlines()[-1].startswith("1 problem, ")
+    result = cli("doctor", "--json")
+    assert result.code == 1 and result.document("doctor")["problems"] == 1
+
+
+def test_a_phone(cli, start_adbd):
+    serial = start_adbd("npu-phone")
+    result = cli.ok("doctor", "--device", serial)
+    assert f"  ok       device: {serial} (nnapi-prof Test Phone), adb over TCP\n" in result.out
+    assert "\nNNAPI\n" in result.out
+    result = cli("doctor", "--device", start_adbd("npu-phone", storage="ro"))
+    assert result.code == 1 and "is read-only" in result.out
+
+
+def test_fast_and_without_torch():
+    """As the user starts it: under 5 s, and what is slow to import is not imported.
+
+    Seconds of the processor, with those of the compilers it tries: machines of tests are shared.
+    """
+    code = (
+        "import sys\nfrom nnapi_prof.cli import main\n"
+        "try: main(['doctor', '-q'])\n"
+        "finally: print(sorted({'torch', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)))"
+    )
+    before = os.times()
+    assert python("-c", code, check=True).stdout.splitlines()[-1] == "[]"
+    after = os.times()
+    assert sum(after[2:4]) - sum(before[2:4]) < 5
+
+
+# ---- other doors: the emulator as a support library and as NeuronAdapter -------------------------
+
+
+PHONE = "sim:npu-phone"
+WIDE = ("--input", "1x3x32x32")
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is too much for the CPU: 40 million multiplications."""
+    model = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3))
+    return trace(model, tmp_path_factory.mktemp("models") / "wide.pt", (1, 3, 32, 32))
+
+
+@pytest.fixture(scope="module")
+def libraries() -> dict[str, Path]:
+    """Door -> the emulator behind it."""
+    built = build_host()
+    doors = ("nnapi", "support library", "neuron adapter")
+    return dict(
+        zip(doors, (built.library, built.support_library, built.neuron_adapter), strict=True)
+    )
+
+
+def test_a_model_goes_all_the_way_through_each_door(cli, wide, tmp_path, libraries):
+    """Rows of one door are not another's, outputs are."""
+    costs = tmp_path / "costs.sqlite"
+    errors = []
+    for door, library in libraries.items():
+        through = ("--device", PHONE, "--nnapi-library", library)
+        named = (*through, *WIDE, "--costs", costs, "--threads", 1)
+        bundle = tmp_path / f"{door}.nnprof"
+        nnapi = cli.ok("devices", *through, "--json").document("agent-info")["nnapi"]
+        at = "" if door == "nnapi" else f"@{library.name}"
+        names = [each["name"] for each in nnapi["accelerators"]]
+        assert nnapi["door"] == door
+        assert names == [f"{name}{at}" for name in ("sim-npu", "sim-gpu", "nnapi-reference")]
+        cli.ok("profile", *named, "--preference", "fast", "--runs", 3, wide)
+        cli.ok("partition", *named, "--output", bundle, wide)
+        cli.ok("run", *through, "--runs", 3, bundle)
+        report = RunReport.from_json((bundle / "run.json").read_text())
+        accelerators = {segment.target.accelerator for segment in report.runs[0].plan.segments}
+        assert accelerators - {None} == {f"sim-npu{at}"}
+        assert all(check.ok for check in report.checks)
+        errors.append([check.max_abs for check in report.checks])
+    assert errors[0] == errors[1] == errors[2]
+    with CostStore(costs) as store:
+        assert len(store.devices()) == 3
+
+
+def test_a_plan_of_one_door_is_not_run_through_another(cli, wide, tmp_path, libraries):
+    through = ("--device", f"{PHONE},library={libraries['support library']}")
+    named = (*through, *WIDE, "--costs", tmp_path / "costs.sqlite", "--threads", 1)
+    bundle = tmp_path / "wide.nnprof"
+    cli.ok("profile", *named, "--runs", 3, "--preference", "fast", wide)
+    cli.ok("partition", *named, "--output", bundle, wide)
+    assert "sim-npu@libnnapi_support.so" in cli.error("run", "--device", PHONE, bundle)
+
+
+@pytest.mark.parametrize("command", ["profile", "agent info", "devices"])
+def test_a_library_that_cannot_be_used(cli, wide, tmp_path, command):
+    model = (wide,) if command == "profile" else ()
+    through = ("--device", PHONE, "--nnapi-library", tmp_path / "none.so")
+    error = cli.error(*command.split(), *through, *model, code=1)
+    assert "no accelerator is reached through" in error and "none.so" in error
+
+
+def test_the_loaders_choice_is_no_accelerator_of_a_door(cli, wide, libraries):
+    named = ("--device", PHONE, "--nnapi-library", libraries["neuron adapter"], *WIDE)
+    error = cli.error("profile", *named, "--accelerator", "auto", wide)
+    assert "no accelerator 'auto' on this device" in error

@@ -3,6 +3,7 @@
 Inputs are 64x64 here to keep the suite short; `make bench` takes the models at full size.
 """
 
+import functools
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,29 +17,25 @@ from tests.parts import again_but
 
 pytestmark = pytest.mark.slow("the whole way of a published network, each in its own process")
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 MODELS = ("mobilenet_v2", "resnet18", "squeezenet1_1", "unet")
 NAMES = again_but(MODELS, "unet", why="goes the way of unet")
 SIZE = 64
 INPUT = f"1x3x{SIZE}x{SIZE}"
 
 
-Saved = Callable[[str], Path]
-
-
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """``saved(NAME)``: an example model as TorchScript, made when it is first asked for."""
     folder = tmp_path_factory.mktemp("models")
 
+    @functools.cache
     def save(name: str) -> Path:
         path = folder / f"{name}.pt"
-        if not path.exists():
-            if name == "tiny":
-                return trace(TinyNet(), path, (1, 3, SIZE, SIZE))
-            script = ROOT / "examples" / "models.py"
-            words = [*warm.python(), script, name, path, "--size", str(SIZE)]
-            subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        if name == "tiny":
+            return trace(TinyNet(), path, (1, 3, SIZE, SIZE))
+        script = Path(__file__).parents[2] / "examples" / "models.py"
+        words = [*warm.python(), script, name, path, "--size", str(SIZE)]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
         return path
 
     return save
@@ -108,14 +105,13 @@ def test_phone(name, saved, tmp_path, phone_serial):
 
 def test_adb_server(saved, tmp_path, start_daemon, adb_server, capsys):
     """A running adb server that owns the phone is used, and with one phone none must be named."""
-    daemon = start_daemon("gpu-phone")
-    adb_server.connect(daemon.serial)
+    adb_server.connect(start_daemon("gpu-phone").serial)
     named = ("--input", INPUT, "--costs", tmp_path / "costs.sqlite")
+    model, bundle = saved("squeezenet1_1"), tmp_path / "b.nnprof"
     call("devices")
     assert "adb server" in capsys.readouterr().out
-    call("profile", *named, "--preference", "fast", saved("squeezenet1_1"))
+    call("profile", *named, "--preference", "fast", model)
     assert "the only one" in capsys.readouterr().err
-    bundle = tmp_path / "b.nnprof"
-    call("partition", *named, "--output", bundle, saved("squeezenet1_1"))
+    call("partition", *named, "--output", bundle, model)
     call("run", bundle)
     checked(bundle)

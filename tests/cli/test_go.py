@@ -1,6 +1,7 @@
 """``nnapi-prof go``: everything in one, twice, and what is left when something fails."""
 
 import contextlib
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -11,12 +12,30 @@ import click
 import pytest
 from torch import nn
 
-from nnapi_prof.api.run import eager_reference
 from nnapi_prof.errors import AgentError, UsageError
 from nnapi_prof.execution.profile import measurer
-from tests.cli.common import INPUT, SIM, Cli, Result, call, count_rows, on_a_terminal, trace
+from tests.cli.common import (
+    INPUT,
+    SIM,
+    Cli,
+    Result,
+    call,
+    count_rows,
+    on_a_terminal,
+    shift_reference,
+    trace,
+)
 
-Go = Callable[..., Result]
+
+def raises(error: Exception) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+_fail = raises(AgentError("the phone went away"))
+_must_not_be_called = raises(AssertionError("it was called"))
 
 
 @pytest.fixture(scope="session")
@@ -44,28 +63,26 @@ def gone(_went: Path, known: None, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def go(cli: Cli, tiny: Path, tmp_path: Path) -> Go:
+def where(tmp_path: Path) -> tuple[object, ...]:
+    return (*SIM, "--input", INPUT, "--costs", tmp_path / "c.sqlite", "-o", tmp_path / "out.html")
+
+
+@pytest.fixture
+def go(cli: Cli, tiny: Path, where: tuple[object, ...]) -> Callable[..., Result]:
     """``go(...)`` on the tiny model, whose report is tmp_path/out.html."""
-
-    def call(*more: object, output: Path = tmp_path / "out.html") -> Result:
-        where = (*SIM, "--input", INPUT, "--costs", tmp_path / "c.sqlite", "-o", output)
-        return cli("go", *where, *more, tiny)
-
-    return call
+    return lambda *more: cli("go", *where, *more, tiny)
 
 
-def test_a_terminal_shows_the_device_once(tiny, known, tmp_path):
+def test_a_terminal_shows_the_device_once(tiny, known, where):
     """What the profile says on standard error need not stand again above the result."""
-    where = (*SIM, "--input", INPUT, "--costs", tmp_path / "c.sqlite", "-o", tmp_path / "out.html")
     text = on_a_terminal("-m", "nnapi_prof", "go", *where, tiny)
     assert "the model takes" in text and text.count("tiny on simulated npu-phone") == 1
 
 
 def test_everything_in_one(go, tmp_path):
     result = go()
-    assert result.code == 0
     lines = result.out.splitlines()
-    assert lines[0].startswith("tiny on simulated npu-phone")
+    assert result.code == 0 and lines[0].startswith("tiny on simulated npu-phone")
     assert "the model takes" in lines[1] and "(simulated)" in lines[1]
     for about in (
         "against the fastest rule that needs no partitioner: ",
@@ -85,9 +102,10 @@ def test_everything_in_one(go, tmp_path):
 def test_the_same_as_the_commands_one_by_one(gone, cli, tiny, tmp_path):
     costs = ("--costs", tmp_path / "c.sqlite")
     rows = count_rows(tmp_path / "c.sqlite")
-    cli.ok("profile", *SIM, *costs, "--input", INPUT, tiny)
+    named = (*SIM, *costs, "--input", INPUT)
+    cli.ok("profile", *named, tiny)
     assert count_rows(tmp_path / "c.sqlite") == rows, "nothing was missing"
-    cli.ok("partition", *SIM, *costs, "--input", INPUT, "-o", tmp_path / "other.nnprof", tiny)
+    cli.ok("partition", *named, "-o", tmp_path / "other.nnprof", tiny)
     one, other = (
         json.loads((tmp_path / f"{name}.nnprof" / "manifest.json").read_text())
         for name in ("out", "other")
@@ -114,7 +132,7 @@ def test_what_was_measured_is_not_measured_again(go, gone, tmp_path, monkeypatch
 
 def test_markdown_opens_no_browser(go, known, tmp_path, monkeypatch):
     monkeypatch.setattr(click, "launch", _must_not_be_called)
-    assert go(output=tmp_path / "out.md").code == 0
+    assert go("-o", tmp_path / "out.md").code == 0
     assert "simulated" in (tmp_path / "out.md").read_text()
 
 
@@ -122,26 +140,20 @@ def test_markdown_opens_no_browser(go, known, tmp_path, monkeypatch):
 def test_the_browser(go, gone, monkeypatch):
     opened: list[str] = []
     monkeypatch.setattr(click, "launch", lambda url: opened.append(url) or True)
-    result = go("--open")
-    assert result.code == 0 and [Path(path).name for path in opened] == ["out.html"]
+    assert go("--open").code == 0 and [Path(path).name for path in opened] == ["out.html"]
     monkeypatch.setattr(click, "launch", lambda url: False)
     assert "no browser was opened" in go("--open").err
-
-
-# ---- faults --------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_a_device_that_goes_away_while_it_measures(go, tmp_path, monkeypatch):
     """What was measured is kept; the next call goes on from there."""
-    left = [20]
-    remainder = measurer.Measurer.keep
+    calls, original = itertools.count(), measurer.Measurer.keep
 
-    def keep(self: measurer.Measurer, *arguments: Any) -> None:
-        left[0] -= 1
-        if left[0] < 0:
+    def keep(*arguments: Any) -> None:
+        if next(calls) == 20:
             raise AgentError("the cable was pulled")
-        remainder(self, *arguments)
+        original(*arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(measurer.Measurer, "keep", keep)
@@ -156,9 +168,9 @@ def test_a_device_that_goes_away_while_it_measures(go, tmp_path, monkeypatch):
 def test_a_run_that_fails_leaves_plan_and_predictions(go, known, tmp_path, monkeypatch):
     monkeypatch.setattr("nnapi_prof.api.end_to_end.run_bundle_on", _fail)
     result = go("--json")
-    assert result.code == 1 and result.error == "the phone went away"
     told = result.document("go")
-    assert told["fault"] == "the phone went away" and told["run"] is None
+    assert (result.code, result.error, told["fault"]) == (1, *["the phone went away"] * 2)
+    assert told["run"] is None
     assert told["report"] == str(tmp_path / "out.html") and told["plan"]["segments"]
     assert (tmp_path / "out.html").exists()
     assert not (tmp_path / "out.nnprof" / "run.json").exists()
@@ -175,9 +187,7 @@ def test_a_verification_that_fails_leaves_the_plan(go, tmp_path, monkeypatch):
 
 
 def test_a_report_that_cannot_be_written_leaves_the_run(go, known, tmp_path, monkeypatch):
-    def full(*_: object) -> None:
-        raise UsageError("cannot write the report: No space left on device")
-
+    full = raises(UsageError("cannot write the report: No space left on device"))
     monkeypatch.setattr("nnapi_prof.reports.bundle_data.write_report", full)
     result = go()
     assert result.code == 2 and "No space left" in result.error
@@ -186,10 +196,7 @@ def test_a_report_that_cannot_be_written_leaves_the_run(go, known, tmp_path, mon
 
 
 def test_advice_that_fails_leaves_the_result(go, known, monkeypatch):
-    def broken(*_: object, **__: object) -> None:
-        raise KeyError("tensor")
-
-    monkeypatch.setattr("nnapi_prof.api.advise.advise", broken)
+    monkeypatch.setattr("nnapi_prof.api.advise.advise", raises(KeyError("tensor")))
     result = go()
     assert result.code == 0 and "outputs against eager PyTorch: agree" in result.out
     assert "no advice: it ended with KeyError" in result.err
@@ -205,11 +212,7 @@ def test_a_recurrence_in_both_directions(cli, tmp_path):
 
 @pytest.mark.slow
 def test_outputs_that_differ(go, known, tmp_path, monkeypatch):
-    def other(*arguments: Any) -> Any:
-        inputs, references = eager_reference(*arguments)
-        return inputs, tuple(value * 1.001 for value in references)
-
-    monkeypatch.setattr("nnapi_prof.api.end_to_end.eager_reference", other)
+    shift_reference(monkeypatch, "nnapi_prof.api.end_to_end.eager_reference")
     result = go()
     assert result.code == 1 and "differs from eager PyTorch" in result.error
     assert (tmp_path / "out.html").exists()
@@ -228,14 +231,6 @@ def test_outputs_that_differ(go, known, tmp_path, monkeypatch):
 def test_what_cannot_be_written_is_told_before_the_work(go, tmp_path, name, words):
     (tmp_path / "dir.html").mkdir()
     (tmp_path / "mine.nnprof").mkdir()
-    result = go(output=tmp_path / name)
+    result = go("-o", tmp_path / name)
     assert result.code == 2 and words in result.error
     assert count_rows(tmp_path / "c.sqlite") == 0
-
-
-def _fail(*_: object, **__: object) -> None:
-    raise AgentError("the phone went away")
-
-
-def _must_not_be_called(*_: object, **__: object) -> None:
-    raise AssertionError("it was called")

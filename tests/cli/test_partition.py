@@ -24,6 +24,7 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import CPU, REFERENCE, Engine, Preference, Target
 from nnapi_prof.nnapi.container import ContainerKind, read_container
 from tests.cli.common import INPUT, SIM, Cli, Profiled, Result, trace
+from tests.models import Function
 
 
 @pytest.fixture
@@ -55,12 +56,9 @@ def test_units_are_pinned_and_forbidden(partition):
     assert not any(label.startswith("conv") for label in on_nnapi(off))
 
 
-def test_a_list(partition):
+def test_a_list_and_a_limit_of_compile_time(partition):
     bundle, _ = partition("--list", "sigmoid*")
     assert any(plan.name.startswith("listed nnapi:") for plan in bundle.plans)
-
-
-def test_a_limit_of_compile_time(partition):
     bundle, done = partition("--max-compile-ms", "0.5")
     assert not on_nnapi(bundle)
     assert any("of 0.500 ms allowed" in note for note in bundle.plan.notes)
@@ -70,9 +68,9 @@ def test_a_limit_of_compile_time(partition):
 def test_the_fastest(cli, profiled, tmp_path):
     asked = ("--output", tmp_path / "best.nnprof", "--best", "--seconds", "5", "--no-verify")
     result = cli.document("partition", *profiled.named, *asked, profiled.model)
-    plan, curve = result["plan"], result["curve"]
-    assert curve[-1]["ns"] == pytest.approx(plan["predicted_ns"])
-    assert len(plan["segments"]) <= curve[-1]["segments"] and curve[-1]["exact"]
+    plan, last = result["plan"], result["curve"][-1]
+    assert last["ns"] == pytest.approx(plan["predicted_ns"])
+    assert len(plan["segments"]) <= last["segments"] and last["exact"]
     proof = plan["proof"]
     assert proof["kind"] in ("exact", "bound_met") and proof["gap"] == 0
     assert not proof["constrained"] and proof["objective"] is None
@@ -80,43 +78,32 @@ def test_the_fastest(cli, profiled, tmp_path):
     assert result["baselines"][0]["proof"] is None
 
 
-# ---- conditions ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "conditions", "words"),
     [
-        (
-            ("--relaxed",),
-            Conditions(Precision.RELAXED, threads=4),
-            "with relaxed precision the outputs",
-        ),
-        (
-            ("--float16", "--mode", "burst", "--threads", "2", "--cpus", "all"),
-            Conditions(Precision.FLOAT16, Mode.BURST, 2, "all"),
-            "with float16 the outputs",
-        ),
+        ("--relaxed", Conditions(Precision.RELAXED, threads=4), "with relaxed precision the"),
+        ("--float16 --mode burst --threads 2 --cpus all",
+         Conditions(Precision.FLOAT16, Mode.BURST, 2, "all"), "with float16 the outputs"),
     ],
-)
+)  # fmt: skip
 def test_from_profile_to_run(cli, tiny, tmp_path, options, conditions, words):
     costs, bundle = tmp_path / "costs.sqlite", tmp_path / "tiny.nnprof"
-    named = (*SIM, "--input", INPUT, "--costs", costs, *options)
+    named = (*SIM, "--input", INPUT, "--costs", costs, *options.split())
     only = ("--preference", "fast", "--accelerator", "nnapi-reference")
     cli.ok("profile", *named, *only, tiny)
     with CostStore(costs) as store:
         (device,) = store.devices()
         rows = [r for r in store.measurements(device.fingerprint) if r.kind is not Kind.THREADS]
+    reference = Target.nnapi(REFERENCE, Preference.FAST_SINGLE_ANSWER)
     assert {r.conditions for r in rows if r.target == CPU} == {conditions.on(CPU)}
-    assert {r.conditions for r in rows if r.target != CPU} == {
-        conditions.on(Target.nnapi(REFERENCE, Preference.FAST_SINGLE_ANSWER))
-    }
+    assert {r.conditions for r in rows if r.target != CPU} == {conditions.on(reference)}
     cli.ok("partition", *named, "--output", bundle, tiny)
     loaded = read_bundle(bundle)
     assert loaded.conditions == conditions
     assert bool(loaded.halved) == (conditions.precision is Precision.FLOAT16)
     # The CPU is the faster one here; what is asked is what NNAPI gives.
-    (on_nnapi,) = (p for p in loaded.plans if {s.target for s in p.segments}.isdisjoint({CPU}))
-    write_bundle(bundle, dataclasses.replace(loaded, plans=(on_nnapi,)), tiny)
+    (plan,) = (p for p in loaded.plans if {s.target for s in p.segments}.isdisjoint({CPU}))
+    write_bundle(bundle, dataclasses.replace(loaded, plans=(plan,)), tiny)
     result = cli.ok("run", *SIM, bundle)
     assert words in result.out and conditions.options in result.out.splitlines()[0]
     document = json.loads((bundle / "run.json").read_text())
@@ -125,13 +112,20 @@ def test_from_profile_to_run(cli, tiny, tmp_path, options, conditions, words):
         assert 1e-6 < max(check["relative"] for check in document["checks"]) < 1e-2
 
 
-def test_other_conditions_were_not_measured(cli, profiled):
-    named = (*profiled.named, "--output", profiled.bundle)
-    error = cli.error("partition", *named, "--mode", "burst", profiled.model, code=1)
-    assert "nothing was measured on this device's NNAPI with --mode burst" in error
-    assert "run `nnapi-prof profile --mode burst`" in error
-    error = cli.error("partition", *named, "--cpus", "0x1", profiled.model, code=1)
-    assert "were never measured" in error and "nnapi-prof profile" in error
+@pytest.mark.parametrize(
+    ("conditions", "lacking", "advice"),
+    [
+        ("--mode burst", "nothing was measured on this device's NNAPI with --mode burst",
+         "run `nnapi-prof profile --mode burst`"),
+        ("--cpus 0x1", "were never measured", "nnapi-prof profile"),
+        ("--threads 2", "were never measured on this device's CPU with 2 threads",
+         "run `nnapi-prof profile --threads 2` with the same model"),
+    ],
+)  # fmt: skip
+def test_other_conditions_were_not_measured(cli, profiled, conditions, lacking, advice):
+    asked = (*profiled.named, *conditions.split(), profiled.model)
+    error = cli.error("partition", *asked, code=1)
+    assert lacking in error and advice in error
 
 
 def test_a_run_may_keep_to_other_cores(cli, profiled):
@@ -155,17 +149,9 @@ def test_times_are_taken_in_rounds(cli, profiled):
 # ---- branches at once ----------------------------------------------------------------------------
 
 
-class Branches(nn.Module):
-    """Two branches of convolutions that do not wait for each other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left, self.right = (
-            nn.Sequential(nn.Conv2d(16, 48, 3), nn.ReLU(), nn.Conv2d(48, 16, 3)) for _ in range(2)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.left(x) + self.right(x)
+def branches(x: Tensor, left: nn.Module, right: nn.Module) -> Tensor:
+    """Two branches that do not wait for each other."""
+    return left(x) + right(x)
 
 
 @dataclass(frozen=True)
@@ -197,7 +183,11 @@ def plan(cli: Cli, tmp_path: Path) -> Callable[..., Planned]:
             gpu[constant]["value"] = value
         (tmp_path / "phone.json").write_text(json.dumps(description))
         torch.manual_seed(0)
-        model = trace(Branches(), tmp_path / "net.pt", (1, 16, 24, 24))
+        left, right = (
+            nn.Sequential(nn.Conv2d(16, 48, 3), nn.ReLU(), nn.Conv2d(48, 16, 3)) for _ in range(2)
+        )
+        net = Function(branches, left=left, right=right)
+        model = trace(net, tmp_path / "net.pt", (1, 16, 24, 24))
         device = ("--device", f"sim:{tmp_path / 'phone.json'}")
         costs, folder = ("--costs", tmp_path / "costs.sqlite"), tmp_path / "net.nnprof"
         named = (*device, *costs, "--threads", 1, "--input", "1x16x24x24")
@@ -269,9 +259,8 @@ def test_from_python(profiled):
 
 def test_frames_and_branches_know_the_targets_that_one_frame_knows(cli, profiled, tmp_path):
     """Preferences that are never faster only multiply luck: greedy takes them by noise."""
-    model = np_.load(profiled.model, inputs=[INPUT])
-    table = tmp_path / "costs.sqlite"
-    named = ("--device", "sim:npu-phone", "--input", INPUT, "--costs", table)
+    model, table = np_.load(profiled.model, inputs=[INPUT]), tmp_path / "costs.sqlite"
+    named = (*SIM, "--input", INPUT, "--costs", table)
     cli("profile", *named, "--every-preference", "--runs", 5, profiled.model)
     costs = np_.read_costs(model, str(table), "simulated npu*")
     one = np_.partition(model, costs, verify=False)

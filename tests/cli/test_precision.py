@@ -16,16 +16,16 @@ from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import Conditions, Precision
 from nnapi_prof.device.protocol import HalfArithmetic
 from nnapi_prof.errors import UsageError
-from nnapi_prof.execution.estimation import estimated_costs
+from nnapi_prof.execution.estimation import estimated_costs, read_phone
 from nnapi_prof.execution.half_errors import accuracy_constraint, narrow_errors, unit_errors
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition import Constraints
-from tests.cli.common import INPUT, SIM, Function, Result, TinyNet, trace
+from tests.cli.common import INPUT, SIM, Result, trace
 from tests.conftest import PHONES
+from tests.models import Function
 
 SHAPE = (1, 3, 64, 64)
-ONLY = ("--accelerator", "sim-npu", "--preference", "fast")
 
 
 def heavy() -> nn.Module:
@@ -49,7 +49,8 @@ def test_the_guard_keeps_off_what_moves_too_far(cli, tmp_path):
     (tmp_path / "phone.json").write_text(json.dumps(phone))
     named = ("--device", f"sim:{tmp_path / 'phone.json'}", "--input", "1x3x64x64", "--relaxed")
     model, costs = trace(heavy(), tmp_path / "heavy.pt", SHAPE), tmp_path / "costs.sqlite"
-    cli.ok("profile", *named, "--costs", costs, *ONLY, model)
+    only = ("--accelerator", "sim-npu", "--preference", "fast")
+    cli.ok("profile", *named, "--costs", costs, *only, model)
 
     def partition(limit: str) -> tuple[Bundle, Result]:
         output = tmp_path / f"{limit}.nnprof"
@@ -82,8 +83,7 @@ def test_the_guard_keeps_off_what_moves_too_far(cli, tmp_path):
 def test_on_a_cpu_in_float16_it_is_refused(model, half, limit, refused):
     """Where only the CPU runs a unit, too."""
     program = prepare(model.eval(), (torch.rand(SHAPE),), "model")
-    description = json.loads((PHONES / "npu-phone.json").read_text())
-    table = estimated_costs(program, description, relaxed=True).table
+    table = estimated_costs(program, read_phone("npu-phone"), relaxed=True).table
     accelerated = [t.engine is Engine.NNAPI for t in table.targets]
     table = replace(table, unit_ns=np.where(accelerated, np.inf, table.unit_ns))
     message = "the CPU of this device computes in float16, too"
@@ -98,47 +98,35 @@ def test_sums_in_float16_have_larger_errors_of_the_cpu():
     assert narrow_errors(program, [0])[0] > 3 * unit_errors(program, [0])[0].relative > 0
 
 
-# ---- budgets -------------------------------------------------------------------------------------
-
-
 DSP = ("--device", "sim:dsp-phone", "--input", INPUT, "--precisions", "float32,int8")
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    path = tmp_path / "samples.npz"
-    np.savez(path, np.random.default_rng(0).normal(size=(8, 3, 16, 16)).astype(np.float32))
-    return path
-
-
-def test_the_front_then_a_plan_of_it(cli, data, tmp_path):
-    model = trace(TinyNet(), tmp_path / "tiny.pt")
-    asked = (*DSP, "--costs", tmp_path / "costs.sqlite", "--calibration", data)
-    document = cli.document("pareto", *asked, "--budget", "34dB", model)
+def test_the_front_then_a_plan_of_it(cli, tiny, tmp_path):
+    data, bundle = tmp_path / "samples.npz", tmp_path / "tiny.nnprof"
+    np.savez(data, np.random.default_rng(0).normal(size=(8, 3, 16, 16)).astype(np.float32))
+    costs = ("--costs", tmp_path / "costs.sqlite")
+    asked = (*DSP, *costs, "--calibration", data)
+    document = cli.document("pareto", *asked, "--budget", "34dB", tiny)
     assert document["precisions"] == ["int8"] and document["metric"] == "relative"
     assert document["points"][-1]["error"] == 0
     names = [rule["name"] for rule in document["baselines"]]
     assert names[:2] == ["uniform float32", "uniform int8"]
-    bundle = tmp_path / "tiny.nnprof"
-    planned = cli.document("partition", *asked, "--accuracy-budget", "5%", "-o", bundle, model)
+    planned = cli.document("partition", *asked, "--accuracy-budget", "5%", "-o", bundle, tiny)
     cli.ok("run", "--runs", "2", "--no-baselines", bundle)
-    shown = cli("report", "--costs", tmp_path / "costs.sqlite", "--format", "md", "-o", "-", bundle)
+    shown = cli("report", *costs, "--format", "md", "-o", "-", bundle)
     assert "Latency against accuracy" in shown.out and planned["plan"]["segments"]
 
 
-def test_a_single_sample_judges_nothing(cli, tmp_path):
-    model = trace(TinyNet(), tmp_path / "tiny.pt")
-    np.savez(tmp_path / "one.npz", np.ones((1, 3, 16, 16), np.float32))
-    asked = (*DSP, "--costs", tmp_path / "costs.sqlite", "--calibration", tmp_path / "one.npz")
-    result = cli.ok("pareto", *asked, model)
+def test_a_single_sample_judges_nothing(cli, tiny, tmp_path):
+    data, bundle = tmp_path / "one.npz", tmp_path / "tiny.nnprof"
+    np.savez(data, np.ones((1, 3, 16, 16), np.float32))
+    asked = (*DSP, "--costs", tmp_path / "costs.sqlite", "--calibration", data)
+    result = cli.ok("pareto", *asked, tiny)
     assert "held-out data" not in result.out and "unknown" in result.out
     assert result.err.count("there is one sample only") == 1
-    asked = (*asked, "--accuracy-budget", "50%", "--no-verify", "-o", tmp_path / "tiny.nnprof")
-    cli.ok("partition", *asked, model)
-    cli.ok("run", "--runs", "2", "--no-baselines", tmp_path / "tiny.nnprof")
-
-
-# ---- quantised inputs ----------------------------------------------------------------------------
+    budget = ("--accuracy-budget", "50%", "--no-verify")
+    cli.ok("partition", *asked, *budget, "-o", bundle, tiny)
+    cli.ok("run", "--runs", "2", "--no-baselines", bundle)
 
 
 SPEC = "1x3x8x8:quint8@0.03@120"
@@ -181,13 +169,14 @@ def test_quantised_inputs_go_the_whole_way(cli, qnnpack, tmp_path):
 @quantises
 def test_rules_that_make_floats_are_told(cli, qnnpack, tmp_path):
     """NNAPI's MUL wants a scale above the product of its inputs' scales."""
-    model = save_quantised(
-        tmp_path / "other.pt", Function(lambda x: torch.ops.quantized.mul(x, x, 0.0005, 0))
+    square = Function(lambda x: torch.ops.quantized.mul(x, x, 0.0005, 0))
+    model, tables = (
+        save_quantised(tmp_path / "other.pt", square),
+        ("--costs", tmp_path / "c.sqlite"),
     )
-    on = (*SIM, "--input", SPEC, "--costs", tmp_path / "costs.sqlite")
+    on = (*SIM, "--input", SPEC, *tables)
     cli.ok("profile", *on, "--preference", "fast", model)
     cli.ok("partition", *on, model)
-    told = "1 quantised unit is computed in float32 between conversions"
-    tables = ("--costs", tmp_path / "costs.sqlite")
     report = cli.ok("report", "--format", "md", "-o", "-", *tables, model.with_suffix(".nnprof"))
+    told = "1 quantised unit is computed in float32 between conversions"
     assert told in report.out and "0.0005" in report.out

@@ -26,6 +26,7 @@ from nnapi_prof.lab import LabPhone, cluster, held_here, held_there, run, shelf
 from nnapi_prof.lab.command import of_lab_profile
 from nnapi_prof.lab.run import Coordinator, LabJob, LabOutcome, jobs_of
 from tests.conftest import PHONES
+from tests.costs.conftest import postgres as postgres
 from tests.documents.common import check
 
 OPTIONS = {"options": nnp.MeasureOptions(refine=False, runs=5, preferences="fast")}
@@ -55,12 +56,10 @@ class Lab:
 def shelf_of(folder: Path, count: int) -> list[LabPhone]:
     """Simulated phones that differ in their names."""
     described = json.loads((PHONES / "npu-phone.json").read_text())
-    serials = []
     for number in range(count):
         path = folder / f"phone{number}.json"
         path.write_text(json.dumps(described | {"name": f"phone {number}"}))
-        serials.append(f"sim:{path}")
-    phones, silent = shelf(serials)
+    phones, silent = shelf([f"{folder}/phone*.json"])
     assert len({phone.fingerprint for phone in phones}) == count and not silent
     return phones
 
@@ -146,15 +145,14 @@ def test_a_phone_in_use_and_a_phone_that_is_gone(lab, monkeypatch):
     content = path.read_text()
     path.unlink()
     notes: list[str] = []
-    with contextlib.ExitStack() as stack:
-        user = stack.enter_context(contextlib.ExitStack())
+    costs = lab.folder / "three.sqlite"
+    with contextlib.ExitStack() as user:
         user.enter_context(held_here(busy.serial))
 
         def let_go(jobs: Sequence[LabJob]) -> None:
             if all(job.over for job in jobs if job.phone != busy):
                 user.close()
 
-        costs = lab.folder / "three.sqlite"
         outcome = measured(lab, (busy, gone, free), costs, let_go, notes)
     path.write_text(content)
     assert {job.phone for job in outcome.profiled} == {busy, free} and len(outcome.profiled) == 4
@@ -170,17 +168,15 @@ def test_a_guessed_shape_is_told_once(lab):
     notes: list[str] = []
     costs = lab.folder / "guessed.sqlite"
     outcome = measured(replace(lab, models=[model]), lab.phones[:2], costs, notes=notes)
-    assert len(outcome.profiled) == 2
-    (told,) = notes
-    assert told.startswith("guessed.pt: input shape guessed as 1x3x224x224 from the first")
+    assert len(outcome.profiled) == 2 and len(notes) == 1
+    assert notes[0].startswith("guessed.pt: input shape guessed as 1x3x224x224 from the first")
 
 
 def test_a_phone_that_nobody_offers(lab):
     stranger = LabPhone("x", "far", "0" * 16, "far phone", "", "", "arm64-v8a", False)
     outcome = measured(lab, [stranger], lab.folder / "none.sqlite", patience_s=0.5)
-    assert [job.reason for job in outcome.failed] == [
-        "set aside: no worker has offered it for 0 s"
-    ] * 2
+    reason = "set aside: no worker has offered it for 0 s"
+    assert [job.reason for job in outcome.failed] == [reason] * 2
 
 
 def test_status_phones_and_cancel(lab, capsys):
@@ -207,21 +203,19 @@ def test_status_phones_and_cancel(lab, capsys):
     assert {job.reason for job in outcome.failed} == {"cancelled before it was done"}
 
 
-def test_without_dask(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    assert called("lab", "phones", "--scheduler", "tcp://127.0.0.1:1") == 1
-    assert "needs Dask and psycopg, which are not installed: `pip install 'nnapi-prof[lab]'`" in (
-        capsys.readouterr().err
-    )
-
-
-def test_no_scheduler(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("dask", "words"),
+    [
+        (False, "needs Dask and psycopg, which are not installed: `pip install 'nnapi-prof[lab]'`"),
+        (True, "no scheduler at tcp://127.0.0.1:1"),
+    ],
+)
+def test_without_dask_or_a_scheduler(monkeypatch, capsys, dask, words):
     monkeypatch.setattr(cluster, "CONNECT_S", 0.3)
+    if not dask:
+        monkeypatch.setitem(sys.modules, "distributed", None)
     assert called("lab", "status", "--scheduler", "tcp://127.0.0.1:1") == 1
-    assert "no scheduler at tcp://127.0.0.1:1" in capsys.readouterr().err
-
-
-# ---- a database, a real adbd, another host -------------------------------------------------------
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.slow("starts a scheduler, workers, a database and a daemon")

@@ -1,8 +1,8 @@
 """Which phones a selector means, and that a phone has one user at a time."""
 
+import contextlib
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from nnapi_prof.lab import (
     serials_of,
     shelf,
 )
+from tests.processes import wait_until
 
 PIXEL = LabPhone("a1", "left", "f00d", "Google Pixel 8", "Tensor G3", "14", "arm64-v8a", False)
 GALAXY = LabPhone("b2", "right", "cafe", "samsung SM-S911B", "SM8550", "14", "arm64-v8a", False)
@@ -42,21 +43,23 @@ def test_select(selectors, chosen):
     assert select(PHONES, selectors) == list(chosen)
 
 
-def test_select_says_what_there_is():
+def test_select_says_what_there_is_and_phones_survive_an_environment():
     with pytest.raises(DeviceNotFound, match=r"fits 'nokia': there are .*Pixel 2 \(c3\)"):
         select(PHONES, ["nokia"])
     with pytest.raises(UsageError, match="phones have no 'chip'; ask for fingerprint, name, soc"):
         select(PHONES, ["chip=x"])
-
-
-def test_phones_survive_an_environment():
     assert named(listed(PHONES)) == list(PHONES)
 
 
-def test_a_shelf_of_what_answers(tmp_path):
-    phones, silent = shelf(["sim:npu-phone", f"sim:{tmp_path}/gone.json"])
+def test_a_shelf_of_what_answers_by_a_pattern_of_serials_too(tmp_path):
+    gone = f"sim:{tmp_path}/gone.json"
+    phones, silent = shelf(["sim:npu-phone", gone])
     assert [(phone.serial, phone.simulated) for phone in phones] == [("sim:npu-phone", True)]
-    assert [serial for serial, _ in silent] == [f"sim:{tmp_path}/gone.json"]
+    assert [serial for serial, _ in silent] == [gone]
+    assert "sim:npu-phone" in serials_of("sim:*") and "local" not in serials_of("sim:*")
+    assert serials_of("10.0.0.7:5555") == ["10.0.0.7:5555"]
+    with pytest.raises(DeviceNotFound, match=r"no device of this host fits 'pixel\*': .*local"):
+        serials_of("pixel*")
 
 
 def test_drawn_phones_by_pattern_and_by_folder(tmp_path):
@@ -72,13 +75,6 @@ def test_drawn_phones_by_pattern_and_by_folder(tmp_path):
     assert select([PIXEL, *phones], [f"{tmp_path}/*/*.json"]) == phones
 
 
-def test_devices_by_a_pattern_of_their_serials():
-    assert "sim:npu-phone" in serials_of("sim:*") and "local" not in serials_of("sim:*")
-    assert serials_of("10.0.0.7:5555") == ["10.0.0.7:5555"]
-    with pytest.raises(DeviceNotFound, match=r"no device of this host fits 'pixel\*': .*local"):
-        serials_of("pixel*")
-
-
 HOLDER = """
 import sys, time
 from nnapi_prof.lab import held_here
@@ -91,27 +87,25 @@ with held_here(sys.argv[1]):
 def test_another_process_of_this_host(tmp_path, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     command = [sys.executable, "-c", HOLDER, "phone-1"]
+
+    def is_free(serial: str) -> bool:
+        try:
+            with held_here(serial):
+                return True
+        except PhoneBusy as busy:
+            assert f"{serial} is in use by another process of " in str(busy)
+            return False
+
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
-        with pytest.raises(PhoneBusy, match="phone-1 is in use by another process of "):
-            with held_here("phone-1"):
-                pytest.fail("two users at once")
-        with held_here("phone-2"):
-            pass
+        assert not is_free("phone-1") and is_free("phone-2")
         other.kill()
-    deadline = time.monotonic() + 60
-    while True:  # the kernel lets go when the process is gone
-        try:
-            with held_here("phone-1"):
-                return
-        except PhoneBusy:
-            assert time.monotonic() < deadline
+    wait_until(lambda: is_free("phone-1"))  # the kernel lets go when the process is gone
 
 
 def test_another_host(tmp_path):
-    folder = f"{tmp_path}/phone"
-    transport = LocalTransport("phone", "a phone that two hosts reach", {})
-    try:
+    folder, described = f"{tmp_path}/phone", "a phone that two hosts reach"
+    with contextlib.closing(LocalTransport("phone", described, {})) as transport:
         with held_there(transport, folder, "left 1"):
             with pytest.raises(PhoneBusy, match="phone is in use by left"):
                 with held_there(transport, folder, "right 2"):
@@ -123,14 +117,9 @@ def test_another_host(tmp_path):
             with held_there(transport, folder, "left 1"):
                 pass  # whoever had it has been silent for longer than a model takes
         assert not (tmp_path / "phone" / "lab-lock").exists()
-    finally:
-        transport.close()
 
 
 def test_what_runs_here_alone_needs_no_lock_there(tmp_path):
-    transport = LocalTransport("sim:a", "simulated", {})
-    try:
+    with contextlib.closing(LocalTransport("sim:a", "simulated", {})) as transport:
         with held_there(transport, f"{tmp_path}/phone"), held_there(transport, f"{tmp_path}/phone"):
             assert not (tmp_path / "phone").exists()
-    finally:
-        transport.close()

@@ -4,10 +4,19 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
+from nnapi_prof.bundle.plan_set import FrameSchedule, PlanChoice
 from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
 from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import RegionMatcher, chains, fit
-from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
+from nnapi_prof.device.protocol import FrameSample, Outcome
+from nnapi_prof.execution.report import (
+    FrameScheduleRun,
+    LaneSpan,
+    OutputCheck,
+    PlanRun,
+    RunReport,
+    SegmentTiming,
+)
 from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
@@ -52,14 +61,13 @@ def region_ns(graph: UnitGraph, region: Iterable[int], target: Target) -> float:
     """What a region takes on the made-up phone."""
     if target in AUTOS:
         return 1.15 * region_ns(graph, region, NPU[AUTOS.index(target)])
-    slower = {None: 1.0, "fast": 1.0, "sustained": 1.1, "low_power": 1.7}
-    preference = target.preference.short if target.preference else None
+    slower = {Preference.SUSTAINED_SPEED: 1.1, Preference.LOW_POWER: 1.7}
     region = tuple(region)
     entering, leaving = graph.boundary(region)
     moved = sum(graph.values[v].n_bytes for v in (*entering, *leaving))
     work = sum(graph.units[u].macs / MACS_PER_NS[target] + 2e4 for u in region)
     per_byte = 0.0 if target == CPU else 0.25
-    return INVOCATION_NS[target] + moved * per_byte + work * slower[preference]
+    return INVOCATION_NS[target] + moved * per_byte + work * slower.get(target.preference, 1.0)
 
 
 def measure(graph: UnitGraph, resize_at: tuple[int, ...]) -> list[Measurement]:
@@ -156,11 +164,11 @@ def sample(n: int = 65, resize_at: tuple[int, ...] = (20, 41), model: str = "net
 
 def split(data: ReportData) -> ReportData:
     """With a plan of two segments: the first half of the units on the NPU, the rest on the CPU."""
-    n = len(data.graph.units)
-    half = n // 2
+    units = tuple(range(len(data.graph.units)))
+    half = len(units) // 2
     segments = tuple(
-        Segment(units, target, region_ns(data.graph, units, target), f"a split: {target}")
-        for units, target in ((tuple(range(half)), NPU[1]), (tuple(range(half, n)), CPU))
+        Segment(own, target, region_ns(data.graph, own, target), f"a split: {target}")
+        for own, target in ((units[:half], NPU[1]), (units[half:], CPU))
     )
     return replace(data, plan=replace(data.plan, segments=segments))
 
@@ -199,3 +207,34 @@ def hot(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
         at = f"2024-05-01T12:{i // 60 % 60:02d}:{i % 60:02d}.000+00:00"
         items.append(replace(m, rounds=(first, second), measured_at=at))
     return tuple(items)
+
+
+def ran_at_once(data: ReportData, n: int = 30, ms: int = 1_000_000) -> ReportData:
+    """The split plan with frames at once, n in each of two rounds: 2 ms on the NPU, then 3 ms on
+    the CPU, a frame each 3 ms; the last one failed."""
+    spans, samples = [], []
+    for frame in range(2 * n):
+        begin = 1_000 * ms + 3 * ms * frame
+        spans.append(LaneSpan("sim-npu", 0, 0, frame, begin, begin + 2 * ms))
+        spans.append(LaneSpan("cpu", 0, 1, frame, begin + 2 * ms, begin + 5 * ms))
+        outcome = Outcome.FAILED if frame == 2 * n - 1 else Outcome.SAME
+        samples.append(FrameSample(0, outcome, begin, begin + 5 * ms))
+    whole = (PlanChoice(0, share=1.0),)
+    way = FrameSchedule("mixture of plans", whole, 2, predicted_per_second=330.0)
+    run = FrameScheduleRun(way, tuple(samples), tuple(spans), (n, n))
+    return replace(data, run=replace(data.run, frames=(run,)))
+
+
+def poisoned(data: ReportData, evil: str) -> ReportData:
+    """The same data, where models, devices and people call everything so."""
+    accelerator = dict.fromkeys(("name", "type", "version", "feature_level"), evil)
+    units = tuple(replace(u, operation=evil, sizes="", name=evil) for u in data.graph.units)
+    return replace(
+        data,
+        model=evil,
+        graph=replace(data.graph, units=units),
+        plan=replace(data.plan, segments=tuple(replace(s, why=evil) for s in data.plan.segments)),
+        run=replace(data.run, device=evil, checks=(OutputCheck(evil, (1,), 0, 0, 1),)),
+        device_info={evil: evil, "accelerators": [accelerator]},
+        notes=(evil,),
+    )

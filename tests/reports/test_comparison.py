@@ -7,6 +7,7 @@ import pytest
 
 from nnapi_prof.costs import Conditions, Mode
 from nnapi_prof.costs.diff import DiffVerdict
+from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.documents.report import of_comparison
 from nnapi_prof.execution.report import OutputCheck
@@ -17,7 +18,7 @@ from nnapi_prof.reports.comparison_files import html, markdown, sentences, table
 from nnapi_prof.reports.data import ReportData
 from tests.documents.common import check
 from tests.partition.cases import solve
-from tests.reports.sample import NPU, REFUSAL, measured_on_hardware, run_of, sample
+from tests.reports.sample import NPU, REFUSAL, measured_on_hardware, poisoned, run_of, sample
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +30,9 @@ def plain():
 @pytest.fixture(scope="module")
 def freed(plain):
     """The same units, none refused, partitioned and run anew. (A label says what is a resize.)"""
+    run_at_all = {"status": Status.OK, "message": None, "samples_ns": (400_000,) * 9}
     rows = tuple(
-        replace(m, status=type(m.status).OK, message=None, samples_ns=(400_000,) * 9)
-        if m.message == REFUSAL and m.n_units == 1
-        else m
+        replace(m, **run_at_all) if m.message == REFUSAL and m.n_units == 1 else m
         for m in plain.measurements
     )
     graph, costs = plain.graph, fit(plain.graph, rows)
@@ -78,14 +78,17 @@ def test_a_side_against_itself_changed_in_nothing(plain):
     assert result.matched == tuple((i, i) for i in range(10))
     assert result.latencies.differences == ()
     assert result.latencies.same_row == len(plain.measurements)
-    assert result.plan.ratio == 1
-    assert result.rows == (result.plan,) and result.plan.verdict is DiffVerdict.SAME
+    assert result.rows == (result.plan,)
+    assert (result.plan.ratio, result.plan.verdict) == (1, DiffVerdict.SAME)
     assert words(result).splitlines()[1:] == [
-        "All 10 units in common run on the same targets.",
-        "No unit was measured again.",
-    ]
+        "All 10 units in common run on the same targets.", "No unit was measured again.",
+    ]  # fmt: skip
     assert [each.id for each in tables(result)] == ["numbers"]
     assert all(one == two for one, two in numbers(result).values())
+    # The baseline that is hardest to beat is named.
+    side = Side.of("one", plain)
+    ns, name = min((run.median_ns, run.plan.name) for run in plain.run.runs[1:] if run.median_ns)
+    assert side.fastest_baseline == (name, ns / side.median_ns)
 
 
 def test_a_refusal_that_went_and_the_unit_that_moved(plain, freed):
@@ -102,13 +105,11 @@ def test_a_refusal_that_went_and_the_unit_that_moved(plain, freed):
         assert before[move.base_units[0]] == move.base.target != move.new.target
     assert f"{len(moved)} of 10 units" in words(result)
     assert "Refusals differ for 1 unit" in words(result)
-
-
-def test_neighbours_that_moved_together_are_one_row(plain):
-    """All on the CPU against the plan: a row for each segment that is not there already."""
+    # Neighbours that moved together are one row: all on the CPU against the plan has one for each
+    # segment that is not there already.
     on_cpu = next(p for p in plain.baselines if p.name == "all-cpu")
-    result = pair(plain, replace(plain, plan=on_cpu))
     elsewhere = [s.units for s in plain.plan.segments if s.target != CPU]
+    result = pair(plain, replace(plain, plan=on_cpu))
     assert [move.base_units for move in result.moves] == elsewhere
 
 
@@ -130,12 +131,9 @@ def test_latencies_that_changed_on_one_target(plain, factor, verdict, said):
 
 def test_conditions_do_not_keep_latencies_apart(plain):
     """A plan for burst mode against one for sync: their latencies are what one wants to see."""
-    burst = slowed(plain, NPU[0], 0.8)
-    rows = tuple(
-        m if m.target == CPU else replace(m, conditions=Conditions(mode=Mode.BURST))
-        for m in burst.measurements
-    )
-    result = pair(plain, replace(burst, measurements=rows))
+    slow, burst = slowed(plain, NPU[0], 0.8), Conditions(mode=Mode.BURST)
+    rows = (m if m.target == CPU else replace(m, conditions=burst) for m in slow.measurements)
+    result = pair(plain, replace(slow, measurements=tuple(rows)))
     assert {row.verdict for row in by_target(result.rows)[NPU[0].key]} == {DiffVerdict.FASTER}
     (fact,) = (each for each in result.facts if each.name == "NNAPI execution")
     assert (fact.base, fact.new) == ("sync", "burst")
@@ -143,13 +141,9 @@ def test_conditions_do_not_keep_latencies_apart(plain):
 
 @pytest.mark.parametrize(
     ("factor", "runs", "verdict"),
-    [
-        (1.5, 9, DiffVerdict.SLOWER),
-        (0.6, 9, DiffVerdict.FASTER),
-        (1.005, 9, DiffVerdict.SAME),
-        (1.5, 3, DiffVerdict.UNSURE),
-    ],
-)
+    [(1.5, 9, DiffVerdict.SLOWER), (0.6, 9, DiffVerdict.FASTER), (1.005, 9, DiffVerdict.SAME),
+     (1.5, 3, DiffVerdict.UNSURE)],
+)  # fmt: skip
 def test_the_ratio_of_two_runs(plain, factor, runs, verdict):
     result = pair(with_run(plain, runs=runs), with_run(plain, factor, runs), 0.05)
     row = result.plan
@@ -179,22 +173,16 @@ def test_simulated_beside_measured_on_hardware(plain):
     assert 'class="badge"' not in html(pair(real, real))
 
 
-def test_the_baseline_that_is_hardest_to_beat_is_named(plain):
-    side = Side.of("one", plain)
-    others = {run.plan.name: run.median_ns for run in plain.run.runs[1:] if run.median_ns}
-    fastest = min(others, key=lambda key: others[key])
-    assert side.fastest_baseline == (fastest, others[fastest] / side.median_ns)
-
-
 def test_a_plan_that_failed_and_outputs_that_differ(plain):
     broken = with_run(plain, error="sim-npu: crashed: SIGSEGV", total_ns=())
-    bad = OutputCheck("out", (1,), 1.0, 0.5, 1e-4)
-    broken = replace(broken, run=replace(broken.run, checks=(bad,)))
-    result = pair(plain, broken, 0.05)
+    checks = (OutputCheck("out", (1,), 1.0, 0.5, 1e-4),)
+    result = pair(plain, replace(broken, run=replace(broken.run, checks=checks)), 0.05)
     assert result.failed == (result.plan,)
     assert numbers(result)["latency, measured"][1] == "failed"
     assert "Outputs against eager PyTorch: agree, then differ." in words(result)
     assert "The plan of two did not run to its end: sim-npu: crashed: SIGSEGV" in words(result)
+    gone = Row("conv", "cpu", 1e6, None, DiffVerdict.STATUS)
+    assert gone.failed and not replace(gone, base_ns=None, new_ns=1e6).failed
 
 
 def test_models_with_nothing_in_common(plain):
@@ -255,17 +243,8 @@ def test_document_markdown_and_page_say_the_same(plain, freed, make):
 
 def test_nothing_that_models_say_is_markup(plain):
     evil = "*bold* </td><script>alert(1)</script>\"'& | \n- item"
-    units = tuple(replace(u, operation=evil, sizes="") for u in plain.graph.units)
-    graph = replace(plain.graph, units=units)
-    poisoned = replace(plain, model=evil, graph=graph, device_info={evil: evil}, notes=(evil,))
-    on_cpu = next(p for p in plain.baselines if p.name == "all-cpu")
-    result = Compared(Side.of(evil, poisoned), Side.of("b", replace(poisoned, plan=on_cpu)))
+    bad, on_cpu = poisoned(plain, evil), next(p for p in plain.baselines if p.name == "all-cpu")
+    result = Compared(Side.of(evil, bad), Side.of("b", replace(bad, plan=on_cpu)))
     page, text = html(result), markdown(result)
     assert "<script>alert" not in page and page.count("<script>") == 1
     assert "\\*bold\\*" in text and "\n- item" not in text and "<script>" not in text
-
-
-def test_a_row_that_does_not_run_any_more_fails():
-    gone = Row("conv", "cpu", 1e6, None, DiffVerdict.STATUS)
-    came = Row("conv", "cpu", None, 1e6, DiffVerdict.STATUS)
-    assert gone.failed and not came.failed

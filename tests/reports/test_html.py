@@ -11,12 +11,14 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import HOST
 from nnapi_prof.partition import baselines, make_problem
-from nnapi_prof.reports import write_report
+from nnapi_prof.reports import html as pages
+from nnapi_prof.reports import markdown, sections, write_report
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.html import beside, render
+from nnapi_prof.reports.sections import Section, filled_sections
 from tests.partition.cases import solve
 from tests.reports.browser import Parsed
-from tests.reports.sample import cnn, measure, measured_on_hardware, sample
+from tests.reports.sample import cnn, measure, measured_on_hardware, poisoned, sample
 
 SECTIONS = [
     "summary", "plan", "baselines", "units", "preferences", "refusals", "transfers", "accuracy",
@@ -48,14 +50,9 @@ def test_has_every_section_nests_and_fetches_nothing(html):
 
 @pytest.mark.parametrize(
     ("widths", "classes"),
-    [
-        ([350], "beside"),
-        ([520], "beside tight"),
-        ([600], ""),
-        ([350, 350], ""),
-        ([530, 530], "beside tight"),
-    ],
-)
+    [([350], "beside"), ([520], "beside tight"), ([600], ""), ([350, 350], ""),
+     ([530, 530], "beside tight")],
+)  # fmt: skip
 def test_a_narrow_picture_has_figures_beside_it(widths, classes):
     strip = '<div class="pane">\n<svg role="group" width="{}" style=""></svg></div>'
     assert beside("".join(strip.format(width) for width in widths)) == classes
@@ -83,10 +80,8 @@ def test_says_what_the_data_say(data, html):
 
 def test_it_ends_with_how_to_ship(data):
     command = "nnapi-prof convert --to executorch a.nnprof"
-    ship = (
-        DeployStep(AppRuntime.EXECUTORCH, command, None),
-        DeployStep(AppRuntime.AAR, "", "an app has no PyTorch"),
-    )
+    refused = DeployStep(AppRuntime.AAR, "", "an app has no PyTorch")
+    ship = (DeployStep(AppRuntime.EXECUTORCH, command, None), refused)
     page = Parsed(render(replace(data, ship=ship)))
     assert [*page.words][1:] == [*SECTIONS, "ship"] and "#ship" in page.links
     assert command in page.words["ship"] and "has no PyTorch" in page.words["ship"]
@@ -114,19 +109,7 @@ def test_what_is_simulated_when_a_bundle_ran_elsewhere(data, html):
 
 def test_everything_is_escaped(data, html):
     evil = "</td></title><script>alert(1)</script>\"'&"
-    units = tuple(replace(u, operation=evil, sizes="", name=evil) for u in data.graph.units)
-    segments = tuple(replace(s, why=evil) for s in data.plan.segments)
-    accelerator = dict.fromkeys(("name", "type", "version", "feature_level"), evil)
-    poisoned = replace(
-        data,
-        model=evil,
-        graph=replace(data.graph, units=units),
-        plan=replace(data.plan, segments=segments),
-        run=replace(data.run, device=evil, checks=(OutputCheck(evil, (1,), 0, 0, 1),)),
-        device_info={evil: evil, "accelerators": [accelerator]},
-        notes=(evil,),
-    )
-    text = render(poisoned)
+    text = render(poisoned(data, evil))
     assert "<script>alert" not in text
     assert len(Parsed(text).tags["script"]) == len(Parsed(html).tags["script"])
 
@@ -168,3 +151,26 @@ def test_write_replaces_whole_files(data, html, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"cannot write the report .*file/report\.html"):
         write_report(tmp_path / "file" / "report.html", "html", data)
+
+
+def test_every_section_stands_in_the_page_and_in_markdown(data, html):
+    filled, text = filled_sections(data), markdown.render(data)
+    assert [section.id for section, _ in filled] == ["method"]
+    for section, rows in filled:
+        assert f'<section id="{section.id}"' in html and f"## {section.heading}\n" in text
+        assert f'<a href="#{section.id}">{section.name}</a>' in html
+        assert all(len(row) == len(section.heads or ("name", "value")) for row in rows)
+
+
+def test_a_table_is_shown_and_one_without_rows_is_not(data, monkeypatch):
+    rows, heads = [("conv <1>", "3"), ("add", "14")], ("operation", "n")
+    shown = Section("counts", "Counts", "How often", lambda _: rows, heads, (1,), "So.")
+    monkeypatch.setattr(sections, "SECTIONS", (Section("none", "None", "Nothing", lambda _: []),))
+    assert filled_sections(data) == []
+    for module in (pages, markdown):
+        monkeypatch.setattr(module, "filled_sections", lambda _: [(shown, rows)])
+    page, text = render(data), markdown.render(data)
+    assert (
+        '<th scope="row">conv &lt;1&gt;</th><td class="n">3</td>' in page and "<p>So.</p>" in page
+    )
+    assert "## How often\n\nSo.\n\n| operation | n |\n| --- | --: |\n| conv &lt;1> | 3 |" in text

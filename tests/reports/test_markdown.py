@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.reports.data import Environment
 from nnapi_prof.reports.markdown import render, table, text
-from tests.reports.sample import measured_on_hardware, run_of, sample, three_segments
+from tests.reports.sample import measured_on_hardware, poisoned, run_of, sample, three_segments
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -27,19 +26,16 @@ EVIL = "a|b\n|---|\n*c* _d_ `e` <b>f</b> [g](h) &amp; \\| #1 @you $x$ ~~i~~ 1. 2
 @pytest.fixture(scope="module")
 def data():
     sample_, plan = sample(8, (4,)), three_segments(8, estimated=True)
-    return replace(
-        sample_,
-        plan=plan,
-        run=run_of(sample_.graph, (plan, *sample_.baselines), sample_.model),
-        environment=Environment(
-            written_at="2024-05-02T08:00:00+00:00",
-            command="nnapi-prof report net.nnprof",
-            host="Linux 6.1, x86_64, 8 CPUs",
-            python="3.11.2",
-            nnapi_prof="0.1.0",
-            packages={"torch": "2.13.0"},
-        ),
+    here = Environment(
+        written_at="2024-05-02T08:00:00+00:00",
+        command="nnapi-prof report net.nnprof",
+        host="Linux 6.1, x86_64, 8 CPUs",
+        python="3.11.2",
+        nnapi_prof="0.1.0",
+        packages={"torch": "2.13.0"},
     )
+    run = run_of(sample_.graph, (plan, *sample_.baselines), sample_.model)
+    return replace(sample_, plan=plan, run=run, environment=here)
 
 
 class Document:
@@ -76,40 +72,26 @@ def test_is_the_golden_file(data):
     assert render(data) == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_hardware_is_not_called_simulated(data):
+def test_what_is_not_so_is_not_told(data):
     source = render(measured_on_hardware(data))
     assert "**simulated** phone" not in source and "ms, simulated |" not in source
-
-
-def test_only_the_preference_of_the_plan_unless_asked(data):
-    """As on the page; the NPU is told of once either way, its preferences are told apart."""
-    chosen, every = render(data), render(replace(data, every_preference=True))
-    assert " low_power" not in chosen and " low_power" in every
-    fitted = [
-        {row[0] for row in Document(source).tables["Cost model"][0][1:] if "sim-npu" in row[0]}
-        for source in (chosen, every)
-    ]
-    assert fitted[0] == {"sim-npu (fast)"} < fitted[1]
-
-
-def test_nothing_refused_is_said(data):
     free = replace(data, cost_model=replace(data.cost_model, refusals={}))
     assert "None: every target that was measured runs every unit." in render(free)
 
 
-def test_text_of_others_stays_text_in_cells_and_paragraphs(data):
-    units = tuple(replace(u, operation=EVIL, sizes="") for u in data.graph.units)
-    segments = tuple(replace(s, why=EVIL) for s in data.plan.segments)
-    poisoned = replace(
-        data,
-        model=EVIL,
-        graph=replace(data.graph, units=units),
-        plan=replace(data.plan, segments=segments),
-        run=replace(data.run, device=EVIL, checks=(OutputCheck(EVIL, (1,), 0, 0, 1),)),
-        device_info={EVIL: EVIL},
-        notes=(EVIL,),
+def test_only_the_preference_of_the_plan_unless_asked(data):
+    """As on the page; the NPU is told of once either way, its preferences are told apart."""
+    sources = chosen, every = render(data), render(replace(data, every_preference=True))
+    assert " low_power" not in chosen and " low_power" in every
+    own, all_ = (
+        {row[0] for row in Document(source).tables["Cost model"][0][1:] if "sim-npu" in row[0]}
+        for source in sources
     )
-    source = render(poisoned)
+    assert own == {"sim-npu (fast)"} < all_
+
+
+def test_text_of_others_stays_text_in_cells_and_paragraphs(data):
+    source = render(replace(poisoned(data, EVIL), device_info={EVIL: EVIL}))
     document, text = Document(source), " ".join(EVIL.split())
     assert document.headings == HEADINGS
     assert {row[-1] for row in document.tables["Plan"][0][1:]} == {text}

@@ -8,17 +8,14 @@ from dataclasses import replace
 import pytest
 
 from nnapi_prof.bundle.deployment import AppRuntime, DeployStep
-from nnapi_prof.cli import main
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.reports.data import this_environment
 from nnapi_prof.reports.html import render
-from tests.cli.common import INPUT, TinyNet, trace
+from tests.cli.common import TinyNet, call, trace, two_phones
 from tests.parts import again_but
 from tests.reports.browser import VIEWS, visit
-from tests.reports.sample import hot, sample
-from tests.reports.test_lanes import ran_at_once
+from tests.reports.sample import hot, ran_at_once, sample
 
-MOST_BYTES = 3_000_000
 CAUSE = re.compile(r"fastest: |stays on the CPU|only .* can run|too small to pay")
 CONVERT = "nnapi-prof convert --format runtime -o a/b.nnprt a/b.nnprof"
 
@@ -26,20 +23,16 @@ CONVERT = "nnapi-prof convert --format runtime -o a/b.nnprt a/b.nnprof"
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     """Makes a report as large as MobileNetV2's, with refusals, throttled rounds and a run."""
-    sample_ = sample(66, (20, 41), "mobilenet_v2.pt")
+    data = sample(66, (20, 41), "mobilenet_v2.pt")
     ship = (
         DeployStep(AppRuntime.LIBRARY, CONVERT, None),
         DeployStep(AppRuntime.AAR, "", "an app has no PyTorch"),
     )
-    big = replace(
-        sample_,
-        measurements=hot(sample_.measurements),
-        environment=this_environment(["/usr/bin/nnapi-prof", "report", "m.nnprof"]),
-        ship=ship,
-    )
+    here = this_environment(["/usr/bin/nnapi-prof", "report", "m.nnprof"])
+    big = replace(data, measurements=hot(data.measurements), environment=here, ship=ship)
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(render(ran_at_once(big)), encoding="utf-8")
-    assert path.stat().st_size < MOST_BYTES
+    assert path.stat().st_size < 3_000_000
     return path
 
 
@@ -201,28 +194,12 @@ def test_printed_it_is_white_whole_and_unrolled(opened):
     assert len(opened.page.pdf(format="A4")) > 20_000
 
 
-def call(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    assert ended.value.code == 0
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """``npu.nnprof`` and ``gpu.nnprof`` of one model, both run, and ``page.html``."""
     result = tmp_path_factory.mktemp("real")
-    model = trace(TinyNet(), result / "tiny.pt")
-    costs = ("--costs", result / "costs.sqlite")
-    for phone in ("npu", "gpu"):
-        device = ("--device", f"sim:{phone}-phone")
-        named = (*device, "--input", INPUT, *costs)
-        pin = ("--pin", "conv2d*=nnapi:sim-npu/fast") if phone == "npu" else ("--no-verify",)
-        bundle = result / f"{phone}.nnprof"
-        call("profile", *named, "--preference", "fast", model)
-        call("partition", *named, *pin, "--output", bundle, model)
-        call("run", *device, "--runs", 9, bundle)
-    bundles = result / "npu.nnprof", result / "gpu.nnprof"
-    call("compare", *costs, "-o", result / "page.html", *bundles)
+    costs, *bundles = two_phones(trace(TinyNet(), result / "tiny.pt"), result, runs=9)
+    call("compare", "--costs", costs, "-o", result / "page.html", *bundles)
     return result
 
 
@@ -246,7 +223,7 @@ def test_a_comparison_says_what_the_runs_were(folder):
         assert len(latencies) > 1 and all(", simulated" in each for each in latencies)
 
 
-@pytest.mark.parametrize("view", again_but(VIEWS, *VIEWS[:2], why="each width and scheme is seen"))
+@pytest.mark.parametrize("view", VIEWED)
 def test_a_comparison_in_a_browser(browser, folder, view):
     with visit(browser, folder / "page.html", *view) as seen:
         assert seen.text == seen.asked == seen.violations() == []

@@ -30,22 +30,16 @@ KEYS = {
     "s": COMMON | {"cat", "id"},
     "f": COMMON | {"cat", "id", "bp"},
 }
-METADATA = {
-    "process_name": ("name", str),
-    "thread_name": ("name", str),
-    "process_sort_index": ("sort_index", int),
-    "thread_sort_index": ("sort_index", int),
-}
+METADATA = dict.fromkeys(("process_name", "thread_name"), ("name", str))
+METADATA |= dict.fromkeys(("process_sort_index", "thread_sort_index"), ("sort_index", int))
 
 
 @pytest.fixture(scope="module")
 def data():
     """Three segments with a skip over the middle one, run, with rounds that tell clocks."""
     sample_, plan = sample(14, (4,)), three_segments(14, interval_ns=(0.9e6, 1.1e6))
-    rounds = (
-        Round(3, cpu_khz=(2_000_000, 2_100_000), thermal_mc=(40_000, 41_500)),
-        Round(4, cpu_khz=(2_100_000, None)),
-    )
+    first = Round(3, cpu_khz=(2_000_000, 2_100_000), thermal_mc=(40_000, 41_500))
+    rounds = (first, Round(4, cpu_khz=(2_100_000, None)))
     rows = tuple(replace(row, rounds=rounds) for row in sample_.measurements)
     run = run_of(sample_.graph, (plan, *sample_.baselines), sample_.model)
     return replace(sample_, plan=plan, run=run, measurements=rows)
@@ -79,9 +73,8 @@ def checked(text: str) -> Json:
 
 def threads(trace: Json) -> dict[tuple[int, int], list[Json]]:
     result = defaultdict(list)
-    for event in trace["traceEvents"]:
-        if event["ph"] == "X":
-            result[event["pid"], event["tid"]].append(event)
+    for event in events(trace, ph="X"):
+        result[event["pid"], event["tid"]].append(event)
     return result
 
 
@@ -100,18 +93,15 @@ def nested(thread: list[Json]) -> None:
 def flows_bind(trace: Json) -> None:
     """Each flow has one start and one end, in time, each inside a slice of its thread."""
     by_id = defaultdict(list)
-    for event in trace["traceEvents"]:
-        if event["ph"] in "sf":
-            by_id[event["id"]].append(event)
+    for event in [event for event in trace["traceEvents"] if event["ph"] in "sf"]:
+        by_id[event["id"]].append(event)
     slices = threads(trace)
     for start, end in by_id.values():
         assert (start["ph"], end["ph"], end["bp"]) == ("s", "f", "e")
         assert start["pid"] == end["pid"] and start["ts"] <= end["ts"]
         for event in (start, end):
-            assert any(
-                each["ts"] <= event["ts"] <= each["ts"] + each["dur"]
-                for each in slices[event["pid"], event["tid"]]
-            )
+            own = slices[event["pid"], event["tid"]]
+            assert any(each["ts"] <= event["ts"] <= each["ts"] + each["dur"] for each in own)
 
 
 def processes(trace: Json) -> dict[str, int]:
@@ -119,13 +109,13 @@ def processes(trace: Json) -> dict[str, int]:
     return {event["args"]["name"]: event["pid"] for event in own}
 
 
-def events(trace: Json, process: str | None = None, **fields: str) -> list[Json]:
+def events(trace: Json, process: str | None = None, **fields: object) -> list[Json]:
     """Those of a process, or of all, with these values: ``ph="C"``."""
-    pids = {processes(trace)[process]} if process else set(processes(trace).values())
     return [
         event
         for event in trace["traceEvents"]
-        if event["pid"] in pids and all(event.get(name) == value for name, value in fields.items())
+        if (process is None or event["pid"] == processes(trace)[process])
+        and all(event.get(name) == value for name, value in fields.items())
     ]
 
 
@@ -136,28 +126,11 @@ def segments(trace: Json, process: str) -> list[Json]:
 PREDICTED, MEASURED = "this plan: predicted, simulated", "this plan: measured, simulated"
 
 
-def test_each_plan_is_predicted_and_measured(data, trace):
+def test_each_plan_is_predicted_and_measured_by_medians(data, trace):
     names = list(processes(trace))
     others = ["CPU alone: predicted, simulated", "CPU alone: measured, simulated"]
     assert names[:4] == [PREDICTED, MEASURED, *others]
     assert len(names) == 2 * len(data.plans) + 1  # and the device
-
-
-def test_slices_are_the_plans_segments_end_to_end(data, trace):
-    result = segments(trace, PREDICTED)
-    assert [event["ts"] for event in result] == [0.0, 2000.0, 3000.0]
-    assert [event["dur"] for event in result] == [2000.0, 1000.0, 3000.0]
-    assert [event["args"]["cause"] for event in result] == [s.cause for s in data.plan.segments]
-    basis = ["measured whole", "sum of measured parts", "sum of measured parts"]
-    assert [event["args"]["basis"] for event in result] == basis
-    first, middle, last = result
-    assert first["args"]["units"][0] == f"0: {data.graph.units[0].label}"
-    assert first["args"]["in_bytes"] == 602_112 and first["args"]["simulated"] is True
-    assert middle["args"]["interval_ms"] == [0.9, 1.1]
-    assert first["tid"] == last["tid"] != middle["tid"]
-
-
-def test_measured_slices_are_medians(data, trace):
     result = segments(trace, MEASURED)
     for event, timing in zip(result, data.run.runs[0].segments, strict=True):
         assert event["args"]["measured_ms"] == timing.median_ns / 1e6
@@ -166,10 +139,26 @@ def test_measured_slices_are_medians(data, trace):
         assert event["args"]["basis"] == "median of 9 runs"
 
 
+def test_slices_are_the_plans_segments_end_to_end(data, trace):
+    first, middle, last = result = segments(trace, PREDICTED)
+    assert [event["ts"] for event in result] == [0.0, 2000.0, 3000.0]
+    assert [event["dur"] for event in result] == [2000.0, 1000.0, 3000.0]
+    assert [event["args"]["cause"] for event in result] == [s.cause for s in data.plan.segments]
+    basis = ["measured whole", "sum of measured parts", "sum of measured parts"]
+    assert [event["args"]["basis"] for event in result] == basis
+    assert first["args"]["units"][0] == f"0: {data.graph.units[0].label}"
+    assert first["args"]["in_bytes"] == 602_112 and first["args"]["simulated"] is True
+    assert middle["args"]["interval_ms"] == [0.9, 1.1]
+    assert first["tid"] == last["tid"] != middle["tid"]
+
+
 def test_parts_fill_a_predicted_segment(data, trace):
     whole, *_ = segments(trace, PREDICTED)
-    own = [e for e in events(trace, PREDICTED, cat="part") if e["tid"] == whole["tid"]]
-    parts = [event for event in own if event["ts"] < whole["dur"] - 0.01]
+    parts = [
+        event
+        for event in events(trace, PREDICTED, cat="part", tid=whole["tid"])
+        if event["ts"] < whole["dur"] - 0.01
+    ]
     assert sum(event["dur"] for event in parts) == pytest.approx(whole["dur"], rel=1e-4)
     assert sum(event["args"]["part_of_sum"] for event in parts) == pytest.approx(1.0)
     names = [event["name"] for event in parts]
@@ -184,18 +173,12 @@ def test_flows_carry_what_crosses(data, trace):
     )
 
 
-def test_counters_are_the_rounds_readings(data, trace):
+def test_counters_are_the_rounds_readings_and_a_mute_device_has_none(data, trace):
     counters = events(trace, ph="C")
-    assert {event["name"] for event in counters} == {"CPU clock", "temperature"}
-    assert {(*each["args"].items(),) for each in counters} == {
-        (("MHz", 2100.0),),
-        (("°C", 41.5),),
-    }
+    shown = {(each["name"], *each["args"].items()) for each in counters}
+    assert shown == {("CPU clock", ("MHz", 2100.0)), ("temperature", ("°C", 41.5))}
     assert len(counters) == 2 * len(data.own_measurements)  # one of two rounds told each
     assert any("rounds in their order" in name for name in processes(trace))
-
-
-def test_a_device_that_tells_nothing_has_no_counters(data):
     mute = tuple(replace(row, rounds=()) for row in data.measurements)
     trace = checked(render(replace(data, measurements=mute)))
     assert events(trace, ph="C") == []

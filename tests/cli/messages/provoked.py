@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.common import INPUT, Profiled
+from tests.cli.common import INPUT, SIM
 
-SIM = ("--device", "sim:npu-phone")
 SHAPE = ("--input", INPUT)
 Arguments = Sequence[object]
 
@@ -42,10 +41,15 @@ class Place:
         return path
 
     @property
-    def profiled(self) -> Profiled:
-        """That model, profiled and partitioned; the files are the case's own."""
-        result: Profiled = self.fixture("profiled")
-        return result
+    def costs(self) -> Path:
+        """What that model costs; the file is the case's own, as the bundle is."""
+        path: Path = self.fixture("profiled").costs
+        return path
+
+    @property
+    def bundle(self) -> Path:
+        path: Path = self.fixture("profiled").bundle
+        return path
 
     def file(self, name: str, content: str | bytes = "") -> Path:
         path = self.tmp / name
@@ -82,24 +86,25 @@ CASES: list[Case] = []
 
 
 def provoked(
-    code: int, message: str = "", **more: Any
-) -> Callable[[Callable[[Place], Arguments]], Callable[[Place], Arguments]]:
-    """Registers a function that makes an error possible and returns the command that meets it."""
+    code: int, told: str | tuple[str, ...], **more: Any
+) -> Callable[[Callable[[Place], Arguments]], None]:
+    """Registers a function that makes an error possible and returns the command that meets it;
+    what is told is a message, or facts."""
 
-    def register(provoke: Callable[[Place], Arguments]) -> Callable[[Place], Arguments]:
-        case = Case(provoke.__name__, provoke, code, message, **more)
+    def register(provoke: Callable[[Place], Arguments]) -> None:
+        kind = "message" if isinstance(told, str) else "facts"
+        case = Case(provoke.__name__, provoke, code, **{kind: told}, **more)
         assert case.name not in {each.name for each in CASES}, case.name
-        assert bool(message) != bool(case.facts), case.name
         CASES.append(case)
-        return provoke
 
     return register
 
 
-def met_by(line: str, code: int, message: str = "", **more: Any) -> None:
+def met_by(line: str, code: int, told: str | tuple[str, ...], **more: Any) -> None:
     """Registers a command line that meets an error wherever it is typed; ``at`` is the place."""
 
     def provoke(at: Place) -> Arguments:
         return line.format(at=at).split()
 
-    CASES.append(Case(line, provoke, code, message, **more))
+    provoke.__name__ = line
+    provoked(code, told, **more)(provoke)
