@@ -12,10 +12,10 @@ PHONES_AGENT = "builds XNNPACK for a phone, for a minute; tests/device builds su
 EXECUTORCH = "takes long to lower and run; tests/executorch/test_pte.py does both the same way"
 AGAIN = "the steps of before with a serial: the page ran them, and tests/device with a real adbd"
 ADVISE = "the command below it does all that this does, and then tries the rewrites"
-ESTIMATE = "one more start of PyTorch; tests/cli/test_estimate.py estimates from both kinds of file"
+ESTIMATE = "one more start of PyTorch; tests/cli/test_costs.py estimates from both kinds of file"
 GO = "the four steps before it once more; the README's page and tests/cli/test_go.py run it"
 FRAMES = "searches and queues for long; tests/cli/test_throughput.py does both with a smaller one"
-DOORS = "needs a vendor's library; tests/cli/test_doors.py goes the same way through peers of them"
+DOORS = "needs a vendor's library; tests/cli/test_devices.py goes the same way through peers of them"
 
 LEFT_OUT: dict[str, str] = {
     "make demo": INSTALL,

@@ -44,7 +44,8 @@ def tree(tmp_path_factory):
     return copy
 
 
-def test_each_is_short():
+@pytest.mark.usefixtures("tree")
+def test_each_applies_and_is_short():
     assert len(ADDED) == 5
     for what, diff, _ in ADDED:
         assert len(diff.splitlines()) < 30, what
