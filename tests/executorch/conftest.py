@@ -55,11 +55,7 @@ def run_pte() -> Callable[..., dict[str, Any]]:
     def run(path: Path, *options: str, code: int = 0, **variables: str) -> dict[str, Any]:
         command = [*warm.python(), "-m", "nnapi_prof", "run", "--json", *options, str(path)]
         done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            env={**os.environ, **variables},
-            timeout=240,
+            command, capture_output=True, text=True, env={**os.environ, **variables}, timeout=240
         )
         assert done.returncode == code, done.stderr
         return {**json.loads(done.stdout), "log": done.stderr}

@@ -42,8 +42,7 @@ def test_formats_give_the_same_units(loaded, name: str):
 
 
 @pytest.mark.parametrize(
-    ("name", "clones"),
-    [("mobilenet_v2", 1), ("resnet18", 1), ("squeezenet1_1", 1), ("unet", 2)],
+    ("name", "clones"), [("mobilenet_v2", 1), ("resnet18", 1), ("squeezenet1_1", 1), ("unet", 2)]
 )
 def test_dim_order_changes_at_the_ends_only(loaded, name: str, clones: int):
     """The U-Net's output is an image, so it is turned back at the end; nothing turns inside."""

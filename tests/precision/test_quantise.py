@@ -1,5 +1,8 @@
-"""Quantised programs: what becomes of each unit, torchao's result, partial sets, names."""
+"""Recipes as data, and quantised programs: what becomes of each unit, torchao's result, partial sets."""
 
+import copy
+import json
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -8,10 +11,12 @@ import torch
 from torch import nn
 
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.errors import ConversionError
+from nnapi_prof.errors import ConversionError, SerializationError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.graph import Quantisation
 from nnapi_prof.graph.program import verify
+from nnapi_prof.graph.quantisation import Scheme
 from nnapi_prof.graph.unit import graph_to_json
 from nnapi_prof.precision import Recipe
 from nnapi_prof.precision.calibrate import calibrate
@@ -208,3 +213,75 @@ def test_a_unit_that_is_refused_says_why():
     unit = min(stated.refusals)
     with pytest.raises(ConversionError, match=rf"unit {unit} of encoder cannot run in 8 bits: "):
         quantise(program("encoder"), stated, [unit])
+
+
+RECIPE = Recipe(
+    values={"x": Quantisation(0.1, -3), "y": Quantisation(1 / 256, -128)},
+    weights={
+        "w": Scheme((0.5, 0.25), (0, 0), 1, "int8"),
+        "v": Scheme((0.1,), (7,), None, "int8"),
+    },
+    units=frozenset({0, 2}),
+    refusals={1: "LSTM has no quant8 form that is used here"},
+    dtype="int8",
+    corrections={"convolution": (0.5, -0.25)},
+)
+
+
+def test_what_is_written_is_read():
+    written = json.loads(json.dumps(RECIPE.to_json()))
+    assert Recipe.from_json(written) == RECIPE
+    assert "zero_points" not in written["weights"]["w"]
+
+
+def changed(*path_and_value):
+    *path, last, value = path_and_value
+    data = copy.deepcopy(RECIPE.to_json())
+    place = data
+    for key in path:
+        place = place[key]
+    place[last] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [],
+        "int8",
+        {},
+        changed("version", 2),
+        changed("dtype", "int16"),
+        changed("dtype", ["int8"]),
+        changed("values", []),
+        changed("values", "x", [0.1]),
+        changed("values", "x", [0.1, 128]),
+        changed("values", "x", [0.1, 0.0]),
+        changed("values", "x", [0.1, True]),
+        changed("values", "x", ["0.1", 0]),
+        changed("values", "x", [0.0, 0]),
+        changed("values", "x", [-1.0, 0]),
+        changed("values", "x", [math.nan, 0]),
+        changed("values", "x", [math.inf, 0]),
+        changed("values", "x", [10**400, 0]),
+        changed("weights", "w", {"dtype": "int8"}),
+        changed("weights", "w", "axis", -1),
+        changed("weights", "w", "axis", 1.5),
+        changed("weights", "w", "axis", None),
+        changed("weights", "w", "scales", []),
+        changed("weights", "w", "zero_points", [0]),
+        changed("weights", "w", "dtype", "float32"),
+        changed("units", [0, "2"]),
+        changed("units", [-1]),
+        changed("units", [0, 1]),
+        changed("refusals", [[1, 2]]),
+        changed("refusals", {"1": "why"}),
+        changed("corrections", "convolution", [math.inf]),
+        changed("corrections", "convolution", 0.5),
+        changed("corrections", [0.5]),
+    ],
+)
+def test_anything_else_is_refused(data):
+    with pytest.raises(SerializationError, match="not a recipe for 8 bits"):
+        Recipe.from_json(data)
