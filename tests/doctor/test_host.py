@@ -15,98 +15,11 @@ from nnapi_prof.costs.store.rows import SCHEMA_VERSION
 from nnapi_prof.device import xnnpack
 from nnapi_prof.doctor import Host, host, run
 from nnapi_prof.doctor.host import COSTS, cost_table
-from tests.conftest import rig
+from tests.conftest import REPO, rig
 from tests.costs.conftest import postgres as postgres
 from tests.doctor.common import problem, script, warning, well, without_rights
 
-_CODE = (
-    "import json, dataclasses; from nnapi_prof.doctor import host;"
-    "from nnapi_prof.doctor import Host\n"
-    "found = {'cache': host.folder(Host()), 'cost table': host.cost_table(Host())}\n"
-    "print(json.dumps([[name, e.level.value, e.found, e.fix] for name, e in found.items()]))"
-)
-
-
-def on_storage(folder: Path, options: str) -> dict[str, list[str]]:
-    """What is found where ``folder`` is a file system of its own."""
-    isolation = rig.mount_isolation()
-    if isolation is None:
-        pytest.skip("needs a mount namespace: run the tests as root")
-    script = f'mount -t tmpfs -o {options} tmpfs "$0" && exec "$@"'
-    command = [*isolation, "sh", "-c", script, str(folder), sys.executable, "-c", _CODE]
-    own = {"CACHE_DIR": folder / "cache", "COSTS": folder / "costs" / "costs.sqlite"}
-    env = os.environ | {f"NNAPI_PROF_{name}": str(path) for name, path in own.items()}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    return {check: rest for check, *rest in json.loads(done.stdout)}
-
-
-def test_full_storage(tmp_path):
-    findings = on_storage(tmp_path, "size=16k")
-    level, words, fix = findings["cache"]
-    assert level == "problem"
-    assert words == f"{tmp_path}/cache cannot be written to: No space left on device"
-    assert fix.startswith("export NNAPI_PROF_CACHE_DIR=")
-    level, words, fix = findings["cost table"]
-    assert level == "problem" and "No space left on device" in words
-    assert "--costs FILE" in fix
-
-
-def test_read_only_storage(tmp_path):
-    findings = on_storage(tmp_path, "ro")
-    for check in ("cache", "cost table"):
-        level, words, _ = findings[check]
-        assert level == "problem" and words.endswith("Read-only file system")
-
-
-@pytest.mark.parametrize(
-    ("size", "level", "words"),
-    [
-        ("8m", "problem", "has 8.4 MB free: no agent can be built"),
-        ("200m", "warning", "has 210 MB free: too little for XNNPACK"),
-        ("2g", "ok", "is writable, 2.1 GB free"),
-    ],
-)
-def test_room(tmp_path, size, level, words):
-    finding = on_storage(tmp_path, f"size={size}")["cache"]
-    assert finding[0] == level and finding[1] == f"{tmp_path}/cache {words}"
-
-
-def test_xnnpack(tmp_path, monkeypatch):
-    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("NNAPI_PROF_XNNPACK", str(tmp_path))
-    words, fix = problem(host.xnnpack_prefix(Host()))
-    assert words == f"NNAPI_PROF_XNNPACK is {tmp_path}, where XNNPACK is not built"
-    assert "python -m nnapi_prof.device.xnnpack" in fix
-    monkeypatch.setenv("NNAPI_PROF_XNNPACK", "")
-    words, fix = warning(host.xnnpack_prefix(Host()))
-    assert words.startswith("left out by NNAPI_PROF_XNNPACK=") and fix.startswith("unset")
-    monkeypatch.delenv("NNAPI_PROF_XNNPACK")
-    assert well(host.xnnpack_prefix(Host())).startswith("not built yet")
-    # No sources to be had: what the first use writes down is said here.
-    monkeypatch.setenv("NNAPI_PROF_XNNPACK_ARCHIVES", str(tmp_path / "nothing"))
-    messages: list[str] = []
-    assert xnnpack.first_use(tmp_path, messages.append) is None and messages
-    words, fix = warning(host.xnnpack_prefix(Host()))
-    assert words.startswith("could not be built: the sources of XNNPACK are not available")
-    assert fix == "python -m nnapi_prof.device.xnnpack"
-
-
-def test_agents(built_host, tmp_path, monkeypatch):
-    assert well(host.agents(Host())).startswith("built of these sources for host")
-    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
-    words = well(host.agents(Host()))
-    assert words.startswith("none is built yet; for host, arm64-v8a")
-    assert "`nnapi-prof agent build --abi host`" in words
-
-
-def test_agents_without_a_compiler(tmp_path, monkeypatch):
-    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "ziglang", None)
-    words, _ = problem(host.agents(Host()))
-    assert words.startswith("an agent for android on arm64-v8a is built with the Python package zi")
-
-
-REPO = Path(__file__).resolve().parents[2]
+# ---- Python and packages -------------------------------------------------------------------------
 
 
 def install(folder: Path, name: str, version: str, *requires: str) -> None:
@@ -165,6 +78,9 @@ def test_a_python_that_is_too_old(monkeypatch):
     assert "is too old or too new: >=4 is required" in finding and "-m venv" in fix
 
 
+# ---- compilers -----------------------------------------------------------------------------------
+
+
 @pytest.fixture
 def tools(tmp_path, monkeypatch):
     """The PATH: an empty folder."""
@@ -213,6 +129,96 @@ def test_a_compiler_that_is_named(tools, monkeypatch):
     assert problem(host.c_compiler(Host())) == (words, fix)
 
 
+# ---- the cache -----------------------------------------------------------------------------------
+
+_CODE = (
+    "import json, dataclasses; from nnapi_prof.doctor import host;"
+    "from nnapi_prof.doctor import Host\n"
+    "found = {'cache': host.folder(Host()), 'cost table': host.cost_table(Host())}\n"
+    "print(json.dumps([[name, e.level.value, e.found, e.fix] for name, e in found.items()]))"
+)
+
+
+def on_storage(folder: Path, options: str) -> dict[str, list[str]]:
+    """What is found where ``folder`` is a file system of its own."""
+    isolation = rig.mount_isolation()
+    if isolation is None:
+        pytest.skip("needs a mount namespace: run the tests as root")
+    script = f'mount -t tmpfs -o {options} tmpfs "$0" && exec "$@"'
+    command = [*isolation, "sh", "-c", script, str(folder), sys.executable, "-c", _CODE]
+    own = {"CACHE_DIR": folder / "cache", "COSTS": folder / "costs" / "costs.sqlite"}
+    env = os.environ | {f"NNAPI_PROF_{name}": str(path) for name, path in own.items()}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    return {check: rest for check, *rest in json.loads(done.stdout)}
+
+
+STORAGES = {
+    "size=16k": [
+        (
+            "cache",
+            "problem",
+            "cannot be written to: No space left on device",
+            "NNAPI_PROF_CACHE_DIR=",
+        ),
+        ("cost table", "problem", "No space left on device", "--costs FILE"),
+    ],
+    "ro": [
+        ("cache", "problem", "Read-only file system", ""),
+        ("cost table", "problem", "Read-only file system", ""),
+    ],
+    "size=8m": [("cache", "problem", "has 8.4 MB free: no agent can be built", "")],
+    "size=200m": [("cache", "warning", "has 210 MB free: too little for XNNPACK", "")],
+    "size=2g": [("cache", "ok", "is writable, 2.1 GB free", "")],
+}
+
+
+@pytest.mark.parametrize("options", STORAGES)
+def test_storage_that_is_full_read_only_or_small(tmp_path, options):
+    findings = on_storage(tmp_path, options)
+    for check, level, words, fix in STORAGES[options]:
+        actual, found, advice = findings[check]
+        assert actual == level and found.startswith(str(tmp_path)) and found.endswith(words)
+        assert fix in (advice or "")
+
+
+def test_xnnpack(tmp_path, monkeypatch):
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NNAPI_PROF_XNNPACK", str(tmp_path))
+    words, fix = problem(host.xnnpack_prefix(Host()))
+    assert words == f"NNAPI_PROF_XNNPACK is {tmp_path}, where XNNPACK is not built"
+    assert "python -m nnapi_prof.device.xnnpack" in fix
+    monkeypatch.setenv("NNAPI_PROF_XNNPACK", "")
+    words, fix = warning(host.xnnpack_prefix(Host()))
+    assert words.startswith("left out by NNAPI_PROF_XNNPACK=") and fix.startswith("unset")
+    monkeypatch.delenv("NNAPI_PROF_XNNPACK")
+    assert well(host.xnnpack_prefix(Host())).startswith("not built yet")
+    # No sources to be had: what the first use writes down is said here.
+    monkeypatch.setenv("NNAPI_PROF_XNNPACK_ARCHIVES", str(tmp_path / "nothing"))
+    messages: list[str] = []
+    assert xnnpack.first_use(tmp_path, messages.append) is None and messages
+    words, fix = warning(host.xnnpack_prefix(Host()))
+    assert words.startswith("could not be built: the sources of XNNPACK are not available")
+    assert fix == "python -m nnapi_prof.device.xnnpack"
+
+
+def test_agents(built_host, tmp_path, monkeypatch):
+    assert well(host.agents(Host())).startswith("built of these sources for host")
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    words = well(host.agents(Host()))
+    assert words.startswith("none is built yet; for host, arm64-v8a")
+    assert "`nnapi-prof agent build --abi host`" in words
+
+
+def test_agents_without_a_compiler(tmp_path, monkeypatch):
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "ziglang", None)
+    words, _ = problem(host.agents(Host()))
+    assert words.startswith("an agent for android on arm64-v8a is built with the Python package zi")
+
+
+# ---- cost tables ---------------------------------------------------------------------------------
+
+
 @pytest.fixture
 def table(open_folder, monkeypatch):
     """A cost table of ours, the one that the environment names."""
@@ -228,32 +234,29 @@ def change(path: Path, statement: str) -> None:
     link.close()
 
 
-def test_ours(table):
-    assert well(cost_table(Host())) == f"{table}: writable"
-
-
-def test_none_yet(tmp_path, monkeypatch):
+def test_no_cost_table_yet(tmp_path, monkeypatch):
     path = tmp_path / "some" / "folder" / "costs.sqlite"
     monkeypatch.setenv("NNAPI_PROF_COSTS", str(path))
     assert well(cost_table(Host())).startswith(f"{path} is not there yet")
     assert not path.parent.exists()
 
 
-def test_no_database(table):
+def test_a_cost_table_that_is_no_database(table):
+    assert well(cost_table(Host())) == f"{table}: writable"
     table.write_text("hello " * 200)
     words, fix = problem(cost_table(Host()))
     assert words == f"{table}: file is not a database" and "--costs FILE" in fix
     assert table.read_text() == "hello " * 200
 
 
-def test_somebody_elses(table):
+def test_a_cost_table_that_is_somebody_elses(table):
     table.unlink()
     change(table, "create table songs (title)")
     words, _ = problem(cost_table(Host()))
     assert words == f"{table} belongs to something else: it has the table songs"
 
 
-def test_newer_and_older(table):
+def test_cost_tables_of_newer_and_older_versions(table):
     change(table, f"update nnapi_prof_schema set version = {SCHEMA_VERSION + 1}")
     words, fix = problem(cost_table(Host()))
     newer = f"schema {SCHEMA_VERSION + 1}, this one reads {SCHEMA_VERSION}"
@@ -264,7 +267,7 @@ def test_newer_and_older(table):
     assert words.endswith(f"schema 2, this nnapi-prof reads {SCHEMA_VERSION}")
 
 
-def test_of_another_user(table):
+def test_a_cost_table_of_another_user(table):
     change(table, "pragma journal_mode = delete")
     table.chmod(0o444)
     words, fix = problem(without_rights(cost_table, Host()))
@@ -272,7 +275,7 @@ def test_of_another_user(table):
     assert fix == f"sudo chown $USER '{table}'"
 
 
-def test_in_use(table):
+def test_a_cost_table_in_use(table):
     link = sqlite3.connect(table, isolation_level=None)
     link.execute("BEGIN IMMEDIATE")
     words, _ = warning(cost_table(Host()))
@@ -280,7 +283,7 @@ def test_in_use(table):
     assert words == f"{table}: database is locked: another process writes to it"
 
 
-def test_a_server(postgres, monkeypatch):
+def test_a_cost_table_on_a_server(postgres, monkeypatch):
     where = postgres.empty()
     monkeypatch.setenv("NNAPI_PROF_COSTS", where)
     assert well(cost_table(Host())).endswith("is empty: the first `nnapi-prof profile` fills it")
@@ -296,7 +299,7 @@ def test_a_server(postgres, monkeypatch):
         ("://", "URL cannot be read"),
     ],
 )
-def test_out_of_reach(where, words, monkeypatch):
+def test_a_cost_table_out_of_reach(where, words, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_COSTS", where)
     told = " ".join(problem(run([COSTS], Host())))
     assert words in told and "secret" not in told
