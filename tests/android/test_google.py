@@ -116,13 +116,8 @@ def _run(
     request = folder / "request"
     request.write_bytes(builder.build())
     command = phone.command("run", str(request), "--store", str(folder), "--work", str(folder))
-    done = subprocess.run(
-        [*command, "--nnapi-library", "/" + phone.library.relative_to(phone.root).as_posix()],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    command += ["--nnapi-library", "/" + phone.library.relative_to(phone.root).as_posix()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout[-1000:]
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     results = {line["action"]: line for line in lines if line["type"] == "result"}

@@ -8,7 +8,7 @@ pytest.importorskip("executorch")
 from nnapi_prof import executorch as np_et
 from nnapi_prof.bisection import FaultKind
 from tests.bisection.test_bisect import phone
-from tests.executorch.common import exported
+from tests.executorch.conftest import exported
 from tests.models import Function
 
 NPU = "nnapi:sim-npu/fast"

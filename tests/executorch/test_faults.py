@@ -12,8 +12,6 @@ from tests import warm
 pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
 
 SCRIPT = Path(__file__).with_name("runs.py")
-TRIED = {"trial": True}
-LIMITED = {"compile_limit_ms": 20000, "run_limit_ms": 500}
 
 
 @pytest.fixture(scope="session")
@@ -25,13 +23,8 @@ def pte(picture_plan, tmp_path_factory):
 
 def run(pte, model, caution, *cache, **variables):
     words = map(str, (SCRIPT, pte, model, "sim:gpu-phone", json.dumps(caution), *cache))
-    done = subprocess.run(
-        [*warm.python(), *words],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **variables},
-        timeout=300,
-    )
+    command, env = [*warm.python(), *words], {**os.environ, **variables}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 
@@ -39,18 +32,18 @@ def run(pte, model, caution, *cache, **variables):
 @pytest.mark.slow("waits until a driver that hangs is given up")
 def test_a_driver_that_hangs_ends_on_the_cpu_with_the_same_outputs(pte, picture_model):
     faults = {"NNAPI_EMULATOR_FAULTS": "hang:execute:CONV_2D:1@sim-gpu"}
-    document, log = run(pte, picture_model, LIMITED, **faults)
+    limits = {"compile_limit_ms": 20000, "run_limit_ms": 500}
+    document, log = run(pte, picture_model, limits, **faults)
     assert document["agrees"], log
     assert any("fell back" in name for name in document["parts"])
     assert "NnapiBackend: " in log
     lines = document["description"].splitlines()
     assert len(lines) == 2, "one for each call"
     assert all("fell back from sim-gpu" in line for line in lines)
-    units = document["units"]
-    assert [segment for segment, *_ in units] == sorted(segment for segment, *_ in units)
-    assert {segment for segment, *_ in units} == {0, 1}
-    assert sum(share for _, _, share, _ in units) == pytest.approx(2.0)
-    assert all(engine == "cpu" and why for _, engine, _, why in units)
+    segments, engines, shares, whys = zip(*document["units"], strict=True)
+    assert list(segments) == sorted(segments) and set(segments) == {0, 1}
+    assert sum(shares) == pytest.approx(2.0)
+    assert set(engines) == {"cpu"} and all(whys)
 
 
 def test_a_trial_where_binder_is_never_forks_and_costs_once(pte, picture_model, tmp_path):
@@ -59,7 +52,7 @@ def test_a_trial_where_binder_is_never_forks_and_costs_once(pte, picture_model, 
     variables = {"NNAPI_PROF_DEV": str(tmp_path)}
     faults = {"NNAPI_EMULATOR_FAULTS": "crash:execute:CONV_2D:1@sim-gpu"}
     for more in (faults, {}):  # the driver would not crash again, and is not asked
-        document, log = run(pte, picture_model, TRIED, tmp_path, **variables, **more)
+        document, log = run(pte, picture_model, {"trial": True}, tmp_path, **variables, **more)
         assert document["agrees"], log
         whys = {why for _, _, _, why in document["units"]}
         assert "NnapiBackend: " in log and len(document["description"].splitlines()) == 2

@@ -50,7 +50,7 @@ def fake(x, scale=0.05, zero=3, limits=I8):
 
 def test_int8_between_conversions_becomes_uint8():
     program, _ = prepared(lambda _, x: torch.relu(fake(x)), 2, 3)
-    (quantize,) = [n for n in program.module.graph.nodes if n.target is QUANTIZE]
+    (quantize,) = program.module.graph.find_nodes(op="call_function", target=QUANTIZE)
     assert quantize.args[1:] == (0.05, 131, 0, 255, torch.uint8)
     assert quantize.meta["tensor"].quant == Quantisation(0.05, 131)
 

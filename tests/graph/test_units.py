@@ -155,20 +155,15 @@ def renamed_and_reordered(graph: UnitGraph, seed: int) -> tuple[UnitGraph, dict[
     while len(order) < len(graph.units):
         left = set(range(len(graph.units))) - set(order)
         order.append(shuffle.choice([u for u in left if not set(graph.predecessors(u)) & left]))
-    units = tuple(
-        dataclasses.replace(
-            graph.units[old],
-            index=new,
-            name=names[graph.units[old].name],
-            nodes=(),
-            inputs=tuple(names[v] for v in graph.units[old].inputs),
-            outputs=tuple(names[v] for v in graph.units[old].outputs),
-        )
-        for new, old in enumerate(order)
-    )
+    units = []
+    for new, old in enumerate(graph.units[index] for index in order):
+        inputs, outputs = (tuple(names[v] for v in values) for values in (old.inputs, old.outputs))
+        changes = {"name": names[old.name], "inputs": inputs, "outputs": outputs}
+        units.append(dataclasses.replace(old, index=new, nodes=(), **changes))
     values = {names[value]: value_type for value, value_type in graph.values.items()}
-    new = UnitGraph(units, values, ("n0",), tuple(names[value] for value in graph.outputs))
-    return new, {old: new for new, old in enumerate(order)}
+    outputs = tuple(names[value] for value in graph.outputs)
+    places = {old: new for new, old in enumerate(order)}
+    return UnitGraph(tuple(units), values, ("n0",), outputs), places
 
 
 @given(unit_graphs(), st.data(), st.integers(0, 99))
@@ -211,11 +206,7 @@ def test_equal_blocks_share_a_region_signature():
     assert region_signature(graph, [1, 2, 3]) != region_signature(graph, [2, 3, 4])
 
 
-class Product(nn.Module):
-    """[1, 8, inner], [1, inner, 8] -> [1, 8, 8]"""
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return x @ y
+# ---- work: what units compute and move; nothing is read out of labels ----------------------------
 
 
 def works(model: nn.Module, path: Path, *shapes: tuple[int, ...]) -> list[Work]:
@@ -227,7 +218,8 @@ def works(model: nn.Module, path: Path, *shapes: tuple[int, ...]) -> list[Work]:
 
 @pytest.mark.parametrize("inner", [16, 4096])
 def test_a_matrix_product(inner: int, tmp_path: Path) -> None:
-    (work,) = works(Product(), tmp_path / "m.pt", (1, 8, inner), (1, inner, 8))
+    shapes = (1, 8, inner), (1, inner, 8)
+    (work,) = works(Function(torch.matmul), tmp_path / "m.pt", *shapes)
     assert (work.kind, work.macs, work.in_channels) == ("BATCH_MATMUL", 64 * inner, inner)
     assert work.in_bytes == 2 * 8 * inner * 4
 
@@ -240,14 +232,10 @@ def test_convolutions_tell_their_groups_windows_and_weights(tmp_path: Path) -> N
     )
     result = [w for w in works(model, tmp_path / "c.pt", (1, 8, 16, 16)) if "CONV" in w.kind]
     assert [w.kind for w in result] == ["GROUPED_CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D"]
-    assert [w.rate for w in result][2] == "CONV_2D 1x1"
-    assert [(w.in_channels, w.kernel, w.stride) for w in result] == [
-        (4, 9, 2),
-        (1, 25, 1),
-        (16, 1, 1),
-    ]
+    assert result[2].rate == "CONV_2D 1x1"
+    windows = [(w.in_channels, w.kernel, w.stride, w.pixels) for w in result]
+    assert windows == [(4, 9, 2, 64), (1, 25, 1, 64), (16, 1, 1, 64)]
     assert [w.macs for w in result] == [64 * 16 * 4 * 9, 64 * 16 * 25, 64 * 16 * 4]
-    assert [w.pixels for w in result] == [64, 64, 64]
 
 
 def test_windows_are_counted_as_they_are_laid_out(tmp_path: Path) -> None:
@@ -259,10 +247,8 @@ def test_windows_are_counted_as_they_are_laid_out(tmp_path: Path) -> None:
         nn.Conv2d(16, 4, 1),
         nn.MaxPool2d(3, 1),
     )
-    result = works(model, tmp_path / "c.pt", (1, 8, 10, 10))
-    gathered = {w.rate: w.gathered for w in result}
+    gathered = {w.rate: w.gathered for w in works(model, tmp_path / "c.pt", (1, 8, 10, 10))}
     windows = 100 * 9 * 4
-    assert gathered["CONV_2D"] == 8 * windows
-    assert gathered["GROUPED_CONV_2D"] == 16 * windows
-    assert gathered["DEPTHWISE_CONV_2D"] == gathered["CONV_2D 1x1"] == 0
-    assert gathered["MAX_POOL_2D"] == 0
+    laid_out = {"CONV_2D": 8 * windows, "GROUPED_CONV_2D": 16 * windows}
+    none = dict.fromkeys(["DEPTHWISE_CONV_2D", "CONV_2D 1x1", "MAX_POOL_2D"], 0)
+    assert (laid_out | none).items() <= gathered.items()

@@ -1,4 +1,4 @@
-"""Sets of plans: the library chooses as their rules do, for the phone at hand and frame by frame."""
+"""Sets of plans: the library chooses as their rules do, for phones and frame by frame."""
 
 import ctypes
 import dataclasses
@@ -62,7 +62,7 @@ def chosen(runtime: Runtime, build: str, soc: str) -> int:
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.data())
-def test_the_rule_is_that_of_plan_sets(opened, sample, emulator_library, data):
+def test_the_rule_of_phones_is_that_of_plan_sets(opened, sample, emulator_library, data):
     there = accelerators(emulator_library)
     nnapi = phone_of({}, there).keys
     keys = [f"build:{b}" for b in BUILDS if b] + [f"soc:{s}" for s in SOCS if s] + [*nnapi]
@@ -137,15 +137,16 @@ def test_a_damaged_section_is_refused(opened, sample, word, monkeypatch):
         opened(bundle)
 
 
+# ---- queues: frames give what a run gives, in order, by the set's rule ---------------------------
+
 N_BYTES = 40
 """Of the sample's output."""
 
 
 def mixture(bundle: Bundle, shares: Sequence[float], plans: Sequence[int] = (0, 1, 2)) -> Bundle:
     """The bundle as a mixture of so many of its plans."""
-    choices = tuple(
-        PlanChoice(plan, share=share) for plan, share in zip(plans, shares, strict=False)
-    )
+    pairs = zip(plans, shares, strict=False)
+    choices = tuple(PlanChoice(plan, share=share) for plan, share in pairs)
     return dataclasses.replace(bundle, plan_set=PlanSet(SelectionRule.MIXTURE, choices))
 
 
@@ -161,7 +162,7 @@ def images(n: int) -> list[np.ndarray]:
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=4), st.randoms(use_true_random=False))
-def test_the_rule_is_that_of_plan_sets(opened, sample, parts, order):
+def test_the_rule_of_mixtures_is_that_of_plan_sets(opened, sample, parts, order):
     plans = order.sample(range(4), len(parts))
     bundle = mixture(sample.bundle, [part / sum(parts) for part in parts], plans)
     runtime = opened(bundle)

@@ -1,4 +1,4 @@
-"""Recipes as data, and quantised programs: what becomes of each unit, torchao's result, partial sets."""
+"""Recipes as data, and quantised programs: what becomes of each unit, and torchao's result."""
 
 import copy
 import json
@@ -67,12 +67,10 @@ def test_every_unit_is_one_quantised_unit_or_what_it_was(name, level):
         assert to_integers == (units.producer.get(value) not in stated.units)
     assert len({*result.conversions.values()}) == len(result.conversions)
     assert quantised.inputs == units.inputs
-    assert [quantised.values[v] for v in quantised.outputs] == [
-        units.values[v] for v in units.outputs
-    ]
-    for actual, expected in zip(
-        result.program.module(*sample(name, 9)), floats.module(*sample(name, 9)), strict=True
-    ):
+    types, float_types = ([g.values[v] for v in g.outputs] for g in (quantised, units))
+    assert types == float_types
+    outputs = (each.module(*sample(name, 9)) for each in (result.program, floats))
+    for actual, expected in zip(*outputs, strict=True):
         assert relative_error(actual, expected) <= LARGEST_ERROR.get(name, 0.04)
 
 
@@ -190,20 +188,17 @@ def test_equal_recipes_make_equal_programs():
 
 def test_weights_are_shared_between_programs():
     floats, stated = program("squeezenet1_1"), recipe("squeezenet1_1", 30)
-    modules = [quantise(floats, stated, units).program.module for units in (None, [1, 2])]
-    for module in modules:
-        own = dict(module.named_buffers())
-        assert any(name.endswith("_int8") for name in own)
-    first, second = (dict(module.named_buffers()) for module in modules)
-    shared = [name for name in first if name in second and name.endswith("_int8")]
-    assert shared
-    assert all(first[name].data_ptr() == second[name].data_ptr() for name in shared)
+    first, second = (
+        dict(quantise(floats, stated, units).program.module.named_buffers())
+        for units in (None, [1, 2])
+    )
+    shared = [name for name in first.keys() & second if name.endswith("_int8")]
+    assert shared and all(first[name].data_ptr() == second[name].data_ptr() for name in shared)
 
 
 def test_a_recipe_of_another_model_is_refused():
-    stated = recipe("unet", 30)
     with pytest.raises(ConversionError, match="made for another model"):
-        quantise(program("squeezenet1_1"), stated)
+        quantise(program("squeezenet1_1"), recipe("unet", 30))
     with pytest.raises(ConversionError, match=r"has 20 units, the recipe is for more"):
         quantise(program("unet"), recipe("squeezenet1_1", 30))
 
@@ -214,6 +209,8 @@ def test_a_unit_that_is_refused_says_why():
     with pytest.raises(ConversionError, match=rf"unit {unit} of encoder cannot run in 8 bits: "):
         quantise(program("encoder"), stated, [unit])
 
+
+# ---- recipes as data ----------------------------------------------------------------------------
 
 RECIPE = Recipe(
     values={"x": Quantisation(0.1, -3), "y": Quantisation(1 / 256, -128)},
@@ -247,34 +244,22 @@ def changed(*path_and_value):
 @pytest.mark.parametrize(
     "data",
     [
-        None,
-        [],
-        "int8",
-        {},
+        *(None, [], "int8", {}),
         changed("version", 2),
         changed("dtype", "int16"),
         changed("dtype", ["int8"]),
         changed("values", []),
-        changed("values", "x", [0.1]),
-        changed("values", "x", [0.1, 128]),
-        changed("values", "x", [0.1, 0.0]),
-        changed("values", "x", [0.1, True]),
-        changed("values", "x", ["0.1", 0]),
-        changed("values", "x", [0.0, 0]),
-        changed("values", "x", [-1.0, 0]),
-        changed("values", "x", [math.nan, 0]),
-        changed("values", "x", [math.inf, 0]),
-        changed("values", "x", [10**400, 0]),
+        *(changed("values", "x", [0.1, *zero]) for zero in ([], [128], [0.0], [True])),
+        *(
+            changed("values", "x", [scale, 0])
+            for scale in ("0.1", 0.0, -1.0, math.nan, math.inf, 10**400)
+        ),
         changed("weights", "w", {"dtype": "int8"}),
-        changed("weights", "w", "axis", -1),
-        changed("weights", "w", "axis", 1.5),
-        changed("weights", "w", "axis", None),
+        *(changed("weights", "w", "axis", axis) for axis in (-1, 1.5, None)),
         changed("weights", "w", "scales", []),
         changed("weights", "w", "zero_points", [0]),
         changed("weights", "w", "dtype", "float32"),
-        changed("units", [0, "2"]),
-        changed("units", [-1]),
-        changed("units", [0, 1]),
+        *(changed("units", units) for units in ([0, "2"], [-1], [0, 1])),
         changed("refusals", [[1, 2]]),
         changed("refusals", {"1": "why"}),
         changed("corrections", "convolution", [math.inf]),

@@ -148,6 +148,8 @@ def test_float_units_on_the_cpu_run_in_the_precision_of_the_accelerators(
     assert chosen == (precision, wide, wide, Precision.RELAXED) and own == narrow
 
 
+# ---- regions, and units alone --------------------------------------------------------------------
+
 INT8, FLOAT16, RELAXED = Precision.INT8, Precision.FLOAT16, Precision.RELAXED
 NETS = ("mixture", "encoder", "squeezenet1_1")
 

@@ -1,13 +1,17 @@
-"""A whole model for chips: in Python, on the command line, and as a file to ship."""
+"""A network for chips: whole, as a file to ship, cut into regions, and what its units cost."""
 
 import json
 import subprocess
 import sys
 
-import onnx
+import numpy as np
 import pytest
 import torch
 from torch import nn
+
+pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
+
+import onnx
 
 import nnapi_prof as nnp
 from nnapi_prof.api.chips import convert_for_chip, estimate_chips, profile_on_chip
@@ -21,17 +25,20 @@ from nnapi_prof.qnn.rewrites import unshare_initializers
 from tests.models import Function
 from tests.qnn import graphs
 
-pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
-
 
 class Net(nn.Module):
+    """Convolutions with activations that are units of their own, and an operation for the CPU."""
+
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Conv2d(3, 16, 3, 2, 1)
-        self.last = nn.Linear(16, 10)
+        self.second = nn.Conv2d(16, 32, 3, 2, 1)
+        self.last = nn.Linear(32, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(torch.relu(self.first(x)).mean((2, 3)))
+        y = torch.nn.functional.gelu(self.first(x))
+        y = torch.relu(self.second(y))
+        return self.last(y.mean((2, 3)))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +56,7 @@ def test_each_chip_has_a_time_within_its_band_or_a_reason(file, cache):
     assert old.whole_ns is None and not old.taken and old.refused and old.error
     for one in (middle, new):
         assert one.low_ns < one.whole_ns < one.high_ns
-        assert one.taken["Conv"] == 1 and not one.refused
+        assert one.taken["Conv"] == 2 and not one.refused
         assert one.calibration.networks >= 25
     assert new.whole_ns < middle.whole_ns
 
@@ -73,9 +80,7 @@ def test_a_file_for_a_chip_has_its_parts_in_a_binary(file, cache, tmp_path):
 
 
 def test_without_the_wheel_one_sentence_says_what_to_install(monkeypatch, tmp_path):
-    import nnapi_prof.qnn as module
-
-    monkeypatch.setattr(module, "NEEDED", ("a_package_that_nobody_has",))
+    monkeypatch.setattr("nnapi_prof.qnn.NEEDED", ("a_package_that_nobody_has",))
     with pytest.raises(UsageError, match="nnapi-prof\\[qnn\\]"):
         estimate_chips(tmp_path / "model.pt2", "SM8650")
 
@@ -129,22 +134,7 @@ def test_shared_constants_become_each_nodes_own(wheel):
         assert types[producer[node.input[2]].input[0]] == onnx.TensorProto.INT32
 
 
-pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
-
-
-class Net(nn.Module):
-    """Convolutions with activations that are units of their own, and an operation for the CPU."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 16, 3, 2, 1)
-        self.second = nn.Conv2d(16, 32, 3, 2, 1)
-        self.last = nn.Linear(32, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.nn.functional.gelu(self.first(x))
-        y = torch.relu(self.second(y))
-        return self.last(y.mean((2, 3)))
+# ---- regions ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +149,6 @@ def cutter(wheel, model):
 
 
 def test_regions_compute_what_the_model_does(cutter, model):
-    import numpy as np
     import onnxruntime
 
     everything = range(len(model.graph.units))
@@ -238,16 +227,17 @@ def test_a_chip_measures_nothing(model):
 
 @pytest.mark.slow
 def test_an_export_is_kept_for_the_same_weights_only(wheel, model, tmp_path, monkeypatch):
-    from nnapi_prof.qnn import regions
-
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     first = RegionCutter(model.program)
     units = range(len(model.graph.units))
 
+    class Exported(Exception):
+        """The exporter was asked."""
+
     def export(*_: object) -> None:
         raise Exported
 
-    monkeypatch.setattr(regions, "export_onnx", export)
+    monkeypatch.setattr("nnapi_prof.qnn.regions.export_onnx", export)
     again = RegionCutter(model.program)
     assert again.cut(units).model.SerializeToString() == first.cut(units).model.SerializeToString()
     torch.manual_seed(1)
@@ -258,10 +248,6 @@ def test_an_export_is_kept_for_the_same_weights_only(wheel, model, tmp_path, mon
     entry.write_bytes(entry.read_bytes()[:1000])
     with pytest.raises(Exported):
         RegionCutter(model.program)
-
-
-class Exported(Exception):
-    """The exporter was asked."""
 
 
 @pytest.mark.slow
