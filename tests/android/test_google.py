@@ -38,8 +38,7 @@ from nnapi_prof.graph.plan import Engine
 from tests.android.google import ABI, APIS, NNAPI, RELEASES
 from tests.android.phone import AndroidPhone
 from tests.android.test_agent import run_the_agents_tests, say
-from tests.android.test_commands import call
-from tests.android.test_library import classify
+from tests.android.test_commands import call, classify
 from tests.cli.common import trace
 from tests.convert.cases import CASES
 from tests.convert.harness import Case, from_memory, to_memory

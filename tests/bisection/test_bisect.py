@@ -14,6 +14,7 @@ import nnapi_prof as nnp
 from nnapi_prof.bisection import FaultKind
 from nnapi_prof.device.find import PHONES_DIR
 from tests.cli.common import Result
+from tests.cli.conftest import cli as cli
 from tests.parts import again_but
 
 INCLUDE = Path(nnp.__file__).resolve().parents[1] / "device_agent" / "include"

@@ -13,45 +13,30 @@ pytest.importorskip("executorch", reason="no executorch: pip install -e '.[execu
 import nnapi_prof
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.errors import UsageError
-from nnapi_prof.executorch import NnapiPartitioner, choose, fastest, lower, stopwatch
-from nnapi_prof.executorch.aot import (
-    BackendDetails,
-    DelegationSpec,
-    Partitioner,
-    PartitionResult,
-    PreprocessResult,
-    XnnpackPartitioner,
-)
+from nnapi_prof.executorch import NnapiPartitioner, aot, choose, fastest, lower, region_times
+from nnapi_prof.executorch.aot import XnnpackPartitioner
 from nnapi_prof.executorch.partitioner import named, region_candidates
 from nnapi_prof.executorch.pte import LoweredPart, concatenate_programs
-from nnapi_prof.executorch.region_times import (
-    NotLowered,
-    file_of,
-    lower_program,
-    region_program,
-    values_of,
-    without_layout,
-)
-from nnapi_prof.executorch.stopwatch import Stopwatch
+from nnapi_prof.executorch.stopwatch import Stopwatch, run_job
 from tests.executorch.conftest import convert, exported, profiled_plan, refusal
 from tests.models import Function
 
 
-class AbsentBackend(BackendDetails):
+class AbsentBackend(aot.BackendDetails):
     """Writes what no runtime here knows."""
 
     @staticmethod
     def preprocess(edge_program, compile_specs):
-        return PreprocessResult(processed_bytes=b"anything")
+        return aot.PreprocessResult(processed_bytes=b"anything")
 
 
-class RaisingBackend(BackendDetails):
+class RaisingBackend(aot.BackendDetails):
     @staticmethod
     def preprocess(edge_program, compile_specs):
         raise RuntimeError("it has no form for this")
 
 
-class Takes(Partitioner):
+class Takes(aot.Partitioner):
     """Tags each node of one operator alone, for a back end."""
 
     def __init__(self, operator, backend):
@@ -63,8 +48,8 @@ class Takes(Partitioner):
         for node in exported_program.graph.nodes:
             if node.op == "call_function" and self.operator in str(node.target):
                 node.meta["delegation_tag"] = f"tag_{len(tags)}"
-                tags[f"tag_{len(tags)}"] = DelegationSpec(self.backend, [])
-        return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
+                tags[f"tag_{len(tags)}"] = aot.DelegationSpec(self.backend, [])
+        return aot.PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +95,8 @@ def test_what_does_not_run_is_refused_with_its_reason(choice):
 
 
 def test_a_back_end_that_does_not_compile_says_why(program):
-    with pytest.raises(NotLowered, match="RuntimeError: it has no form for this"):
-        lower_program(program, [Takes("atan", "RaisingBackend")])
+    with pytest.raises(region_times.NotLowered, match="RuntimeError: it has no form for this"):
+        region_times.lower_program(program, [Takes("atan", "RaisingBackend")])
 
 
 def test_the_plan_is_the_exact_solvers(choice):
@@ -124,21 +109,21 @@ def test_the_plan_is_the_exact_solvers(choice):
 
 @pytest.mark.slow("lowers one network by several partitioners, and times each part")
 def test_parts_of_several_partitioners_make_one_program(picture_model):
-    program = without_layout(nnapi_prof.load(picture_model).program)
+    program = region_times.without_layout(nnapi_prof.load(picture_model).program)
     inputs = program.example_inputs
-    values = values_of(program, inputs)
+    values = region_times.values_of(program, inputs)
     parts, held = [], []
     for unit in program.units.units:
-        region = region_program(program, (unit.index,), values)
+        region = region_times.region_program(program, (unit.index,), values)
         partitioners = [XnnpackPartitioner()] * (unit.index % 2)
         if unit.index == 0:
             partitioners = [NnapiPartitioner("nnapi:sim-gpu/fast")]
         held.append(partitioners)
-        edge = lower_program(region.exported, partitioners).exported_program()
+        edge = region_times.lower_program(region.exported, partitioners).exported_program()
         parts.append(LoweredPart(edge, region.inputs, region.outputs))
     whole = concatenate_programs(parts, program.units.inputs, program.units.outputs, values)
     with Stopwatch("sim:gpu-phone") as stopwatch:
-        timing = stopwatch.time(file_of(whole), inputs, 20)
+        timing = stopwatch.time(region_times.file_of(whole), inputs, 20)
     assert timing.status is Status.OK, timing.message
     for name, output in zip(program.units.outputs, timing.outputs, strict=True):
         torch.testing.assert_close(output, values[name], rtol=1e-4, atol=1e-5)
@@ -148,8 +133,8 @@ def test_crashes_and_hangs_are_answers(monkeypatch):
     job = {"rounds": 1, "limit_s": 0.5}
     crash = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
     for work, status in ((crash, Status.CRASHED), (lambda *_: time.sleep(30), Status.TIMEOUT)):
-        monkeypatch.setattr(stopwatch, "_time", work)
-        answer = stopwatch.run_job(job, 1)
+        monkeypatch.setattr("nnapi_prof.executorch.stopwatch._time", work)
+        answer = run_job(job, 1)
         assert answer["status"] == status.value and answer["message"]
 
 
