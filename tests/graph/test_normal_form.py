@@ -65,6 +65,12 @@ def arguments(program, name: str) -> list[object]:
     return [a for a in plain if not isinstance(a, torch.fx.Node)]
 
 
+def assigned(x: Tensor, mask: Tensor, value: float) -> Tensor:
+    y = x * 2
+    y[mask] = value
+    return y
+
+
 IMAGE = (2, 4, 6, 6)
 ROWS = (5, 6)
 
@@ -146,6 +152,17 @@ CASES: list[tuple[Any, ...]] = [
     ("relu", lambda m, x: x.view(5, 6).expand(5, -1)[:, :6].permute(0, 1).relu(), ROWS),
     ("add.Tensor", lambda m, x: x + (m.matrix * 2).sum(1) / m.matrix.shape[0], ROWS),
     ("view", lambda m, x: x.reshape(x.shape[0] * x.size(1)), ROWS),
+    ("gt.Scalar lt.Scalar bitwise_and.Tensor", lambda m, x: (x > 0) & (x < 1), ROWS),
+    ("gt.Scalar le.Scalar bitwise_or.Tensor", lambda m, x: x.greater(0) | x.less_equal(-1), ROWS),
+    ("abs maximum", lambda m, x: torch.max(x, x.absolute()), ROWS),
+    ("add.Tensor add.Tensor", lambda m, x: x + torch.zeros_like(x) + torch.full_like(x, 2), ROWS),
+    ("mul.Tensor add.Tensor", lambda m, x: x * x.new_full((6,), 2.0) + x.new_ones(6), ROWS),
+    ("gt.Scalar mul.Tensor where.self", lambda m, x: assigned(x, x > 0, 1.0), ROWS),
+    (  # rows chosen by a mask are no choice of elements
+        "slice.Tensor view gt.Scalar mul.Tensor index_put",
+        lambda m, x: assigned(x, x[:, 0] > 0, 1.0),
+        ROWS,
+    ),
 ]
 """Calls that remain, the function of module and inputs, and shapes where not of an image."""
 

@@ -4,12 +4,9 @@ import pytest
 import torch
 from torch import fx
 
-from nnapi_prof import frontend
-from nnapi_prof.graph.node import calls, describe, op_name
-from nnapi_prof.graph.program import verify
+from nnapi_prof.graph.node import describe, op_name
 from nnapi_prof.passes.overloads import ALIASES
 from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
-from tests.convert.coverage.rows import Function
 
 aten = torch.ops.aten
 X = torch.randn(2, 3, 4, 6, generator=torch.Generator().manual_seed(3))
@@ -114,35 +111,3 @@ def test_a_synonym_gives_the_same_numbers(overload):
     actual, expected = (each(*plain, **named) for each in (ALIASES[overload], overload))
     assert actual.dtype == expected.dtype
     torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
-
-
-def prepared(function):
-    program = frontend.prepare(Function(function).eval(), [FIRST], "function")
-    torch.testing.assert_close(program.module(SECOND)[0], function(SECOND))
-    verify(program.module.graph, types=True)
-    return [op_name(each.target).removeprefix("aten.") for each in calls(program.module.graph)]
-
-
-def assigned(x, mask, value):
-    y = x * 2
-    y[mask] = value
-    return y
-
-
-@pytest.mark.parametrize(
-    ("function", "left"),
-    [
-        (lambda x: (x > 0) & (x < 1), "gt.Scalar lt.Scalar bitwise_and.Tensor"),
-        (lambda x: x.greater(0) | x.less_equal(-1), "gt.Scalar le.Scalar bitwise_or.Tensor"),
-        (lambda x: torch.max(x, x.absolute()), "abs.default maximum.default"),
-        (lambda x: x + torch.zeros_like(x) + torch.full_like(x, 2), "add.Tensor add.Tensor"),
-        (lambda x: x * x.new_full((3,), 2.0) + x.new_ones(3), "mul.Tensor add.Tensor"),
-        (lambda x: assigned(x, x > 0, 1.0), "gt.Scalar mul.Tensor where.self"),
-        (  # rows chosen by a mask are no choice of elements
-            lambda x: assigned(x, x[:, 0] > 0, 1.0),
-            "slice.Tensor view.default gt.Scalar mul.Tensor index_put.default",
-        ),
-    ],
-)
-def test_masks_and_tensors_of_one_value(function, left):
-    assert prepared(function) == left.split()
