@@ -19,19 +19,21 @@ from tests.models import Function
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit itself
 
 
-def everything(
-    pair: tuple[Tensor, tuple[Tensor, Tensor]],
-    listed: list[Tensor],
-    named: dict[str, Tensor],
-    plain: Tensor,
-    flag: bool = False,
-) -> dict[str, list[Tensor]]:
-    first, inner = pair
-    total = first + inner[0] - inner[1]
-    one, two = listed
-    if flag:
-        total = total * 2
-    return {"sum": [total + one], "rest": [two * named["b"], named["a"] - plain]}
+class Everything(nn.Module):
+    def forward(
+        self,
+        pair: tuple[Tensor, tuple[Tensor, Tensor]],
+        listed: list[Tensor],
+        named: dict[str, Tensor],
+        plain: Tensor,
+        flag: bool = False,
+    ) -> dict[str, list[Tensor]]:
+        first, inner = pair
+        total = first + inner[0] - inner[1]
+        one, two = listed
+        if flag:
+            total = total * 2
+        return {"sum": [total + one], "rest": [two * named["b"], named["a"] - plain]}
 
 
 def indexed(listed: list[Tensor]) -> Tensor:
@@ -50,11 +52,11 @@ def loaded(path, specs):
 
 
 def test_tuples_lists_and_dicts(saved):
-    path = saved(everything)
+    path = saved(Everything())
     program = loaded(path, ["2x3"] * 8)
     assert len(program.units.inputs) == 8
     a, b, c, d, e, f, g, h = program.example_inputs
-    expected = everything((a, (b, c)), [d, e], {"b": f, "a": g}, h)
+    expected = Everything()((a, (b, c)), [d, e], {"b": f, "a": g}, h)
     actual = program.module(*program.example_inputs)
     for mine, value in zip(actual, [*expected["sum"], *expected["rest"]], strict=True):
         torch.testing.assert_close(mine, value)
