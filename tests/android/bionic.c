@@ -1,6 +1,6 @@
 /* Android's libc.so for the phones of these tests: musl with what bionic does otherwise.
  *
- * It stands before musl (whose own name is made libC.so, see phone_root.py), so an executable made
+ * It stands before musl (whose own name is made libC.so, see phone.py), so an executable made
  * for Android meets bionic's names, numbers, layouts and sizes here: what it got wrong fails as it
  * would on a phone. Compiled against musl's headers; everything that is not here comes from musl.
  * The facts are those of API 27: bionic's headers, and what was measured with its libc. */

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import hashlib
 import os
 import platform
 from pathlib import Path
@@ -10,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from nnapi_prof.device_agent import SOURCE_DIR
-from nnapi_prof.toolchain import cache_dir, find_compiler, locked, python_tool, run_tool
+from nnapi_prof.toolchain import find_compiler
 from tests.android.google import GooglePhone, build_google_phone, runtimes_folder, why_missing
-from tests.android.phone import AndroidPhone, build_phone
-from tests.android.phone_root import HERE, zig
+from tests.android.phone import HERE, AndroidPhone, build_for_phones, build_phone
 from tests.conftest import CACHE, PHONES, REPO, rig
 from tests.parts import missing
 
@@ -94,11 +91,11 @@ def start_phone(android_phone, start_root):
     """
 
     def start(abi: str, name: str | None = None, faults: str = "") -> str:
+        phone = None if name is None else PHONES / f"{name}.json"
+        properties = {"ro.product.cpu.abi": abi}
+        environment = {"NNAPI_EMULATOR_FAULTS": faults} if faults else {}
         return start_root(
-            android_phone(abi),
-            phone=None if name is None else PHONES / f"{name}.json",
-            properties={"ro.product.cpu.abi": abi},
-            environment={"NNAPI_EMULATOR_FAULTS": faults} if faults else {},
+            android_phone(abi), phone=phone, properties=properties, environment=environment
         )
 
     return start
@@ -119,22 +116,11 @@ def start_google(google_phone, start_root):
 @pytest.fixture(scope="session")
 def embedded(session_environment):
     """``embedded(STATIC)``: what an app brings along, the program first. Built in the cache."""
-    key = hashlib.sha256(f"{SOURCE_DIR}\0{zig()}".encode()).hexdigest()[:8]
-    folder = cache_dir() / f"embed-arm64-v8a-{key}"
 
     def build(static: bool) -> list[Path]:
-        cmake = python_tool("cmake", "CMAKE_BIN_DIR")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_suffix(".lock")):
-            options = [
-                f"-DCMAKE_MAKE_PROGRAM={python_tool('ninja', 'BIN_DIR')}",
-                f"-DCMAKE_TOOLCHAIN_FILE={SOURCE_DIR / 'android/zig.cmake'}",
-                *(f"-DNP_ZIG={zig()}", "-DNP_ANDROID_ABI=arm64-v8a", "-DNP_WERROR=OFF"),
-                *(f"-DEMBED_STATIC={'ON' if static else 'OFF'}", "-DNP_XNNPACK="),
-            ]
-            command = [cmake, "-S", str(REPO / "examples/embed"), "-B", str(folder), "-GNinja"]
-            run_tool([*command, *options], "the example could not be configured")
-            run_tool([cmake, "--build", str(folder)], "the example could not be compiled")
+        options = [f"-DEMBED_STATIC={'ON' if static else 'OFF'}"]
+        source = REPO / "examples/embed"
+        folder = build_for_phones("embed-arm64-v8a", source, "arm64-v8a", options)
         library = folder / "nnapi_prof/library/libnnapi_prof_runtime.so"
         return [folder / "classify", *(() if static else (library,))]
 

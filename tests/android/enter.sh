@@ -1,10 +1,10 @@
 #!/bin/sh
 # Runs in a mount namespace of its own (unshare -m): puts a phone's root together, then becomes a
-# program in it. The counterpart of ../adbd/enter.sh for a root of phone_root.py.
+# program in it. The counterpart of ../adbd/enter.sh for a root of phone.py.
 #
 #   enter.sh ROOT PHONE OWN COMMAND...
 #
-# ROOT is an empty folder, PHONE the folder of phone_root.py, which stays as it is, OWN the folder
+# ROOT is an empty folder, PHONE the folder of phone.py, which stays as it is, OWN the folder
 # that becomes /rig/own; OWN/data is behind /data/local/tmp.
 set -eu
 root=$1 phone=$2 own=$3

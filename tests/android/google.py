@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnapi_prof.device.build import agent_binary
-from tests.android.phone import AndroidPhone
-from tests.android.phone_root import MACHINES, build_root
+from tests.android.phone import MACHINES, AndroidPhone, build_root
 
 REPO = Path(__file__).resolve().parent.parent.parent
 VARIABLE = "NNAPI_PROF_ANDROID_RUNTIMES"

@@ -9,10 +9,7 @@ import pytest
 from nnapi_prof.device.install import device_platform
 from nnapi_prof.device.transport.adb import connect_tcp
 from nnapi_prof.device_agent import SOURCE_DIR
-from tests.android.phone import AndroidPhone
-from tests.android.phone_root import HERE, MACHINES, zig
-
-ABIS = tuple(MACHINES)
+from tests.android.phone import HERE, MACHINES, AndroidPhone, zig
 
 
 def build_canary(abi: str, phone: AndroidPhone, folder: Path) -> Path:
@@ -31,7 +28,7 @@ def build_canary(abi: str, phone: AndroidPhone, folder: Path) -> Path:
     return canary
 
 
-@pytest.mark.parametrize("abi", ABIS)
+@pytest.mark.parametrize("abi", MACHINES)
 def test_libc_is_bionics(abi, android_phone, tmp_path):
     """Each line was seen with a phone's own libc; an int is 4 bytes in musl's attributes."""
     phone = android_phone(abi)
@@ -54,7 +51,7 @@ def test_libc_is_bionics(abi, android_phone, tmp_path):
     assert done.stderr.count("WARNING: linker: ") == 1
 
 
-@pytest.mark.parametrize("abi", ABIS)
+@pytest.mark.parametrize("abi", MACHINES)
 def test_looks_like_a_phone(abi, start_phone):
     host, _, port = start_phone(abi).partition(":")
     with contextlib.closing(connect_tcp(host, int(port))) as transport:

@@ -24,10 +24,6 @@ def key(open_folder, monkeypatch):
     return key_path()
 
 
-def test_a_key(key):
-    assert well(adb_key(Host())) == f"{key} is readable, and its public half matches"
-
-
 def test_no_key_is_made(open_folder, monkeypatch):
     monkeypatch.setenv("ANDROID_USER_HOME", str(open_folder))
     assert well(adb_key(Host())).startswith(f"{open_folder / 'adbkey'} is not there yet")
@@ -35,18 +31,16 @@ def test_no_key_is_made(open_folder, monkeypatch):
 
 
 def test_a_key_of_another_user(key):
-    words_and_fix = problem(without_rights(adb_key, Host()))  # mode 600, as it was made
-    assert words_and_fix == (
-        f"{key} cannot be read: Permission denied",
-        f"sudo chown $USER '{key}'",
-    )
+    told = f"{key} cannot be read: Permission denied", f"sudo chown $USER '{key}'"
+    assert problem(without_rights(adb_key, Host())) == told  # mode 600, as it was made
     key.chmod(0o644)
     Path(f"{key}.pub").chmod(0)
     words, _ = problem(without_rights(adb_key, Host()))
     assert words == f"{key}.pub cannot be read: Permission denied"
 
 
-def test_a_key_that_others_may_read(key):
+def test_a_key_and_one_that_others_may_read(key):
+    assert well(adb_key(Host())) == f"{key} is readable, and its public half matches"
     key.chmod(0o644)
     words = f"{key} may be used by other users of this host (mode 644)"
     assert warning(adb_key(Host())) == (words, f"chmod 600 '{key}'")
@@ -194,17 +188,13 @@ def test_no_usb(host):
     assert "shows no USB" in words and "ADB_SERVER_SOCKET" in fix
 
 
-def test_a_phone_that_can_or_may_not_be_opened(plugged):
+def test_a_phone_that_can_or_may_not_be_opened_or_is_gone(plugged):
     assert well(adb.phones(plugged)) == "Galaxy R5CT12 can be opened"
-    words, fix = problem(without_rights(adb.phones, plugged))
-    assert words == f"Galaxy R5CT12: this user may not open {plugged.usb_nodes}/001/007"
-    assert fix == (
+    assert problem(without_rights(adb.phones, plugged)) == (
+        f"Galaxy R5CT12: this user may not open {plugged.usb_nodes}/001/007",
         "sudo apt install android-sdk-platform-tools-common && sudo usermod -aG plugdev $USER, "
-        "then log in again and replug the phone"
+        "then log in again and replug the phone",
     )
-
-
-def test_a_phone_that_is_gone(plugged):
     (plugged.usb_nodes / "001" / "007").unlink()
     words, fix = problem(adb.phones(plugged))
     assert words.endswith("007 cannot be opened: No such file or directory") and "replug" in fix

@@ -114,12 +114,9 @@ def test_an_agent_that_is_not_built(start_adbd, tmp_path, monkeypatch):
     assert not (tmp_path / "agents").exists()
 
 
-def test_no_nnapi(start_adbd, built_host):
+def test_no_nnapi_or_nothing_but_the_cpu(start_adbd, built_host):
     words, fix = problem(examine(start_adbd()), "NNAPI")
     assert words.startswith("the device has no NNAPI: ") and "the phone's maker" in fix
-
-
-def test_nothing_but_the_cpu(start_adbd):
     words, _ = warning(examine(start_adbd("")), "NNAPI")
     assert "; nothing but the CPU: nnapi-" in words
     assert "nnapi-reference (cpu, API 30, 1.0)" in words

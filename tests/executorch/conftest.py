@@ -10,12 +10,49 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import nn
 
 import nnapi_prof
+from nnapi_prof.cli import cli
+from nnapi_prof.errors import UsageError
 from tests import warm
-from tests.executorch.common import exported, profiled_plan
 from tests.models import Function
+
+
+def exported(module: torch.nn.Module, path: Path, *example: torch.Tensor) -> nnapi_prof.Model:
+    """A model from an exported program's file."""
+    torch.export.save(torch.export.export(module.eval(), example), path)
+    return nnapi_prof.load(path)
+
+
+def profiled_plan(
+    model: nnapi_prof.Model, folder: Path, pin: dict[str, str], device: str = "sim:gpu-phone"
+) -> nnapi_prof.ModelPlan:
+    """Profiles a model in few runs and plans it."""
+    few = nnapi_prof.MeasureOptions(runs=2)
+    costs = nnapi_prof.profile(model, device=device, options=few, costs=folder / "costs.db")
+    return nnapi_prof.partition(model, costs, nnapi_prof.Latency(pin=pin))
+
+
+def estimated_plan(model: nnapi_prof.Model, pin: dict[str, str] | str) -> nnapi_prof.ModelPlan:
+    """Plans a model for a phone by estimates."""
+    costs = nnapi_prof.estimate(model, "npu-phone")
+    return nnapi_prof.partition(model, costs, nnapi_prof.Latency(pin=pin))
+
+
+def convert(*arguments: object) -> str:
+    """Runs ``nnapi-prof convert --to executorch``; what it printed."""
+    done = CliRunner().invoke(cli, ["convert", "--to", "executorch", *map(str, arguments)])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def refusal(*arguments: object) -> str:
+    """Why a command is a mistake of usage."""
+    done = CliRunner().invoke(cli, [*map(str, arguments)])
+    assert isinstance(done.exception, UsageError), done.output
+    return str(done.exception)
 
 
 def pictures(x, first, second):
@@ -54,13 +91,8 @@ def run_pte() -> Callable[..., dict[str, Any]]:
 
     def run(path: Path, *options: str, code: int = 0, **variables: str) -> dict[str, Any]:
         command = [*warm.python(), "-m", "nnapi_prof", "run", "--json", *options, str(path)]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            env={**os.environ, **variables},
-            timeout=240,
-        )
+        env = {**os.environ, **variables}
+        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=240)
         assert done.returncode == code, done.stderr
         return {**json.loads(done.stdout), "log": done.stderr}
 

@@ -1,4 +1,4 @@
-"""Partitioners measured against each other, each region in ExecuTorch, and the file that wins."""
+"""Partitioners measured against each other, plans against rules: the fastest file is the answer."""
 
 import json
 import os
@@ -8,51 +8,35 @@ import time
 import pytest
 import torch
 
+pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
+
 import nnapi_prof
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.errors import UsageError
-from tests.executorch.common import convert, refusal
-from tests.models import Function
-
-pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
-
-from nnapi_prof.executorch import NnapiPartitioner, choose, stopwatch
-from nnapi_prof.executorch.aot import (
-    BackendDetails,
-    DelegationSpec,
-    Partitioner,
-    PartitionResult,
-    PreprocessResult,
-    XnnpackPartitioner,
-)
+from nnapi_prof.executorch import NnapiPartitioner, aot, choose, fastest, lower, region_times
+from nnapi_prof.executorch.aot import XnnpackPartitioner
 from nnapi_prof.executorch.partitioner import named, region_candidates
 from nnapi_prof.executorch.pte import LoweredPart, concatenate_programs
-from nnapi_prof.executorch.region_times import (
-    NotLowered,
-    file_of,
-    lower_program,
-    region_program,
-    values_of,
-    without_layout,
-)
-from nnapi_prof.executorch.stopwatch import Stopwatch
+from nnapi_prof.executorch.stopwatch import Stopwatch, run_job
+from tests.executorch.conftest import convert, exported, profiled_plan, refusal
+from tests.models import Function
 
 
-class AbsentBackend(BackendDetails):
+class AbsentBackend(aot.BackendDetails):
     """Writes what no runtime here knows."""
 
     @staticmethod
     def preprocess(edge_program, compile_specs):
-        return PreprocessResult(processed_bytes=b"anything")
+        return aot.PreprocessResult(processed_bytes=b"anything")
 
 
-class RaisingBackend(BackendDetails):
+class RaisingBackend(aot.BackendDetails):
     @staticmethod
     def preprocess(edge_program, compile_specs):
         raise RuntimeError("it has no form for this")
 
 
-class Takes(Partitioner):
+class Takes(aot.Partitioner):
     """Tags each node of one operator alone, for a back end."""
 
     def __init__(self, operator, backend):
@@ -64,8 +48,8 @@ class Takes(Partitioner):
         for node in exported_program.graph.nodes:
             if node.op == "call_function" and self.operator in str(node.target):
                 node.meta["delegation_tag"] = f"tag_{len(tags)}"
-                tags[f"tag_{len(tags)}"] = DelegationSpec(self.backend, [])
-        return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
+                tags[f"tag_{len(tags)}"] = aot.DelegationSpec(self.backend, [])
+        return aot.PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +95,8 @@ def test_what_does_not_run_is_refused_with_its_reason(choice):
 
 
 def test_a_back_end_that_does_not_compile_says_why(program):
-    with pytest.raises(NotLowered, match="RuntimeError: it has no form for this"):
-        lower_program(program, [Takes("atan", "RaisingBackend")])
+    with pytest.raises(region_times.NotLowered, match="RuntimeError: it has no form for this"):
+        region_times.lower_program(program, [Takes("atan", "RaisingBackend")])
 
 
 def test_the_plan_is_the_exact_solvers(choice):
@@ -125,21 +109,21 @@ def test_the_plan_is_the_exact_solvers(choice):
 
 @pytest.mark.slow("lowers one network by several partitioners, and times each part")
 def test_parts_of_several_partitioners_make_one_program(picture_model):
-    program = without_layout(nnapi_prof.load(picture_model).program)
+    program = region_times.without_layout(nnapi_prof.load(picture_model).program)
     inputs = program.example_inputs
-    values = values_of(program, inputs)
+    values = region_times.values_of(program, inputs)
     parts, held = [], []
     for unit in program.units.units:
-        region = region_program(program, (unit.index,), values)
+        region = region_times.region_program(program, (unit.index,), values)
         partitioners = [XnnpackPartitioner()] * (unit.index % 2)
         if unit.index == 0:
             partitioners = [NnapiPartitioner("nnapi:sim-gpu/fast")]
         held.append(partitioners)
-        edge = lower_program(region.exported, partitioners).exported_program()
+        edge = region_times.lower_program(region.exported, partitioners).exported_program()
         parts.append(LoweredPart(edge, region.inputs, region.outputs))
     whole = concatenate_programs(parts, program.units.inputs, program.units.outputs, values)
     with Stopwatch("sim:gpu-phone") as stopwatch:
-        timing = stopwatch.time(file_of(whole), inputs, 20)
+        timing = stopwatch.time(region_times.file_of(whole), inputs, 20)
     assert timing.status is Status.OK, timing.message
     for name, output in zip(program.units.outputs, timing.outputs, strict=True):
         torch.testing.assert_close(output, values[name], rtol=1e-4, atol=1e-5)
@@ -149,8 +133,8 @@ def test_crashes_and_hangs_are_answers(monkeypatch):
     job = {"rounds": 1, "limit_s": 0.5}
     crash = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
     for work, status in ((crash, Status.CRASHED), (lambda *_: time.sleep(30), Status.TIMEOUT)):
-        monkeypatch.setattr(stopwatch, "_time", work)
-        answer = stopwatch.run_job(job, 1)
+        monkeypatch.setattr("nnapi_prof.executorch.stopwatch._time", work)
+        answer = run_job(job, 1)
         assert answer["status"] == status.value and answer["message"]
 
 
@@ -192,19 +176,6 @@ def test_convert_chooses_and_says_so(program, tmp_path):
     assert any("time for measuring" in note for note in document["notes"])
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--partitioners", "xnnpack"), "--to executorch"),
-        (("--threads", "2"), "is for --partitioners"),
-        (("--to", "executorch", "--partitioners", "xnnpack", "--relaxed"), "no meaning"),
-        (("--to", "executorch"), "--partitioners"),
-    ],
-)
-def test_options_that_do_not_go_together(tmp_path, options, words):
-    assert words in refusal("convert", *options, tmp_path / "small.pt2")
-
-
 def test_accelerators_of_costs_are_candidates_of_their_own(picture_model):
     model = nnapi_prof.load(picture_model)
     costs = nnapi_prof.estimate(model, "npu-phone")
@@ -216,3 +187,91 @@ def test_accelerators_of_costs_are_candidates_of_their_own(picture_model):
     assert [candidate.name for candidate in one] == ["ours", "portable"]
     with pytest.raises(UsageError, match="not an NNAPI accelerator"):
         NnapiPartitioner("cpu")
+
+
+# ---- plans against rules -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slow_plan(picture_model, tmp_path_factory):
+    """What a user has who pins it all to the slowest accelerator of this host."""
+    model, folder = nnapi_prof.load(picture_model), tmp_path_factory.mktemp("local")
+    pins = {"conv2d*": "nnapi:nnapi-reference/fast", "tanh*": "cpu"}
+    return profiled_plan(model, folder, pins, "local")
+
+
+@pytest.fixture
+def bundle(picture_plan, tmp_path):
+    return picture_plan.save(tmp_path / "pictures.nnprof")
+
+
+@pytest.mark.slow("files are timed in turns, for real")
+def test_on_this_host_files_run_in_turns_and_the_fastest_is_the_answer(slow_plan):
+    choice = fastest(slow_plan)
+    assert choice.device == "local" and not choice.simulated_times
+    names = [file.name for file in choice.files]
+    assert {"plan", "xnnpack"} <= set(names)
+    assert all(file.status is Status.OK for file in choice.files), choice.frame()
+    assert choice.median_ns == min(file.median_ns for file in choice.files)
+    assert all(len(file.rounds_ns) > 1 and file.buffer for file in choice.files)
+    xnnpack = choice.files[names.index("xnnpack")]
+    assert set(xnnpack.backends) == {"XnnpackBackend"}
+
+
+@pytest.mark.parametrize("options", [(), ("--device", "sim:gpu-phone")])
+def test_convert_times_a_bundle_by_the_simulated_driver(bundle, tmp_path, options):
+    path = tmp_path / "pictures.pte"
+    document = json.loads(convert("--json", *options, "-o", path, bundle))
+    compared = document["executorch"]
+    assert compared["device"] == "sim:gpu-phone" and compared["simulated_times"]
+    times = {file["name"]: file["median_ns"] for file in compared["files"]}
+    assert compared["chosen"] == min(times, key=times.__getitem__)
+    assert len(times) > 1 and path.stat().st_size == document["files"][0]["n_bytes"]
+
+
+def test_the_table_says_that_times_are_simulated(bundle):
+    table = convert(bundle)
+    assert "simulated latency in ms" in table and "note: times are simulated" in table
+
+
+def test_a_plan_of_another_device_is_the_plans_file(bundle, picture_plan, monkeypatch):
+    monkeypatch.setattr("nnapi_prof.executorch.rivals.made_on", lambda planned: None)
+    document = json.loads(convert("--json", bundle))
+    assert document["executorch"] is None and len(document["regions"]) == 2
+    assert "not timed" in document["notes"][0]
+    with pytest.raises(UsageError, match="cannot be timed from here"):
+        fastest(picture_plan, "192.0.2.1:5555")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--partitioners xnnpack small.pt2", "--to executorch"),
+        ("--threads 2 small.pt2", "is for --partitioners"),
+        ("--to executorch --partitioners xnnpack --relaxed small.pt2", "no meaning"),
+        ("--to executorch small.pt2", "--partitioners"),
+        ("--as-planned pictures.nnprof", "is for --to executorch of a bundle"),
+        ("--to executorch --seconds 3 pictures.nnprof", "is for --partitioners"),
+    ],
+)
+def test_options_that_do_not_go_together(bundle, options, words, monkeypatch):
+    monkeypatch.chdir(bundle.parent)
+    assert words in refusal("convert", *options.split())
+
+
+def test_what_executorch_has_no_kernel_of_is_not_written(tmp_path):
+    """It would not load: of a simulated phone's bundle no file is run here."""
+    sort = Function(lambda x: torch.sort(x * 2, -1)[0])
+    model = exported(sort, tmp_path / "net.pt2", torch.rand(2, 9))
+    plan = profiled_plan(model, tmp_path, {"*": "cpu"})
+    with pytest.raises(UsageError, match=r"no kernel of aten::sort\.values, which dp of net"):
+        lower(plan)
+    choice = fastest(plan)  # a rule that has NNAPI sort
+    refused = {file.name: file.status for file in choice.files if not file.rounds_ns}
+    assert refused["plan"] is Status.REFUSED and choice.file.backends["NnapiBackend"] == 1
+
+
+def test_what_executorch_cannot_lower_is_said_in_a_sentence(tmp_path):
+    model = exported(Function(torch.ops.aten.nextafter), tmp_path / "net.pt2", *torch.rand(2, 2, 9))
+    with pytest.raises(UsageError, match=r"ExecuTorch cannot lower dp of net: .*nextafter"):
+        lower(profiled_plan(model, tmp_path, {}))

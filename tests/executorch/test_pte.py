@@ -7,18 +7,17 @@ import sys
 import pytest
 import torch
 
+pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
+
 import nnapi_prof
 from nnapi_prof import executorch
 from nnapi_prof.errors import UsageError
-from nnapi_prof.executorch import host
+from nnapi_prof.executorch import NnapiPartitioner, choose, host, lower
+from nnapi_prof.executorch.aot import XnnpackPartitioner, to_edge_transform_and_lower
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import Engine
-from tests.executorch.common import convert, estimated_plan, exported, profiled_plan, refusal
+from tests.executorch.conftest import convert, estimated_plan, exported, profiled_plan, refusal
 from tests.models import Function
-
-pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
-
-from nnapi_prof.executorch import lower
 
 
 @pytest.fixture(scope="session")
@@ -132,9 +131,6 @@ class Nested(torch.nn.Module):
 
 
 def test_the_partitioner_rewrites_a_program_of_the_users():
-    from nnapi_prof.executorch import NnapiPartitioner
-    from nnapi_prof.executorch.aot import XnnpackPartitioner, to_edge_transform_and_lower
-
     args = ((torch.rand(1, 3, 8, 8), torch.rand(2)), torch.rand(1))
     exported = torch.export.export(Nested().eval(), args)
     costs = nnapi_prof.estimate(nnapi_prof.load(exported), "npu-phone")
@@ -155,8 +151,7 @@ def test_a_model_without_a_plan_is_refused(picture_model):
 
 
 def test_every_public_name_is_there():
-    public = {name: getattr(executorch, name) for name in executorch.__all__}
-    assert {name: each.__name__ for name, each in public.items()} == {name: name for name in public}
+    assert [getattr(executorch, name).__name__ for name in executorch.__all__] == executorch.__all__
 
 
 def test_another_version_is_refused(monkeypatch):
@@ -213,3 +208,37 @@ def test_threads_and_cores_are_the_files_unless_they_are_asked_for(bundle, tmp_p
     assert one == [0]
     assert three[0] % 2 == 0 and three[0] > 0 and three[1:] == [mask]
     assert as_planned[0] == (planned - 1) * three[0] // 2
+
+
+# ---- sizes left open -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def batches():
+    """A program whose batch is 1 to 8."""
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    sizes = {"input": {0: torch.export.Dim("batch", min=1, max=8)}}
+    return torch.export.export(layers.eval(), (torch.rand(4, 8),), dynamic_shapes=sizes)
+
+
+def test_an_exported_program_with_open_sizes_is_refused(batches):
+    """They have no form in a delegated call."""
+    planned = estimated_plan(nnapi_prof.load(batches), "*=nnapi:sim-npu/fast")
+    with pytest.raises(UsageError, match=r"leaves sizes open \(s.*: 1 to 8\).*export it without"):
+        lower(planned)
+    with pytest.raises(UsageError, match="leaves sizes open"):
+        choose(batches, {"xnnpack": XnnpackPartitioner()})
+    with pytest.raises(UsageError, match="the program leaves sizes open"):
+        NnapiPartitioner("nnapi:sim-npu/fast").transform_for_pre_decomposition(batches)
+
+
+def test_sizes_that_a_plan_leaves_open_are_refused(batches):
+    planned = estimated_plan(nnapi_prof.load(batches, inputs=["?=4x8"]), "*=nnapi:sim-npu/fast")
+    with pytest.raises(UsageError, match=r"leaves sizes open \(\?.*make the plan with each stated"):
+        lower(planned)
+
+
+def test_a_plan_on_the_cpu_keeps_them_open(batches):
+    planned = estimated_plan(nnapi_prof.load(batches), "*=cpu")
+    assert set(lower(planned).backends()) == {"XnnpackBackend"}

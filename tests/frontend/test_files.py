@@ -1,6 +1,10 @@
-"""Files that are no model, and what their readers are told."""
+"""Files that are no model, or whose operators another package registers."""
 
+import os
 import pickle
+import re
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -10,6 +14,8 @@ from torch import nn
 
 from nnapi_prof import frontend
 from nnapi_prof.errors import ModelFileError
+from nnapi_prof.frontend.loader import with_extensions
+from tests import warm
 
 ADVICE = (
     "save torch.jit.trace(model.eval(), example) with torch.jit.save, or torch.export.export(...) "
@@ -34,12 +40,27 @@ def archive(path: Path, **records: bytes) -> None:
             target.writestr(f"model/{name}", data)
 
 
+class Trap:
+    """Unpickling this would create a file."""
+
+    def __init__(self, beside: Path) -> None:
+        self.path = beside.with_name("sprung")
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
 LAYER = nn.Linear(2, 2)
 NO_MODEL = {
     "a state_dict": (lambda path: torch.save(LAYER.state_dict(), path), PICKLED),
     "a whole module": (lambda path: torch.save(LAYER, path), PICKLED),
     "a legacy pickle": (
         lambda path: torch.save(LAYER.state_dict(), path, _use_new_zipfile_serialization=False),
+        PICKLED,
+    ),
+    "a pickle that acts": (lambda path: path.write_bytes(pickle.dumps(Trap(path))), PICKLED),
+    "the same in an archive": (
+        lambda path: archive(path, **{"data.pkl": pickle.dumps(Trap(path))}),
         PICKLED,
     ),
     "missing": (lambda path: None, "{path} does not exist: give the path of a .pt or .pt2 file"),
@@ -57,37 +78,13 @@ NO_MODEL = {
 def test_what_is_no_model(tmp_path, write, words):
     write(tmp_path / "model.pt")
     assert refusal(tmp_path / "model.pt") == words
+    assert not (tmp_path / "sprung").exists()
 
 
-class Trap:
-    """Unpickling this would create a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self):
-        return (Path.touch, (self.path,))
-
-
-@pytest.mark.parametrize("zipped", [False, True])
-def test_a_pickle_is_never_unpickled(tmp_path: Path, zipped: bool):
-    path, sprung = tmp_path / "model.pt", tmp_path / "sprung"
-    data = pickle.dumps(Trap(sprung))
-    if zipped:
-        archive(path, **{"data.pkl": data})
-    else:
-        path.write_bytes(data)
-    assert refusal(path) == PICKLED
-    assert not sprung.exists()
-
-
-def test_damaged_export(tmp_path: Path):
+def test_damaged_models(tmp_path: Path, saved):
     archive(tmp_path / "model.pt2", archive_format=b"pt2")
     words = "{path} cannot be loaded as an ExportedProgram: "
     assert refusal(tmp_path / "model.pt2").startswith(words)
-
-
-def test_damaged_torchscript(tmp_path: Path, saved):
     whole, broken = saved(LAYER.eval(), torch.ones(1, 2)), tmp_path / "broken.pt"
     with zipfile.ZipFile(whole) as source, zipfile.ZipFile(broken, "w") as target:
         for name in source.namelist():
@@ -121,3 +118,124 @@ def test_a_cut_export_is_not_taken_for_the_weights_in_it(tmp_path):
     path.write_bytes(whole[: ends[-2] + 22])
     with pytest.raises(ModelFileError, match="truncated or damaged"):
         frontend.model_kind(path)
+
+
+# ---- operators of another package ----------------------------------------------------------------
+
+PACKAGE = """
+import torch
+
+library = torch.library.Library("fbgemm", "DEF")
+library.define("twice_of_ours(Tensor x) -> Tensor")
+library.impl("twice_of_ours", lambda x: x * 2, "CompositeExplicitAutograd")
+library.define("rows_of_ours(Tensor x) -> Tensor")
+library.impl("rows_of_ours", lambda x: x.sum(1).gt(0).nonzero()[:, 0], "CPU")
+
+
+@torch.library.register_fake("fbgemm::rows_of_ours")
+def rows(x):
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
+"""
+
+SAVE = """
+import torch
+import fbgemm_gpu
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(torch.ops.fbgemm.twice_of_ours(x + 1))
+
+class Detector(torch.nn.Module):
+    # picks rows of what a layer gives, as non-maximum suppression does
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 4)
+
+    def forward(self, x):
+        y = self.layer(x)
+        return y[torch.ops.fbgemm.rows_of_ours(y)]
+
+x = torch.ones(2, 3)
+for name, model in ("model", Model()), ("detector", Detector()):
+    torch.jit.save(torch.jit.trace(model, x), name + ".pt")
+    torch.export.save(torch.export.export(model, (x,)), name + ".pt2")
+"""
+
+
+def python(*words, folder, package=None):
+    command = [*warm.python(), "-W", "ignore", *words]
+    env = {**os.environ, "PYTHONPATH": str(package or "")}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+
+
+def convert(name, *options, folder, package=None):
+    command = ["-m", "nnapi_prof", "convert", "--input", "2x3", "--output", "out.nnapi.pt"]
+    done = python(*command, *options, name, folder=folder, package=package)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("extensions")
+    (folder / "with" / "fbgemm_gpu").mkdir(parents=True)
+    (folder / "with" / "fbgemm_gpu" / "__init__.py").write_text(PACKAGE)
+    saved = python("-c", SAVE, folder=folder, package=folder / "with")
+    assert saved.returncode == 0, saved.stderr
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
+def test_the_package_is_imported(folder, name):
+    done = convert(name, "--whole", folder=folder, package=folder / "with")
+    assert done.returncode == 1
+    assert "twice_of_ours" in done.stderr
+    assert "cannot be imported" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["detector.pt", "detector.pt2"])
+def test_its_operator_decides_on_data_on_the_host(folder, name):
+    done = convert(name, folder=folder, package=folder / "with")
+    assert done.returncode == 0, done.stderr
+    assert "rows_of_ours_on_data" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
+@pytest.mark.parametrize(
+    ("owner", "words"),
+    [
+        ("fbgemm", "an operator of the package fbgemm_gpu.*install the fbgemm_gpu that belongs to"),
+        ("nobody", "an operator that this torch does not have"),
+    ],
+)
+def test_whose_operator_is_not_there(folder, name, owner, words, tmp_path):
+    with zipfile.ZipFile(folder / name) as source, zipfile.ZipFile(tmp_path / name, "w") as copy:
+        for entry in source.namelist():
+            data = source.read(entry).replace(b"fbgemm.twice", f"{owner}.twice".encode())
+            copy.writestr(entry, data)
+    done = convert(name, "--whole", folder=tmp_path)
+    told = " ".join(done.stderr.split())
+    assert done.returncode == 2 and re.search(f"{name} uses {owner}::twice_of_ours, {words}", told)
+    assert len(done.stderr.splitlines()) <= 3  # nothing of what torch logs
+
+
+def test_a_way_around_an_operator_is_named(tmp_path, monkeypatch):
+    def fails():
+        raise RuntimeError("failed to resolve torch.ops.transformers.grouped_mm_fallback.default")
+
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ModelFileError) as raised:
+        with_extensions(fails, tmp_path)
+    assert "set_experts_implementation('batched_mm')" in str(raised.value)
+
+
+def test_other_errors_are_left_alone(tmp_path):
+    def fails():
+        raise RuntimeError("torch.ops.aten.add is fine")
+
+    with pytest.raises(RuntimeError, match="is fine"):
+        with_extensions(fails, tmp_path)

@@ -36,30 +36,23 @@ class Everything(nn.Module):
         return {"sum": [total + one], "rest": [two * named["b"], named["a"] - plain]}
 
 
-class Indexed(nn.Module):
-    def forward(self, listed: list[Tensor]) -> Tensor:
-        return listed[0] + listed[2] * 2.0
+def indexed(listed: list[Tensor]) -> Tensor:
+    return listed[0] + listed[2] * 2.0
 
 
-class Looped(nn.Module):
-    def forward(self, listed: list[Tensor]) -> Tensor:
-        total = torch.zeros(3)
-        for value in listed:
-            total = total + value
-        return total
-
-
-def save(module, path):
-    torch.jit.save(torch.jit.script(module.eval()), str(path))
-    return path
+def looped(listed: list[Tensor]) -> Tensor:
+    total = torch.zeros(3)
+    for value in listed:
+        total = total + value
+    return total
 
 
 def loaded(path, specs):
     return frontend.load(path, [parse_input_spec(spec) for spec in specs])
 
 
-def test_tuples_lists_and_dicts(tmp_path):
-    path = save(Everything(), tmp_path / "all.pt")
+def test_tuples_lists_and_dicts(saved):
+    path = saved(Everything())
     program = loaded(path, ["2x3"] * 8)
     assert len(program.units.inputs) == 8
     a, b, c, d, e, f, g, h = program.example_inputs
@@ -87,31 +80,30 @@ class State(NamedTuple):
     pairs: tuple[Pair, Tensor]
 
 
-class Cell(nn.Module):
-    def forward(self, x: Tensor, state: State) -> State:
-        (a, b), c = state.pairs
-        return State(x + state.h, (Pair(b, a * c), c))
+def cell(x: Tensor, state: State) -> State:
+    (a, b), c = state.pairs
+    return State(x + state.h, (Pair(b, a * c), c))
 
 
-def test_named_tuples(tmp_path):
+def test_named_tuples(saved):
     """Also inside of each other: the tensors are inputs in their order."""
-    program = loaded(save(Cell(), tmp_path / "cell.pt"), ["2"] * 5)
+    program = loaded(saved(cell), ["2"] * 5)
     x, h, a, b, c = program.example_inputs
     actual = program.module(*program.example_inputs)
     torch.testing.assert_close(tuple(actual), (x + h, b, a * c, c))
 
 
-def test_a_list_is_as_long_as_its_last_index_says(tmp_path):
-    program = loaded(save(Indexed(), tmp_path / "indexed.pt"), ["2x3"] * 3)
+def test_a_list_is_as_long_as_its_last_index_says(saved):
+    program = loaded(saved(indexed), ["2x3"] * 3)
     a, _, c = program.example_inputs
     torch.testing.assert_close(program.module(*program.example_inputs)[0], a + c * 2)
 
 
-def test_bundled_inputs_say_how_long_a_list_is(tmp_path):
-    path = save(Looped(), tmp_path / "looped.pt")
-    with pytest.raises(InputSpecError, match=r"looped.pt takes the input listed of type List"):
+def test_bundled_inputs_say_how_long_a_list_is(saved):
+    path = saved(looped)
+    with pytest.raises(InputSpecError, match=r"model.pt takes the input listed of type List"):
         loaded(path, ["3"] * 2)
-    model = torch.jit.script(Looped().eval())
+    model = torch.jit.load(path)
     example = [torch.rand(3), torch.rand(3)]
     augment_model_with_bundled_inputs(model, [(example,)])
     torch.jit.save(model, str(path))
@@ -121,10 +113,9 @@ def test_bundled_inputs_say_how_long_a_list_is(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-def test_traced_lists_and_dicts(tmp_path):
+def test_traced_lists_and_dicts(saved):
     a, b, c = torch.rand(3, 2, 3)
-    path, model = tmp_path / "traced.pt", Function(lambda x, named: x[0] + x[1] * named["x"])
-    torch.jit.save(torch.jit.trace(model, ([a, b], {"x": c}), strict=False), str(path))
+    path = saved(Function(lambda x, named: x[0] + x[1] * named["x"]), [a, b], {"x": c})
     torch.testing.assert_close(loaded(path, ["2x3"] * 3).module(a, b, c)[0], a + b * c)
 
 

@@ -3,7 +3,6 @@
 import copy
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +14,9 @@ from torch import Tensor, nn
 import nnapi_prof as nnp
 from nnapi_prof.errors import FrontendError, InputSpecError
 from nnapi_prof.frontend.trees import bind_inputs
+from tests.conftest import REPO
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of PyTorch's: scripting is deprecated
-EXAMPLE = Path(__file__).parents[2] / "examples" / "streaming.py"
 
 
 class InPlace(nn.Module):
@@ -255,14 +254,11 @@ def test_names_make_order_indifferent(texts):
 
 @pytest.mark.slow("traces and runs a published example")
 def test_the_example_streams(tmp_path, emulator_library):
+    folders = {"LD_LIBRARY_PATH": emulator_library.parent, "HOME": tmp_path, "PYTHONPATH": REPO}
+    env = {name: str(folder) for name, folder in folders.items()}
+    command = [sys.executable, REPO / "examples" / "streaming.py"]
     done = subprocess.run(
-        [sys.executable, EXAMPLE],
-        cwd=tmp_path,
-        env={"LD_LIBRARY_PATH": str(emulator_library.parent), "HOME": str(tmp_path)}
-        | {"PYTHONPATH": str(EXAMPLE.parents[1])},
-        capture_output=True,
-        text=True,
-        check=True,
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True
     )
     assert "62 pieces, largest difference" in done.stdout
     assert float(done.stdout.split()[-1]) < 1e-5

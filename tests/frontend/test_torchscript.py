@@ -2,6 +2,7 @@
 
 import enum
 import logging
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,44 +10,111 @@ from torch import Tensor, nn
 
 from nnapi_prof import frontend
 from nnapi_prof.errors import FrontendError
-from nnapi_prof.frontend import torchscript
 from nnapi_prof.frontend.loader import read_torchscript
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.frontend.torchscript.inputs import find_inputs
 from nnapi_prof.frontend.torchscript.interpreter import WalkRefused, walked_graph
-from tests.frontend.common import IMAGE, agree
+from nnapi_prof.graph.program import Program
 from tests.models import Function
 
-
-class Branches(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        if x.size(1) > 3 and x.dim() == 4:
-            for i in range(x.size(1) // 2):
-                x = x * (i + 1)
-        else:
-            x = x - 100.0
-        parts = []
-        for part in x.split(1, 1):
-            parts.append(part.relu())
-        return torch.cat(parts, 1)
+IMAGE = frontend.InputSpec((1, 4, 6, 6))
+EXAMPLE = torch.ones(1, 4, 6, 6)
 
 
-def test_branches_loops_and_lists_on_shapes(saved):
-    program = agree(saved(Branches()), IMAGE)
-    labels = [unit.label for unit in program.units.units]
-    assert labels[0] == "mul 1x4x6x6"
-    assert labels.count("slice 1x1x6x6") == 4
+def agree(path: Path, *specs: frontend.InputSpec) -> Program:
+    """Loads, and compares the program with the model on inputs other than the examples."""
+    program = frontend.load(path, specs)
+    random = torch.Generator().manual_seed(5)
+    inputs = [torch.randn(spec.shape, generator=random) for spec in specs]
+    expected, actual = frontend.reference(path)(*inputs), program.module(*inputs)
+    for ours, theirs in zip(actual, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    return program
 
 
-class Outputs(nn.Module):
-    def forward(self, a: Tensor, b: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-        return {"sum": (a + b, a), "product": (a * b, b - 1)}
+def labels(program: Program) -> list[str]:
+    return [unit.label for unit in program.units.units]
+
+
+# ---- what is walked ------------------------------------------------------------------------------
+
+
+def branches(x: Tensor) -> Tensor:
+    """Branches, loops and lists on shapes."""
+    if x.size(1) > 3 and x.dim() == 4:
+        for i in range(x.size(1) // 2):
+            x = x * (i + 1)
+    else:
+        x = x - 100.0
+    parts = []
+    for part in x.split(1, 1):
+        parts.append(part.relu())
+    return torch.cat(parts, 1)
+
+
+def told_by_tensors(x: Tensor) -> Tensor:
+    return x.data * 2.0 if x.device.type == "cpu" and not x.is_nested else x
+
+
+def windows(x: Tensor) -> Tensor:
+    """Windows that share elements, of a tensor whose dimensions were swapped."""
+    turned = (x * 2.0).transpose(2, 3)
+    return turned.as_strided([2, 3, 8], [16, 8, 1], 5).softmax(-1)
+
+
+def containers(x: Tensor) -> Tensor:
+    sizes = [x.size(1), 3]
+    sizes[0] = 5
+    sizes.insert(0, 2)
+    sizes.extend([4, 1])
+    sizes.reverse()
+    sizes.sort()
+    last = sizes.pop()
+    copied = sizes.copy()
+    copied += [max(sizes), min(2, last)]
+    named = {"a": 1, "b": 2}
+    named.update({"c": last})
+    del named["a"]
+    for name, value in named.items():
+        if name != "z" and name in named:
+            x = x * value
+    maps = [x, x + 1]
+    maps[0] = maps[1]
+    weight = torch.tensor([[1.0, 2.0], [3.0, float(len(copied))]])
+    return torch.stack(maps).sum(0) * weight.sum() + copied[0] + named.get("d", 7)
+
+
+def resized(x: Tensor) -> Tensor:
+    y = nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
+    return nn.functional.interpolate(y, size=(5, 7), mode="nearest")
+
+
+def unusual(x: Tensor) -> Tensor:
+    """Operations that nobody knows stay: the converter will refuse them."""
+    return torch.cumsum(torch.special.erf(x), 2)
+
+
+@pytest.mark.parametrize(
+    ("function", "units"),
+    [
+        (branches, "mul slice slice slice slice relu relu relu relu cat"),
+        (told_by_tensors, "mul"),
+        (windows, "mul view index_select view softmax"),
+        (containers, None),
+        (resized, "to_channels_last upsample_bilinear2d upsample_nearest2d to_contiguous"),
+        (unusual, "erf cumsum"),
+    ],
+)
+def test_scripted_functions_become_units(saved, function, units):
+    graph = agree(saved(function), IMAGE).units
+    assert units in (None, " ".join(unit.operation for unit in graph.units))
 
 
 def test_nested_outputs_are_flattened(saved):
-    program = agree(saved(Outputs()), IMAGE, IMAGE)
-    assert len(program.units.outputs) == 4
-    assert program.units.outputs[1] == program.units.inputs[0]
+    def outputs(a: Tensor, b: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        return {"sum": (a + b, a), "product": (a * b, b - 1)}
+
+    graph = agree(saved(outputs), IMAGE, IMAGE).units
+    assert len(graph.outputs) == 4 and graph.outputs[1] == graph.inputs[0]
 
 
 class Layout(enum.Enum):
@@ -67,13 +135,32 @@ class Laid(nn.Module):
         return x * 2.0
 
 
-def test_members_of_enumerations_are_compared(saved):
+def innermost(x: Tensor, sizes: list[int]) -> Tensor:
+    return x + len(sizes)
+
+
+def inner(x: Tensor, sizes: list[int]) -> Tensor:
+    return innermost(x * 2, sizes.copy())
+
+
+def outer(x: Tensor) -> Tensor:
+    return inner(x, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("model", "operations"),
+    [
+        (Laid(), "permute.default mul.Scalar"),  # members of enumerations are compared
+        (outer, "mul.Scalar add.Scalar"),
+    ],
+)
+def test_functions_and_enumerations_are_walked(saved, model, operations):
     with quiet_torch():
-        graph = walked_graph(read_torchscript(saved(Laid())), (torch.ones(1, 4, 6, 6),), "laid")
-    assert [str(n.target) for n in graph.graph.nodes if n.op == "call_function"] == [
-        "aten.permute.default",
-        "aten.mul.Scalar",
-    ]
+        loaded = read_torchscript(saved(model))
+        graph = walked_graph(loaded, (EXAMPLE,), "model")
+        torch.testing.assert_close(graph(EXAMPLE)[0], loaded(EXAMPLE))
+    targets = [str(n.target) for n in graph.graph.nodes if n.op == "call_function"]
+    assert targets == [f"aten.{name}" for name in operations.split()]
 
 
 @pytest.mark.parametrize("average", [False, True])
@@ -116,196 +203,7 @@ def test_embedding_bags(mode: str):
     with quiet_torch():
         program = frontend.prepare(torch.jit.script(model), [ids], "bags")
     torch.testing.assert_close(program.module(other)[0], model(other))
-    assert "embedding_bag" not in {unit.label.split()[0] for unit in program.units.units}
-
-
-class ReadsData(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.data * 2.0 if x.device.type == "cpu" and not x.is_nested else x
-
-
-def test_what_tensors_say_of_themselves(saved):
-    agree(saved(ReadsData()), IMAGE)
-
-
-class Overlaps(nn.Module):
-    """Windows that share elements, of a tensor whose dimensions were swapped."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        turned = (x * 2.0).transpose(2, 3)
-        windows = turned.as_strided([2, 3, 8], [16, 8, 1], 5)
-        return windows.softmax(-1)
-
-
-def test_windows_by_strides(saved):
-    program = agree(saved(Overlaps()), IMAGE)
-    assert "as_strided" not in {unit.label.split()[0] for unit in program.units.units}
-
-
-class Containers(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        sizes = [x.size(1), 3]
-        sizes[0] = 5
-        sizes.insert(0, 2)
-        sizes.extend([4, 1])
-        sizes.reverse()
-        sizes.sort()
-        last = sizes.pop()
-        copied = sizes.copy()
-        copied += [max(sizes), min(2, last)]
-        named = {"a": 1, "b": 2}
-        named.update({"c": last})
-        del named["a"]
-        for name, value in named.items():
-            if name != "z" and name in named:
-                x = x * value
-        maps = [x, x + 1]
-        maps[0] = maps[1]
-        weight = torch.tensor([[1.0, 2.0], [3.0, float(len(copied))]])
-        return torch.stack(maps).sum(0) * weight.sum() + copied[0] + named.get("d", 7)
-
-
-def test_lists_dicts_and_numbers(saved):
-    agree(saved(Containers()), IMAGE)
-
-
-class Resized(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        y = nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
-        return nn.functional.interpolate(y, size=(5, 7), mode="nearest")
-
-
-def test_interpolate_builtin(saved):
-    program = agree(saved(Resized()), IMAGE)
-    assert [u.label for u in program.units.units][1:3] == [
-        "upsample_bilinear2d 1x4x12x12",
-        "upsample_nearest2d 1x4x5x7",
-    ]
-
-
-class OnValues(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        if x.sum() > 0:
-            return x
-        return -x
-
-
-class Noisy(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x + torch.rand_like(x)
-
-
-class Number(nn.Module):
-    def forward(self, x: Tensor) -> int:
-        return x.dim()
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        (OnValues, r"test_torchscript\.py:.* depends? on the values of a tensor"),
-        (Noisy, r"rand_like.* draws random numbers"),
-        (Number, "returns no tensor"),
-    ],
-)
-def test_what_is_refused(saved, kind, words):
-    with pytest.raises(FrontendError, match=words) as caught:
-        frontend.load(saved(kind()), [IMAGE])
-    assert caught.value.exit_code == 1
-
-
-@pytest.mark.parametrize(
-    ("layer", "advice"),
-    [(nn.Dropout(0.5), r": call model.eval\(\)"), (nn.BatchNorm2d(4), "; call model.eval")],
-)
-def test_training_mode_is_refused(saved, layer, advice):
-    model = nn.Sequential(nn.Conv2d(4, 4, 3), layer).train()
-    with pytest.raises(FrontendError, match="the model is in training mode" + advice):
-        frontend.load(saved(model, torch.ones(1, 4, 6, 6)), [IMAGE])
-
-
-def test_scripted_training_mode_is_switched_off(saved):
-    """What is scripted still asks its mode when it runs, so eval mode can be set on loading."""
-    model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5)).train()
-    program = agree(saved(model), IMAGE)
-    assert len(program.units.units) == 3
-
-
-def innermost(x: Tensor, sizes: list[int]) -> Tensor:
-    return x + len(sizes)
-
-
-def inner(x: Tensor, sizes: list[int]) -> Tensor:
-    return innermost(x * 2, sizes.copy())
-
-
-def outer(x: Tensor) -> Tensor:
-    return inner(x, [1, 2])
-
-
-class Functions(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return outer(x)
-
-
-def test_functions_that_call_functions_are_walked(saved):
-    model = frontend.loader.read_torchscript(saved(Functions()))
-    examples, _ = find_inputs(model, [IMAGE], "net")  # runs the model
-    graph = walked_graph(model, examples, "net")
-    torch.testing.assert_close(graph(*examples)[0], examples[0] * 2 + 2)
-
-
-class Unusual(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cumsum(torch.special.erf(x), 2)
-
-
-def test_unknown_tensor_operation_stays(saved):
-    """It will be refused by the converter and stay where it can run."""
-    program = agree(saved(Unusual()), IMAGE)
-    assert [u.label.split()[0] for u in program.units.units] == ["erf", "cumsum"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("route", ["_convert_by_export", "_traced"])
-def test_every_route_gives_the_same_units(examples, route: str):
-    """The later routes serve what the walker refuses; here they take what it takes, too."""
-    model = examples.unet()
-    x = torch.randn(1, 3, 16, 16)
-    with quiet_torch(), torch.no_grad():
-        script = torch.jit.trace(model, x)
-        walked = walked_graph(script, [x], "unet")
-        other = getattr(torchscript, route)(script, [x], "unet")
-    finish = frontend.loader._finish
-    first = finish(walked, (x,), "unet", (), model)
-    second = finish(other, (x,), "unet", (), model)
-    assert [u.signature for u in first.units.units] == [u.signature for u in second.units.units]
-
-
-class Point:
-    def __init__(self, x: Tensor) -> None:
-        self.x = x
-
-
-class Objects(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return Point(x).x
-
-
-def test_walker_refuses_what_it_does_not_know():
-    with quiet_torch():
-        script = torch.jit.script(Objects())
-    with pytest.raises(WalkRefused, match=r"prim::CreateObject .*test_torchscript\.py:\d+"):
-        walked_graph(script, [torch.ones(2)], "objects")
-
-
-def test_pytorch_is_quiet(saved, capfd, caplog):
-    path = saved(Branches())
-    with caplog.at_level(logging.INFO):
-        frontend.load(path, [IMAGE])
-    captured = capfd.readouterr()
-    assert captured.out == captured.err == ""
-    assert not caplog.records
+    assert "embedding_bag" not in {label.split()[0] for label in labels(program)}
 
 
 SIZE_ARITHMETIC = {
@@ -341,17 +239,14 @@ def test_constants_where_only_tensors_may_stand(saved):
     torch.testing.assert_close(result, clipped(x))
 
 
-class OnADevice(nn.Module):
+def on_a_device(x: Tensor) -> Tensor:
     """Moves to where its input is, as models do that run anywhere."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        shift = torch.ones(4).to(x.device)
-        return torch.relu(x.to(shift.device) + shift).to(x)
+    shift = torch.ones(4).to(x.device)
+    return torch.relu(x.to(shift.device) + shift).to(x)
 
 
 def test_moves_between_devices_are_nothing(saved):
-    program = frontend.load(saved(OnADevice()), [frontend.parse_input_spec("2x4")])
-    assert [unit.operation for unit in program.units.units] == ["add+relu"]
+    assert labels(agree(saved(on_a_device), frontend.InputSpec((2, 4)))) == ["add+relu 2x4"]
 
 
 def test_a_trace_over_bytes_computes_in_float32(saved):
@@ -366,3 +261,172 @@ def test_a_trace_over_bytes_computes_in_float32(saved):
     assert actual.dtype is torch.float32
     torch.testing.assert_close(actual, model(image))
     torch.testing.assert_close(again, actual)
+
+
+def test_pytorch_is_quiet(saved, capfd, caplog):
+    path = saved(branches)
+    with caplog.at_level(logging.INFO):
+        frontend.load(path, [IMAGE])
+    assert tuple(capfd.readouterr()) == ("", "") and not caplog.records
+
+
+# ---- writing in place ----------------------------------------------------------------------------
+
+
+def in_place(x: Tensor) -> Tensor:
+    y = x * 2
+    z = y
+    y += 1
+    y.relu_()
+    return z + y  # z is y
+
+
+def writes_a_view(x: Tensor) -> Tensor:
+    y = x * 2
+    y[:, 0] = 0.0
+    return y
+
+
+class Masked(nn.Module):
+    """Constants that are written to in place, as in windows that are shifted."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.rand(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = self.bias.clone()
+        bias[2:4].zero_()
+        mask = x.new_zeros([6, 6])
+        mask[:3, 3:] = 2.0
+        mask[3:] -= 1
+        return x * mask.mul_(2) + torch.relu_(bias)
+
+
+def writes_parts(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Boxes, every second, picked elements and whole views, of values and of constants."""
+    out = torch.zeros(1, 6, 8)
+    early = out[..., 2:4]
+    every = x.flatten(2)[:, :, :8]
+    out[:, 1:5:2, 2:6] = every[:, :2, ::2]
+    out[:, 0] = x.sum((1, 2)).mean(-1, keepdim=True)
+    out[0, :, 3].add_(1.0)
+    out.transpose(1, 2)[:, 7] = 5.0
+    y = x * 2.0
+    part = y[:, 1, 2:]
+    part.mul_(part)
+    y[:, :, -1, 0] = out[:, 2, 2:6]
+    hidden = torch.zeros_like(x).masked_fill_(x > 0, -1.0)
+    square = torch.zeros(3, 3)
+    square.diagonal().copy_(x[0, 0, 0, :3])
+    return out * 2.0, early + y.sum(), hidden + square.sum() + part.sum()
+
+
+@pytest.mark.parametrize(
+    ("model", "units"),
+    [
+        (in_place, ["mul 1x4x6x6", "add+relu 1x4x6x6", "add 1x4x6x6"]),
+        (writes_a_view, ["mul 1x4x6x6", "slice 1x3x6x6", "cat 1x4x6x6"]),
+        (Masked(), ["mul 1x4x6x6", "add 1x4x6x6"]),
+        (writes_parts, None),
+    ],
+)
+@pytest.mark.parametrize("example", [(), (EXAMPLE,)], ids=["scripted", "traced"])
+def test_writing_reaches_every_name(saved, model, example, units):
+    """Values, views and constants are written."""
+    program = agree(saved(model, *example), IMAGE)
+    assert units in (None, labels(program))
+
+
+def test_parts_are_written_to_in_exported_programs():
+    x = torch.randn(1, 4, 6, 6)
+    program = frontend.prepare(Function(writes_parts), [x], "writes")
+    for ours, theirs in zip(program.module(x + 1), writes_parts(x + 1), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def counts_sizes(x: Tensor) -> Tensor:
+    """Windows whose number is worked out in place: in a trace sizes are tensors."""
+    n, windows = x.shape[0], 1
+    for size in x.shape[2:]:
+        windows *= size // 2
+    n *= windows
+    return x.reshape(n, -1) * 2.0
+
+
+def test_sizes_are_written_to_in_place(saved):
+    assert labels(agree(saved(counts_sizes, EXAMPLE), IMAGE))[-1] == "mul 9x16"
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+class OnValues(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.sum() > 0 else -x
+
+
+def noisy(x: Tensor) -> Tensor:
+    return x + torch.rand_like(x)
+
+
+def number(x: Tensor) -> int:
+    return x.dim()
+
+
+class ChangesItsBuffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total.add_(1)
+        return x + self.total.sum()
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (OnValues(), r"test_torchscript\.py:.* depends? on the values of a tensor"),
+        (noisy, r"rand_like.* draws random numbers"),
+        (number, "returns no tensor"),
+        (ChangesItsBuffer(), "keeps state in total"),
+    ],
+)
+def test_what_is_refused(saved, model, words):
+    with pytest.raises(FrontendError, match=words) as caught:
+        frontend.load(saved(model), [IMAGE])
+    assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("layer", "advice"),
+    [(nn.Dropout(0.5), r": call model.eval\(\)"), (nn.BatchNorm2d(4), "; call model.eval")],
+)
+def test_training_mode_is_refused(saved, layer, advice):
+    model = nn.Sequential(nn.Conv2d(4, 4, 3), layer).train()
+    with pytest.raises(FrontendError, match="the model is in training mode" + advice):
+        frontend.load(saved(model, EXAMPLE), [IMAGE])
+
+
+def test_scripted_training_mode_is_switched_off(saved):
+    """What is scripted still asks its mode when it runs, so eval mode can be set on loading."""
+    model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5)).train()
+    assert len(agree(saved(model), IMAGE).units.units) == 3
+
+
+class Point:
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+
+class Objects(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return Point(x).x
+
+
+def test_walker_refuses_what_it_does_not_know():
+    with quiet_torch():
+        script = torch.jit.script(Objects())
+    with pytest.raises(WalkRefused, match=r"prim::CreateObject .*test_torchscript\.py:\d+"):
+        walked_graph(script, [torch.ones(2)], "objects")

@@ -73,16 +73,8 @@ ALGEBRA = [
     (lambda a, x, b: torch.addmv(a, x, b, beta=0), (A, ROWS[0], B), "mv"),
     (torch.addbmm, (numbers(4, 6), ROWS, numbers(3, 5, 6)), "bmm sum add"),
     (lambda x, y: torch.tensordot(x, y, ([1, 2], [0, 1])), (ROWS, numbers(4, 5, 6)), "matmul"),
-    (
-        lambda *x: torch.linalg.multi_dot(x),
-        (numbers(2, 3), numbers(3, 4), numbers(4, 5)),
-        "matmul matmul",
-    ),
-    (
-        lambda x, y: F.cosine_similarity(x, y, dim=1),
-        (ROWS, numbers(3, 4, 5, seed=2)),
-        f"{NORM} clamp div {NORM} clamp div mul sum",
-    ),
+    (lambda *x: torch.linalg.multi_dot(x), (A[None], ROW, numbers(5, 2)), "matmul matmul"),
+    (F.cosine_similarity, (ROWS, ROWS + ROW), f"{NORM} clamp div {NORM} clamp div mul sum"),
     (F.pairwise_distance, (ROWS[0], ROW), f"sub add {NORM}"),
     (lambda x: torch.linalg.norm(x, dim=1), (ROWS,), NORM),
     (lambda x: torch.linalg.norm(x, 1, dim=2, keepdim=True), (ROWS,), NORM),

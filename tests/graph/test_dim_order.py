@@ -49,105 +49,84 @@ def labels(program) -> list[str]:
     return [names.get(word, word) for word in words]
 
 
-CASES: dict[str, tuple[Any, ...]] = {
-    "residual": (
-        lambda conv, x: F.relu(conv(conv(x)) + conv(x)).mean((2, 3)),
+CASES: list[tuple[Any, ...]] = [
+    (  # residual
         "LAST conv2d conv2d conv2d add+relu mean",
+        lambda conv, x: F.relu(conv(conv(x)) + conv(x)).mean((2, 3)),
     ),
-    "nothing wants channels last": (lambda conv, x: F.softmax(x * 2 + 1, 1), "mul add softmax"),
-    "preprocessing follows the convolution": (
-        lambda conv, x: conv((x - 0.5) / 0.2).mean((2, 3)),
-        "LAST sub div conv2d mean",
-    ),
-    "image out": (lambda conv, x: torch.sigmoid(conv(x)), "LAST conv2d sigmoid FIRST"),
-    "one clone for two readers": (
-        lambda conv, x: (conv(x).view(1, -1), conv(x).view(1, -1) * conv(x).flatten(1)),
-        None,
-    ),
-    "to pixels of channels and back": (
-        lambda conv, x: conv(F.gelu(conv(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)).mean((2, 3)),
+    ("mul add softmax", lambda conv, x: F.softmax(x * 2 + 1, 1)),  # nothing wants channels last
+    ("LAST sub div conv2d mean", lambda conv, x: conv((x - 0.5) / 0.2).mean((2, 3))),
+    ("LAST conv2d sigmoid FIRST", lambda conv, x: torch.sigmoid(conv(x))),  # image out
+    (None, lambda conv, x: (conv(x).view(1, -1), conv(x).view(1, -1) * conv(x).flatten(1))),
+    (  # to pixels of channels and back
         "LAST conv2d permute gelu permute conv2d mean",
+        lambda conv, x: conv(F.gelu(conv(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)).mean((2, 3)),
     ),
-    "norm of channels in between": (
-        lambda conv, x: conv(F.layer_norm(conv(x).permute(0, 2, 3, 1), [C]).permute(0, 3, 1, 2)),
+    (  # norm of channels in between
         "LAST conv2d permute layer_norm permute conv2d FIRST",
+        lambda conv, x: conv(F.layer_norm(conv(x).permute(0, 2, 3, 1), [C]).permute(0, 3, 1, 2)),
     ),
-    "pixels in a line and back": (
-        lambda conv, x: conv(F.softmax(conv(x).flatten(2).transpose(1, 2), 2).mT.view(X)),
+    (  # pixels in a line and back
         "LAST conv2d permute view softmax view permute conv2d FIRST",
+        lambda conv, x: conv(F.softmax(conv(x).flatten(2).transpose(1, 2), 2).mT.view(X)),
     ),
-    "pixels of channels that nothing brings back": (
-        lambda conv, x: conv(x).permute(0, 2, 3, 1) @ torch.ones(C, 2),
-        "LAST conv2d permute linear",
-    ),
-    "another permutation": (
-        lambda conv, x: conv(x).permute(0, 3, 2, 1) @ torch.ones(C, 2),
+    ("LAST conv2d permute linear", lambda conv, x: conv(x).permute(0, 2, 3, 1) @ torch.ones(C, 2)),
+    (  # another permutation
         "LAST conv2d FIRST permute linear",
+        lambda conv, x: conv(x).permute(0, 3, 2, 1) @ torch.ones(C, 2),
     ),
-    "largest of all channels": (
-        lambda conv, x: conv(x) * conv(x).max(1, keepdim=True)[0],
+    (  # largest of all channels
         "LAST conv2d conv2d amax mul FIRST",
+        lambda conv, x: conv(x) * conv(x).max(1, keepdim=True)[0],
     ),
-    "sum of a stack": (
-        lambda conv, x: conv(torch.stack([conv(x), conv(x)], 1).sum(1)).mean((2, 3)),
+    (  # sum of a stack
         "LAST conv2d conv2d add conv2d mean",
+        lambda conv, x: conv(torch.stack([conv(x), conv(x)], 1).sum(1)).mean((2, 3)),
     ),
-    "mean of a stack in front": (
-        lambda conv, x: conv(torch.stack([conv(x), conv(x)]).mean(0)).mean((2, 3)),
+    (  # mean of a stack in front
         "LAST conv2d conv2d add mul conv2d mean",
+        lambda conv, x: conv(torch.stack([conv(x), conv(x)]).mean(0)).mean((2, 3)),
     ),
-    "sum of groups of channels, weighted": (
+    (  # sum of groups of channels, weighted
+        None,
         lambda conv, x: (
             (conv(x).view(1, 2, 2, 6, 6) * conv(x)[:, :, :1, :1].view(1, 2, 2, 1, 1))
             .sum(1)
             .mean((2, 3))
         ),
-        None,
     ),
-    "view of many pixels": (lambda conv, x: conv(x).flatten(1), "LAST conv2d FIRST view"),
-    "view of one pixel": (
-        lambda conv, x: F.adaptive_avg_pool2d(conv(x), 1).flatten(1),
+    ("LAST conv2d FIRST view", lambda conv, x: conv(x).flatten(1)),  # view of many pixels
+    (  # view of one pixel
         "LAST conv2d adaptive_avg_pool2d view",
+        lambda conv, x: F.adaptive_avg_pool2d(conv(x), 1).flatten(1),
     ),
-    "squeeze and excite": (
-        lambda conv, x: conv(x) * torch.sigmoid(conv(x).mean((2, 3))).view(1, C, 1, 1),
+    (  # squeeze and excite
         "LAST conv2d conv2d mean sigmoid view mul FIRST",
+        lambda conv, x: conv(x) * torch.sigmoid(conv(x).mean((2, 3))).view(1, C, 1, 1),
     ),
-    "lower rank broadcasts": (
-        lambda conv, x, y: (conv(x) + y).mean((2, 3)),
-        "LAST conv2d view add mean",
-        X,
-        (6, 6),
-    ),
-    "lower rank with channels": (
-        lambda conv, x, y: (conv(x) + y).mean((2, 3)),
-        "LAST conv2d view LAST add mean",
-        X,
-        (C, 6, 6),
-    ),
-    "opaque in the middle": (
-        lambda conv, x: conv(torch.cumsum(conv(x), 3)).mean((2, 3)),
+    ("LAST conv2d view add mean", lambda conv, x, y: (conv(x) + y).mean((2, 3)), X, (6, 6)),
+    ("LAST conv2d view LAST add mean", lambda conv, x, y: (conv(x) + y).mean((2, 3)), X, (C, 6, 6)),
+    (  # opaque in the middle
         "LAST conv2d FIRST cumsum LAST conv2d mean",
+        lambda conv, x: conv(torch.cumsum(conv(x), 3)).mean((2, 3)),
     ),
-    "mean over channels keeps pixels in order": (
-        lambda conv, x: conv(x).mean(1),
-        "LAST conv2d mean",
-    ),
-    "mean over height does not": (lambda conv, x: conv(x).mean(2), "LAST conv2d FIRST mean"),
-    "mask": (lambda conv, x: torch.where(x > 0, conv(x), x), "LAST conv2d gt where FIRST"),
-    "mask of the convolution": (
-        lambda conv, x: conv(torch.where(conv(x) > 0, conv(x), 0.0)),
+    ("LAST conv2d mean", lambda conv, x: conv(x).mean(1)),
+    ("LAST conv2d FIRST mean", lambda conv, x: conv(x).mean(2)),  # mean over height does not
+    ("LAST conv2d gt where FIRST", lambda conv, x: torch.where(x > 0, conv(x), x)),  # mask
+    (  # mask of the convolution
         "LAST conv2d gt conv2d where conv2d FIRST",
+        lambda conv, x: conv(torch.where(conv(x) > 0, conv(x), 0.0)),
     ),
-    "no mask is transposed": (lambda conv, x: conv(x) > 0, "LAST conv2d FIRST gt"),
-    "a mask of lower rank": (lambda conv, x: torch.where(x[0, 0] > 0, conv(x), x), None),
-}
-"""Function of a convolution and inputs, the units' labels in any order, and shapes where not X."""
+    ("LAST conv2d FIRST gt", lambda conv, x: conv(x) > 0),  # no mask is transposed
+    (None, lambda conv, x: torch.where(x[0, 0] > 0, conv(x), x)),  # a mask of lower rank
+]
+"""The units' labels in any order (None: of which one is LAST), the function of a convolution and
+inputs, and shapes where not X."""
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_placement(case: str):
-    function, expected, *shapes = CASES[case]
+@pytest.mark.parametrize("case", CASES, ids=[str(case[0]) for case in CASES])
+def test_placement(case: tuple[Any, ...]):
+    expected, function, *shapes = case
     actual = labels(program_of(function, *(shapes or [X])))
     if expected is None:
         assert actual.count("LAST") == 1

@@ -65,137 +65,111 @@ def arguments(program, name: str) -> list[object]:
     return [a for a in plain if not isinstance(a, torch.fx.Node)]
 
 
+def assigned(x: Tensor, mask: Tensor, value: float) -> Tensor:
+    y = x * 2
+    y[mask] = value
+    return y
+
+
 IMAGE = (2, 4, 6, 6)
 ROWS = (5, 6)
 
 CONVOLUTION = "convolution.default"
-CASES: dict[str, tuple[Any, ...]] = {
-    "conv2d": (lambda m, x: F.conv2d(x, m.weight), "convolution"),
-    "conv2d unbatched": (lambda m, x: F.conv2d(x, m.weight), "view convolution view", (4, 6, 6)),
-    "conv2d same": (lambda m, x: F.conv2d(x, m.weight, padding="same"), "convolution"),
-    "conv2d same, even kernel": (
-        lambda m, x: F.conv2d(x, m.even, padding="same"),
-        "constant_pad_nd convolution",
-    ),
-    "conv2d valid": (lambda m, x: F.conv2d(x, m.weight, padding="valid"), "convolution"),
-    "conv_transpose2d": (lambda m, x: F.conv_transpose2d(x, m.upward, stride=2), "convolution"),
-    "linear": (lambda m, x: F.linear(x, m.matrix.t(), m.vector), "linear", ROWS),
-    "addmm": (lambda m, x: torch.addmm(m.vector, x, m.matrix), "linear", ROWS),
-    "mm": (lambda m, x: torch.mm(x, m.matrix), "linear", ROWS),
-    "matmul": (lambda m, x: x @ m.matrix, "linear", (2, 5, 6)),
-    "matmul of two inputs": (lambda m, x, y: x @ y, "matmul", (2, 3), (3, 4)),
-    "batch norm alone": (lambda m, x: F.batch_norm(x, m.mean, m.var), "batch_norm"),
-    "add alpha number": (lambda m, x: torch.add(x, 3, alpha=2), "add.Tensor", ROWS),
-    "add alpha tensor": (
-        lambda m, x, y: torch.add(x, y, alpha=2),
-        "mul.Tensor add.Tensor",
-        ROWS,
-        ROWS,
-    ),
-    "sub alpha": (lambda m, x, y: torch.sub(x, y, alpha=3), "mul.Tensor sub.Tensor", ROWS, ROWS),
-    "number - x": (lambda m, x: 2 - x, "mul.Tensor add.Tensor", ROWS),
-    "rsub of tensors": (lambda m, x, y: torch.rsub(x, y), "sub.Tensor", ROWS, ROWS),
-    "scalar tensor": (lambda m, x: m.point5 * x, "mul.Tensor", ROWS),
-    "constant first": (lambda m, x: m.matrix + x, "add.Tensor", (6, 3)),
-    "true_divide": (lambda m, x: torch.true_divide(x, 4), "div.Tensor", ROWS),
-    "relu_": (lambda m, x: (x * 2).relu_(), "mul.Tensor relu", ROWS),
-    "relu6": (lambda m, x: F.relu6(x), "hardtanh", ROWS),
-    "clamp(0, 6)": (lambda m, x: x.clamp(0, 6), "hardtanh", ROWS),
-    "clamp(-1, 1)": (lambda m, x: x.clamp(-1, 1), "hardtanh", ROWS),
-    "clamp(min=0)": (lambda m, x: x.clamp(min=0), "relu", ROWS),
-    "clamp(max=1)": (lambda m, x: x.clamp(max=1), "clamp", ROWS),
-    "hardtanh(-2, 3)": (lambda m, x: F.hardtanh(x, -2, 3), "clamp", ROWS),
-    "threshold": (lambda m, x: F.threshold(x, 0.0, 0.0), "relu", ROWS),
-    "softmax": (lambda m, x: F.softmax(x, -1), "softmax.int", ROWS),
-    "log_softmax": (lambda m, x: F.log_softmax(x, -2), "log_softmax.int", ROWS),
-    "mean": (lambda m, x: x.mean(), "mean.dim", ROWS),
-    "mean of H, W": (lambda m, x: x.mean((-1, 2)), "mean.dim"),
-    "mean as a pool": (lambda m, x: x.mean((2, 3), True), "adaptive_avg_pool2d"),
-    "max_pool2d": (lambda m, x: F.max_pool2d(x, 2), "max_pool2d"),
-    "max_pool2d, indices dropped": (
-        lambda m, x: F.max_pool2d(x, 2, return_indices=True)[0],
-        "max_pool2d",
-    ),
-    "max_pool2d, indices read": (
-        lambda m, x: F.max_pool2d(x, 2, return_indices=True)[1],
-        "max_pool2d_with_indices getitem",
-    ),
-    "avg_pool2d": (lambda m, x: F.avg_pool2d(x, 3, 2, 1), "avg_pool2d"),
-    "adaptive_avg_pool2d": (
-        lambda m, x: F.adaptive_avg_pool2d(x, (None, 2)),
-        "adaptive_avg_pool2d",
-    ),
-    "upsample by 2": (lambda m, x: F.interpolate(x, scale_factor=2), "upsample_nearest2d.vec"),
-    "upsample to size": (
-        lambda m, x: F.interpolate(x, (9, 7), mode="bilinear", align_corners=True),
+CASES: list[tuple[Any, ...]] = [
+    ("convolution", lambda m, x: F.conv2d(x, m.weight)),
+    ("view convolution view", lambda m, x: F.conv2d(x, m.weight), (4, 6, 6)),
+    ("convolution", lambda m, x: F.conv2d(x, m.weight, padding="same")),
+    ("constant_pad_nd convolution", lambda m, x: F.conv2d(x, m.even, padding="same")),
+    ("convolution", lambda m, x: F.conv2d(x, m.weight, padding="valid")),
+    ("convolution", lambda m, x: F.conv_transpose2d(x, m.upward, stride=2)),
+    ("linear", lambda m, x: F.linear(x, m.matrix.t(), m.vector), ROWS),
+    ("linear", lambda m, x: torch.addmm(m.vector, x, m.matrix), ROWS),
+    ("linear", lambda m, x: torch.mm(x, m.matrix), ROWS),
+    ("linear", lambda m, x: x @ m.matrix, (2, 5, 6)),
+    ("matmul", lambda m, x, y: x @ y, (2, 3), (3, 4)),
+    ("batch_norm", lambda m, x: F.batch_norm(x, m.mean, m.var)),
+    ("add.Tensor", lambda m, x: torch.add(x, 3, alpha=2), ROWS),
+    ("mul.Tensor add.Tensor", lambda m, x, y: torch.add(x, y, alpha=2), ROWS, ROWS),
+    ("mul.Tensor sub.Tensor", lambda m, x, y: torch.sub(x, y, alpha=3), ROWS, ROWS),
+    ("mul.Tensor add.Tensor", lambda m, x: 2 - x, ROWS),
+    ("sub.Tensor", lambda m, x, y: torch.rsub(x, y), ROWS, ROWS),
+    ("mul.Tensor", lambda m, x: m.point5 * x, ROWS),
+    ("add.Tensor", lambda m, x: m.matrix + x, (6, 3)),
+    ("div.Tensor", lambda m, x: torch.true_divide(x, 4), ROWS),
+    ("mul.Tensor relu", lambda m, x: (x * 2).relu_(), ROWS),
+    ("hardtanh", lambda m, x: F.relu6(x), ROWS),
+    ("hardtanh", lambda m, x: x.clamp(0, 6), ROWS),
+    ("hardtanh", lambda m, x: x.clamp(-1, 1), ROWS),
+    ("relu", lambda m, x: x.clamp(min=0), ROWS),
+    ("clamp", lambda m, x: x.clamp(max=1), ROWS),
+    ("clamp", lambda m, x: F.hardtanh(x, -2, 3), ROWS),
+    ("relu", lambda m, x: F.threshold(x, 0.0, 0.0), ROWS),
+    ("softmax.int", lambda m, x: F.softmax(x, -1), ROWS),
+    ("log_softmax.int", lambda m, x: F.log_softmax(x, -2), ROWS),
+    ("mean.dim", lambda m, x: x.mean(), ROWS),
+    ("mean.dim", lambda m, x: x.mean((-1, 2))),
+    ("adaptive_avg_pool2d", lambda m, x: x.mean((2, 3), True)),
+    ("max_pool2d", lambda m, x: F.max_pool2d(x, 2)),
+    ("max_pool2d", lambda m, x: F.max_pool2d(x, 2, return_indices=True)[0]),
+    ("max_pool2d_with_indices getitem", lambda m, x: F.max_pool2d(x, 2, return_indices=True)[1]),
+    ("avg_pool2d", lambda m, x: F.avg_pool2d(x, 3, 2, 1)),
+    ("adaptive_avg_pool2d", lambda m, x: F.adaptive_avg_pool2d(x, (None, 2))),
+    ("upsample_nearest2d.vec", lambda m, x: F.interpolate(x, scale_factor=2)),
+    (
         "upsample_bilinear2d.vec",
+        lambda m, x: F.interpolate(x, (9, 7), mode="bilinear", align_corners=True),
     ),
-    "flatten": (lambda m, x: x.flatten(1), "view"),
-    "reshape": (lambda m, x: x.reshape(-1, 6), "view"),
-    "squeeze": (lambda m, x: x.squeeze(1).unsqueeze(0), "view", (2, 1, 3)),
-    "transpose": (lambda m, x: x.transpose(-1, 0), "permute"),
-    "movedim": (lambda m, x: x.movedim(1, -1), "permute"),
-    "t": (lambda m, x: x.t(), "permute", ROWS),
-    "transpose of one": (lambda m, x: x.transpose(0, 1), "view", (1, 6)),
-    "permute there and back": (
-        lambda m, x: x.permute(0, 2, 3, 1).permute(0, 3, 1, 2) + 1,
+    ("view", lambda m, x: x.flatten(1)),
+    ("view", lambda m, x: x.reshape(-1, 6)),
+    ("view", lambda m, x: x.squeeze(1).unsqueeze(0), (2, 1, 3)),
+    ("permute", lambda m, x: x.transpose(-1, 0)),
+    ("permute", lambda m, x: x.movedim(1, -1)),
+    ("permute", lambda m, x: x.t(), ROWS),
+    ("view", lambda m, x: x.transpose(0, 1), (1, 6)),
+    ("add.Tensor", lambda m, x: x.permute(0, 2, 3, 1).permute(0, 3, 1, 2) + 1),
+    ("permute", lambda m, x: x.permute(1, 2, 0).permute(1, 2, 0), (2, 3, 4)),
+    ("permute reshape", lambda m, x: x.permute(0, 2, 3, 1).contiguous().view(2, -1)),
+    ("slice.Tensor slice.Tensor", lambda m, x: x[:, 1:-1, ::2]),
+    ("slice.Tensor", lambda m, x: x.narrow(1, -2, 2)),
+    ("slice.Tensor view", lambda m, x: x[:, -1]),
+    ("slice.Tensor slice.Tensor", lambda m, x: x.split(3, 1)),
+    ("slice.Tensor", lambda m, x: x.split([1, 3], 1)[1]),
+    ("slice.Tensor slice.Tensor slice.Tensor", lambda m, x: x.chunk(3, -1)),
+    ("slice.Tensor " * 5 + "view " * 5, lambda m, x: x.unbind(0), ROWS),
+    ("cat", lambda m, x, y: torch.cat([x, y], -3), IMAGE, IMAGE),
+    ("view view cat", lambda m, x, y: torch.stack([x, y], -1), ROWS, ROWS),
+    ("constant_pad_nd", lambda m, x: F.pad(x, (1, 2, 0, 0), value=3)),
+    ("pad", lambda m, x: F.pad(x, (1, 2), mode="reflect"), (2, 4, 6)),
+    ("reshape", lambda m, x: x[torch.arange(5)[:, None, None], torch.arange(6)], ROWS),
+    ("index.Tensor", lambda m, x: x[torch.arange(6).flip(0)], (6, 5)),
+    (
         "add.Tensor",
-    ),
-    "two permutes": (lambda m, x: x.permute(1, 2, 0).permute(1, 2, 0), "permute", (2, 3, 4)),
-    "strided view": (
-        lambda m, x: x.permute(0, 2, 3, 1).contiguous().view(2, -1),
-        "permute reshape",
-    ),
-    "slice": (lambda m, x: x[:, 1:-1, ::2], "slice.Tensor slice.Tensor"),
-    "narrow": (lambda m, x: x.narrow(1, -2, 2), "slice.Tensor"),
-    "select": (lambda m, x: x[:, -1], "slice.Tensor view"),
-    "split": (lambda m, x: x.split(3, 1), "slice.Tensor slice.Tensor"),
-    "split sizes": (lambda m, x: x.split([1, 3], 1)[1], "slice.Tensor"),
-    "chunk": (lambda m, x: x.chunk(3, -1), "slice.Tensor slice.Tensor slice.Tensor"),
-    "unbind": (lambda m, x: x.unbind(0), "slice.Tensor " * 5 + "view " * 5, ROWS),
-    "cat": (lambda m, x, y: torch.cat([x, y], -3), "cat", IMAGE, IMAGE),
-    "stack": (lambda m, x, y: torch.stack([x, y], -1), "view view cat", ROWS, ROWS),
-    "pad": (lambda m, x: F.pad(x, (1, 2, 0, 0), value=3), "constant_pad_nd"),
-    "pad, reflected": (lambda m, x: F.pad(x, (1, 2), mode="reflect"), "pad", (2, 4, 6)),
-    "every element picked": (
-        lambda m, x: x[torch.arange(5)[:, None, None], torch.arange(6)],
-        "reshape",
-        ROWS,
-    ),
-    "every element picked, elsewhere": (
-        lambda m, x: x[torch.arange(6).flip(0)],
-        "index.Tensor",
-        (6, 5),
-    ),
-    "picks of equal elements": (
         lambda m, x: torch.zeros(1, 9).expand(5, 9).gather(1, x.long().clamp(0, 8)) + x,
-        "add.Tensor",
         ROWS,
     ),
-    "half": (lambda m, x: x.half().float(), "_to_copy _to_copy", (3,)),
-    "no-ops": (
-        lambda m, x: F.dropout(x.clone().contiguous().detach().float(), 0.5, False) * 1 + 0,
-        "",
+    ("_to_copy _to_copy", lambda m, x: x.half().float(), (3,)),
+    ("", lambda m, x: F.dropout(x.clone().contiguous().detach().float(), 0.5, False) * 1 + 0, ROWS),
+    ("relu", lambda m, x: x.view(5, 6).expand(5, -1)[:, :6].permute(0, 1).relu(), ROWS),
+    ("add.Tensor", lambda m, x: x + (m.matrix * 2).sum(1) / m.matrix.shape[0], ROWS),
+    ("view", lambda m, x: x.reshape(x.shape[0] * x.size(1)), ROWS),
+    ("gt.Scalar lt.Scalar bitwise_and.Tensor", lambda m, x: (x > 0) & (x < 1), ROWS),
+    ("gt.Scalar le.Scalar bitwise_or.Tensor", lambda m, x: x.greater(0) | x.less_equal(-1), ROWS),
+    ("abs maximum", lambda m, x: torch.max(x, x.absolute()), ROWS),
+    ("add.Tensor add.Tensor", lambda m, x: x + torch.zeros_like(x) + torch.full_like(x, 2), ROWS),
+    ("mul.Tensor add.Tensor", lambda m, x: x * x.new_full((6,), 2.0) + x.new_ones(6), ROWS),
+    ("gt.Scalar mul.Tensor where.self", lambda m, x: assigned(x, x > 0, 1.0), ROWS),
+    (  # rows chosen by a mask are no choice of elements
+        "slice.Tensor view gt.Scalar mul.Tensor index_put",
+        lambda m, x: assigned(x, x[:, 0] > 0, 1.0),
         ROWS,
     ),
-    "more no-ops": (
-        lambda m, x: x.view(5, 6).expand(5, -1)[:, :6].permute(0, 1).relu(),
-        "relu",
-        ROWS,
-    ),
-    "constants folded": (
-        lambda m, x: x + (m.matrix * 2).sum(1) / m.matrix.shape[0],
-        "add.Tensor",
-        ROWS,
-    ),
-    "sizes": (lambda m, x: x.reshape(x.shape[0] * x.size(1)), "view", ROWS),
-}
-"""Function of the module and inputs, calls that remain, and shapes where not of an image."""
+]
+"""Calls that remain, the function of module and inputs, and shapes where not of an image."""
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_normal_form(case: str):
-    function, expected, *shapes = CASES[case]
+@pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
+def test_normal_form(case: tuple[Any, ...]):
+    expected, function, *shapes = case
     program = prepared(function, *(shapes or [IMAGE]))
     assert [call.removesuffix(".default") for call in calls(program)] == expected.split()
 

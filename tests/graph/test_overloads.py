@@ -1,10 +1,11 @@
-"""Overloads that passes and converter know by another overload."""
+"""Operators by other names and overloads become those that passes and converter know."""
 
 import pytest
 import torch
 from torch import fx
 
-from nnapi_prof.graph.node import describe
+from nnapi_prof.graph.node import describe, op_name
+from nnapi_prof.passes.overloads import ALIASES
 from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
 
 aten = torch.ops.aten
@@ -55,40 +56,58 @@ def test_a_resize_with_one_scale_stays():
     assert module.graph.find_nodes(op="call_function", target=aten.upsample_nearest2d.default)
 
 
-SPELLINGS = {
-    "multiply": (lambda x: aten.multiply.Scalar(x, 3), X, aten.mul.Tensor),
-    "divide": (lambda x: aten.divide.Scalar(x, 3), X, aten.div.Tensor),
-    "true_divide": (lambda x: aten.true_divide.Scalar(x, 3), X, aten.div.Tensor),
-    "subtract": (lambda x: aten.subtract.Scalar(x, 1, 3), X, aten.sub.Tensor),
-    "number and tensor": (lambda x: aten.bitwise_and.Scalar_Tensor(6, x), WHOLE, None),
-    "number or tensor": (lambda x: aten.bitwise_or.Scalar_Tensor(6, x), WHOLE, None),
-    "number xor tensor": (lambda x: aten.bitwise_xor.Scalar_Tensor(6, x), WHOLE, None),
-    "number % tensor": (
-        lambda x: aten.remainder.Scalar_Tensor(7, x), WHOLE, aten.remainder.Tensor
-    ),
-    "decimals": (lambda x: aten.round.decimals(x, decimals=2), X, aten.round.default),
-    "tens": (lambda x: aten.round.decimals(x, decimals=-1), X * 99, aten.round.default),
-    "norm of all": (lambda x: aten.norm.ScalarOpt_dtype(x, None, dtype=torch.float32), X, None),
-    "norm": (
-        lambda x: aten.norm.ScalarOpt_dim_dtype(x, 2, [1], True, dtype=torch.float32), X, None
-    ),
-    "Frobenius": (
-        lambda x: aten.linalg_norm.ord_str(x, "fro", [0, 1]), ROWS, aten.linalg_vector_norm.default
-    ),
-    "pieces": (lambda x: aten.split.default(x, [1, 3], 0)[1], ROWS, aten.slice.Tensor),
-    "index": (
-        lambda x: aten.index.Tensor_hacked_twin(x, [torch.tensor([1, 0])]), X, aten.index.Tensor
-    ),
-    "conjugate transposition": (lambda x: aten.mH.default(x), X, aten.permute.default),
-}  # fmt: skip
+SPELLINGS = [
+    (lambda x: aten.multiply.Scalar(x, 3), X, aten.mul.Tensor),
+    (lambda x: aten.divide.Scalar(x, 3), X, aten.div.Tensor),
+    (lambda x: aten.true_divide.Scalar(x, 3), X, aten.div.Tensor),
+    (lambda x: aten.subtract.Scalar(x, 1, 3), X, aten.sub.Tensor),
+    (lambda x: aten.bitwise_and.Scalar_Tensor(6, x), WHOLE, None),
+    (lambda x: aten.bitwise_or.Scalar_Tensor(6, x), WHOLE, None),
+    (lambda x: aten.bitwise_xor.Scalar_Tensor(6, x), WHOLE, None),
+    (lambda x: aten.remainder.Scalar_Tensor(7, x), WHOLE, aten.remainder.Tensor),
+    (lambda x: aten.round.decimals(x, decimals=2), X, aten.round.default),
+    (lambda x: aten.round.decimals(x, decimals=-1), X * 99, aten.round.default),
+    (lambda x: aten.norm.ScalarOpt_dtype(x, None, dtype=torch.float32), X, None),
+    (lambda x: aten.norm.ScalarOpt_dim_dtype(x, 2, [1], True, dtype=torch.float32), X, None),
+    (lambda x: aten.linalg_norm.ord_str(x, "fro", [0, 1]), ROWS, aten.linalg_vector_norm.default),
+    (lambda x: aten.split.default(x, [1, 3], 0)[1], ROWS, aten.slice.Tensor),
+    (lambda x: aten.index.Tensor_hacked_twin(x, [torch.tensor([1, 0])]), X, aten.index.Tensor),
+    (lambda x: aten.mH.default(x), X, aten.permute.default),
+]
 
 
-@pytest.mark.parametrize("name", SPELLINGS)
-def test_one_spelling(name):
-    function, x, target = SPELLINGS[name]
+@pytest.mark.parametrize(("function", "x", "target"), SPELLINGS)
+def test_one_spelling(function, x, target):
     module = normal(function, x)
     targets = {node.target for node in module.graph.nodes if node.op == "call_function"}
     assert target is None or target in targets
-    result = module(x)
+    torch.testing.assert_close(module(x), function(x), rtol=1e-6, atol=1e-6)
 
-    torch.testing.assert_close(result, function(x), rtol=1e-6, atol=1e-6)
+
+FIRST = torch.tensor([[-2.5, -0.5, 0.0], [0.5, 1.5, 3.0]])
+SECOND = torch.tensor([[-2.5, 0.5, 1.0], [0.5, -1.5, 2.0]])
+
+
+def arguments_of(overload):
+    """Arguments for a schema, plain and named: two tensors, bools for bitwise logic, a number."""
+    bitwise = "bitwise" in op_name(ALIASES[overload])
+    tensors = iter([FIRST > 0, SECOND > 0] if bitwise else [FIRST, SECOND, SECOND + 1])
+    plain, named = [], {}
+    for argument in overload._schema.arguments:
+        kind = str(argument.type)
+        if "Tensor" in kind:
+            plain.append(next(tensors))
+        elif kind == "number":
+            plain.append(True if bitwise else 0.5)
+        else:
+            assert argument.name == "rounding_mode"
+            named[argument.name] = "floor"
+    return plain, named
+
+
+@pytest.mark.parametrize("overload", ALIASES, ids=op_name)
+def test_a_synonym_gives_the_same_numbers(overload):
+    plain, named = arguments_of(overload)
+    actual, expected = (each(*plain, **named) for each in (ALIASES[overload], overload))
+    assert actual.dtype == expected.dtype
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)

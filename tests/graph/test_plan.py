@@ -62,11 +62,6 @@ def test_a_target_in_a_precision_is_the_same_target(base: Target, precision: Pre
     target = base.at(precision)
     assert target.precision is precision
     assert target.base == base and target.at(Precision.FLOAT32) == base
-    assert (target.engine, target.accelerator, target.preference) == (
-        base.engine,
-        base.accelerator,
-        base.preference,
-    )
     assert Target.parse(target.key) == target
     assert is_target(target.key) == (precision is Precision.FLOAT32)
 

@@ -5,16 +5,9 @@ import torch
 from torch import nn
 
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph import Quantisation, TensorType
+from nnapi_prof.graph import Quantisation, TensorType, quantisation
 from nnapi_prof.graph.node import op_name
-from nnapi_prof.graph.quantisation import (
-    DEQUANTIZE,
-    DEQUANTIZE_CHANNELS,
-    QUANTIZE,
-    RANGES,
-    is_dequantize,
-    scheme_of,
-)
+from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
 from nnapi_prof.graph.unit import type_from_json, type_to_json
 
 aten, decomposed = torch.ops.aten, torch.ops.quantized_decomposed
@@ -50,7 +43,7 @@ def fake(x, scale=0.05, zero=3, limits=I8):
 
 def test_int8_between_conversions_becomes_uint8():
     program, _ = prepared(lambda _, x: torch.relu(fake(x)), 2, 3)
-    (quantize,) = [n for n in program.module.graph.nodes if n.target is QUANTIZE]
+    (quantize,) = program.module.graph.find_nodes(op="call_function", target=QUANTIZE)
     assert quantize.args[1:] == (0.05, 131, 0, 255, torch.uint8)
     assert quantize.meta["tensor"].quant == Quantisation(0.05, 131)
 
@@ -75,7 +68,7 @@ def test_a_part_of_a_type_is_the_whole_type_and_a_clamp_where_one_is_needed(func
     nodes = [node for node in program.module.graph.nodes if node.target is QUANTIZE]
     assert all(node.args[3:] == U8 for node in nodes)
     clamps = [node for node in program.module.graph.nodes if node.name.startswith("clamp")]
-    actual = [tuple(node.args[1:]) for node in clamps if is_dequantize(node.args[0])]
+    actual = [tuple(node.args[1:]) for node in clamps if quantisation.is_dequantize(node.args[0])]
     assert actual == [pytest.approx(pair) for pair in bounds]
 
 
@@ -179,7 +172,7 @@ def test_more_than_8_bits_are_arithmetic_on_floats(limits):
 
 
 def dynamic(choose, dtype=torch.int8):
-    limits = RANGES[str(dtype).removeprefix("torch.")]
+    limits = quantisation.RANGES[str(dtype).removeprefix("torch.")]
 
     def function(_, x):
         x = torch.linspace(0, 5, 3)[:, None] + x
@@ -250,5 +243,5 @@ def test_fake_quantisation_is_quantisation(channels):
         "dequantize_per_tensor 2x5",
     ]
     (linear,) = program.module.graph.find_nodes(op="call_function", target=aten.linear.default)
-    scheme = scheme_of(linear.args[1])
+    scheme = quantisation.scheme_of(linear.args[1])
     assert len(scheme.scales) == (5 if channels else 1)

@@ -1,8 +1,10 @@
-"""Units, their labels and their signatures."""
+"""Units: their labels and signatures, what they compute and move."""
 
 import dataclasses
 import random
+from pathlib import Path
 
+import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
@@ -10,8 +12,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from nnapi_prof import frontend
+from nnapi_prof.execution.profile.unit_graph_cache import load_program
 from nnapi_prof.graph import TensorType
-from nnapi_prof.graph.unit import Unit, UnitGraph, draw, region_signature
+from nnapi_prof.graph.unit import (
+    Unit,
+    UnitGraph,
+    Work,
+    draw,
+    graph_from_json,
+    graph_to_json,
+    region_signature,
+)
+from tests.cli.common import trace
 from tests.convert.coverage.rows import Function
 
 
@@ -143,20 +155,15 @@ def renamed_and_reordered(graph: UnitGraph, seed: int) -> tuple[UnitGraph, dict[
     while len(order) < len(graph.units):
         left = set(range(len(graph.units))) - set(order)
         order.append(shuffle.choice([u for u in left if not set(graph.predecessors(u)) & left]))
-    units = tuple(
-        dataclasses.replace(
-            graph.units[old],
-            index=new,
-            name=names[graph.units[old].name],
-            nodes=(),
-            inputs=tuple(names[v] for v in graph.units[old].inputs),
-            outputs=tuple(names[v] for v in graph.units[old].outputs),
-        )
-        for new, old in enumerate(order)
-    )
+    units = []
+    for new, old in enumerate(graph.units[index] for index in order):
+        inputs, outputs = (tuple(names[v] for v in values) for values in (old.inputs, old.outputs))
+        changes = {"name": names[old.name], "inputs": inputs, "outputs": outputs}
+        units.append(dataclasses.replace(old, index=new, nodes=(), **changes))
     values = {names[value]: value_type for value, value_type in graph.values.items()}
-    new = UnitGraph(units, values, ("n0",), tuple(names[value] for value in graph.outputs))
-    return new, {old: new for new, old in enumerate(order)}
+    outputs = tuple(names[value] for value in graph.outputs)
+    places = {old: new for new, old in enumerate(order)}
+    return UnitGraph(tuple(units), values, ("n0",), outputs), places
 
 
 @given(unit_graphs(), st.data(), st.integers(0, 99))
@@ -197,3 +204,51 @@ def test_equal_blocks_share_a_region_signature():
     assert [u.label.split()[0] for u in graph.units][1:3] == ["conv2d", "add+relu"]
     assert region_signature(graph, [1, 2]) == region_signature(graph, [3, 4])
     assert region_signature(graph, [1, 2, 3]) != region_signature(graph, [2, 3, 4])
+
+
+# ---- work: what units compute and move; nothing is read out of labels ----------------------------
+
+
+def works(model: nn.Module, path: Path, *shapes: tuple[int, ...]) -> list[Work]:
+    inputs = ["x".join(map(str, shape)) for shape in shapes]
+    graph = load_program(trace(model, path, *shapes), inputs).units
+    assert graph_from_json(graph_to_json(graph)) == graph
+    return [unit.work for unit in graph.units if unit.work is not None]
+
+
+@pytest.mark.parametrize("inner", [16, 4096])
+def test_a_matrix_product(inner: int, tmp_path: Path) -> None:
+    shapes = (1, 8, inner), (1, inner, 8)
+    (work,) = works(Function(torch.matmul), tmp_path / "m.pt", *shapes)
+    assert (work.kind, work.macs, work.in_channels) == ("BATCH_MATMUL", 64 * inner, inner)
+    assert work.in_bytes == 2 * 8 * inner * 4
+
+
+def test_convolutions_tell_their_groups_windows_and_weights(tmp_path: Path) -> None:
+    model = nn.Sequential(
+        nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=2),
+        nn.Conv2d(16, 16, 5, padding=2, groups=16),
+        nn.Conv2d(16, 4, 1),
+    )
+    result = [w for w in works(model, tmp_path / "c.pt", (1, 8, 16, 16)) if "CONV" in w.kind]
+    assert [w.kind for w in result] == ["GROUPED_CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D"]
+    assert result[2].rate == "CONV_2D 1x1"
+    windows = [(w.in_channels, w.kernel, w.stride, w.pixels) for w in result]
+    assert windows == [(4, 9, 2, 64), (1, 25, 1, 64), (16, 1, 1, 64)]
+    assert [w.macs for w in result] == [64 * 16 * 4 * 9, 64 * 16 * 25, 64 * 16 * 4]
+
+
+def test_windows_are_counted_as_they_are_laid_out(tmp_path: Path) -> None:
+    """Each window's bytes for each pixel of the result; none where nothing is laid out."""
+    model = nn.Sequential(
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.Conv2d(16, 16, 3, padding=1, groups=4),
+        nn.Conv2d(16, 16, 3, padding=1, groups=16),
+        nn.Conv2d(16, 4, 1),
+        nn.MaxPool2d(3, 1),
+    )
+    gathered = {w.rate: w.gathered for w in works(model, tmp_path / "c.pt", (1, 8, 10, 10))}
+    windows = 100 * 9 * 4
+    laid_out = {"CONV_2D": 8 * windows, "GROUPED_CONV_2D": 16 * windows}
+    none = dict.fromkeys(["DEPTHWISE_CONV_2D", "CONV_2D 1x1", "MAX_POOL_2D"], 0)
+    assert (laid_out | none).items() <= gathered.items()

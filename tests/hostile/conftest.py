@@ -16,13 +16,8 @@ def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs ``nnapi-prof`` in an empty folder."""
 
     def run(*args: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*warm.python(), "-m", "nnapi_prof", *map(str, args)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        words = [*warm.python(), "-m", "nnapi_prof", *map(str, args)]
+        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=timeout)
 
     return run
 
@@ -32,16 +27,12 @@ def refused(command: Callable[..., subprocess.CompletedProcess[str]]) -> Refused
     """Runs a command that must end in one sentence and exit code 1 or 2; returns the sentence."""
 
     def run(*args: object, timeout: float = 120) -> str:
-        return sentence(command(*args, timeout=timeout))
+        done = command(*args, timeout=timeout)
+        assert done.returncode in (1, 2), (done.returncode, done.stderr[-2000:])
+        assert "Traceback" not in done.stderr, done.stderr[-2000:]
+        assert all(c.isprintable() or c == "\n" for c in done.stderr + done.stdout), done.stderr
+        errors = [line for line in done.stderr.splitlines() if "error:" in line]
+        assert len(errors) == 1, done.stderr
+        return " ".join(done.stderr[done.stderr.index(errors[0]) :].split())
 
     return run
-
-
-def sentence(done: subprocess.CompletedProcess[str]) -> str:
-    """The one sentence of a command that failed."""
-    assert done.returncode in (1, 2), (done.returncode, done.stderr[-2000:])
-    assert "Traceback" not in done.stderr, done.stderr[-2000:]
-    assert all(c.isprintable() or c == "\n" for c in done.stderr + done.stdout), done.stderr
-    errors = [line for line in done.stderr.splitlines() if "error:" in line]
-    assert len(errors) == 1, done.stderr
-    return " ".join(done.stderr[done.stderr.index(errors[0]) :].split())

@@ -1,7 +1,7 @@
 """What the tests of the runtime library share: its C API through ctypes, and bundles to run."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,12 +171,8 @@ class Runtime:
         ctypes.memmove(ctypes.addressof(room) + offset, content, len(content))
         self._room = room
         self.bundle = POINTER()
-        self.check(
-            "nnp_bundle_open_memory",
-            POINTER(ctypes.addressof(room) + offset),
-            SIZE(len(content)),
-            ctypes.byref(self.bundle),
-        )
+        memory = POINTER(ctypes.addressof(room) + offset)
+        self.check("nnp_bundle_open_memory", memory, SIZE(len(content)), ctypes.byref(self.bundle))
 
     def check(self, name: str, *arguments: object) -> None:
         """Calls a function whose last parameter is the error."""
@@ -184,17 +180,19 @@ class Runtime:
         if getattr(self.library, name)(*arguments, ctypes.byref(error)) != 0:
             raise RuntimeFailure(error)
 
+    def _all(self, kind: str) -> list[Any]:
+        count = getattr(self.library, f"nnp_bundle_n_{kind}s")(self.bundle)
+        get = getattr(self.library, f"nnp_bundle_{kind}")
+        return [get(self.bundle, index) for index in range(count)]
+
     def inputs(self) -> list[Tensor]:
-        count = self.library.nnp_bundle_n_inputs(self.bundle)
-        return [self.library.nnp_bundle_input(self.bundle, i).contents for i in range(count)]
+        return [each.contents for each in self._all("input")]
 
     def outputs(self) -> list[Tensor]:
-        count = self.library.nnp_bundle_n_outputs(self.bundle)
-        return [self.library.nnp_bundle_output(self.bundle, i).contents for i in range(count)]
+        return [each.contents for each in self._all("output")]
 
     def plans(self) -> list[str]:
-        count = self.library.nnp_bundle_n_plans(self.bundle)
-        return [self.library.nnp_bundle_plan(self.bundle, i).decode() for i in range(count)]
+        return [each.decode() for each in self._all("plan")]
 
     def model(
         self,
@@ -205,9 +203,8 @@ class Runtime:
         library: str | None = None,
         **further: object,
     ) -> "Model":
-        options = Options(
-            plan, flags, threads, cpu_mask, (library or str(self.emulator)).encode(), None
-        )
+        emulator = (library or str(self.emulator)).encode()
+        options = Options(plan, flags, threads, cpu_mask, emulator, None)
         for name, value in further.items():
             setattr(options, name, value)
         return Model(self, options)
@@ -227,21 +224,16 @@ class Model:
         self.runtime = runtime
         self.library = runtime.library
         self.handle = POINTER()
-        runtime.check(
-            "nnp_model_compile", runtime.bundle, ctypes.byref(options), ctypes.byref(self.handle)
-        )
+        both = ctypes.byref(options), ctypes.byref(self.handle)
+        runtime.check("nnp_model_compile", runtime.bundle, *both)
 
     def run(
         self, inputs: Sequence[NDArray[np.generic]] | None, n_bytes: Sequence[int] = ()
     ) -> list[bytes]:
         """Runs with buffers of the caller's."""
         outputs = [np.zeros(n, np.uint8) for n in n_bytes]
-        self.runtime.check(
-            "nnp_model_run",
-            self.handle,
-            None if inputs is None else _pointers([a.ctypes.data for a in inputs]),
-            _pointers([a.ctypes.data for a in outputs]) if outputs else None,
-        )
+        both = _data(inputs), _data(outputs or None)
+        self.runtime.check("nnp_model_run", self.handle, *both)
         return [a.tobytes() for a in outputs]
 
     def run_addresses(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
@@ -254,12 +246,8 @@ class Model:
         return ctypes.string_at(self.library.nnp_model_output(self.handle, index), n_bytes)
 
     def segments(self) -> list[SegmentFacts]:
-        items = []
-        for index in range(self.library.nnp_model_n_segments(self.handle)):
-            facts = SegmentFacts()
-            assert self.library.nnp_model_segment(self.handle, index, ctypes.byref(facts)) == 0
-            items.append(facts)
-        return items
+        count = self.library.nnp_model_n_segments(self.handle)
+        return filled(self.library.nnp_model_segment, self.handle, SegmentFacts, count)
 
     def units(self) -> list[Unit]:
         n = self.library.nnp_model_describe(self.handle, None, 0)
@@ -271,9 +259,6 @@ class Model:
         text = ctypes.create_string_buffer(1024)
         self.library.nnp_model_describe_line(self.handle, text, SIZE(len(text)))
         return text.value.decode()
-
-    def first_ns(self) -> int:
-        return int(self.library.nnp_model_first_ns(self.handle))
 
     def last_ns(self) -> int:
         return int(self.library.nnp_model_last_ns(self.handle))
@@ -292,9 +277,8 @@ class Queue:
         self.runtime = runtime
         self.library = runtime.library
         self.handle = POINTER()
-        runtime.check(
-            "nnp_queue_open", runtime.bundle, ctypes.byref(options), ctypes.byref(self.handle)
-        )
+        both = ctypes.byref(options), ctypes.byref(self.handle)
+        runtime.check("nnp_queue_open", runtime.bundle, *both)
 
     def submit(
         self,
@@ -303,13 +287,8 @@ class Queue:
         timeout_ns: int = 0,
     ) -> None:
         """The arrays must live until the frame is handed out."""
-        self.runtime.check(
-            "nnp_queue_submit",
-            self.handle,
-            None if inputs is None else _pointers([a.ctypes.data for a in inputs]),
-            None if outputs is None else _pointers([a.ctypes.data for a in outputs]),
-            U64(timeout_ns),
-        )
+        both = _data(inputs), _data(outputs)
+        self.runtime.check("nnp_queue_submit", self.handle, *both, U64(timeout_ns))
 
     def write_input(self, index: int, data: bytes) -> None:
         ctypes.memmove(self.library.nnp_queue_input(self.handle, index), data, len(data))
@@ -323,22 +302,25 @@ class Queue:
         return ctypes.string_at(self.library.nnp_queue_output(self.handle, index), n_bytes)
 
     def spans(self, n_segments: int) -> list[Span]:
-        spans = [Span() for _ in range(n_segments)]
-        for index, span in enumerate(spans):
-            assert self.library.nnp_queue_span(self.handle, index, ctypes.byref(span)) == 0
-        return spans
+        return filled(self.library.nnp_queue_span, self.handle, Span, n_segments)
 
     def lanes(self) -> list[Lane]:
-        lanes = [Lane() for _ in range(self.library.nnp_queue_n_lanes(self.handle))]
-        for index, lane in enumerate(lanes):
-            assert self.library.nnp_queue_lane(self.handle, index, ctypes.byref(lane)) == 0
-        return lanes
+        count = self.library.nnp_queue_n_lanes(self.handle)
+        return filled(self.library.nnp_queue_lane, self.handle, Lane, count)
 
     def close(self) -> None:
         self.library.nnp_queue_close(self.handle)
         self.handle = None
 
     __del__ = close
+
+
+def filled(get: Callable[..., int], handle: Any, kind: type[Any], count: int) -> list[Any]:
+    """Structures that a function of the API fills, for each index below ``count``."""
+    items = [kind() for _ in range(count)]
+    for index, item in enumerate(items):
+        assert get(handle, index, ctypes.byref(item)) == 0
+    return items
 
 
 def load(path: Path) -> ctypes.CDLL:
@@ -355,6 +337,10 @@ def load(path: Path) -> ctypes.CDLL:
         for name in names.split():
             getattr(library, f"nnp_{name}").restype = result
     return library
+
+
+def _data(arrays: Sequence[NDArray[np.generic]] | None) -> ctypes.Array[ctypes.c_void_p] | None:
+    return None if arrays is None else _pointers([array.ctypes.data for array in arrays])
 
 
 def _pointers(addresses: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:

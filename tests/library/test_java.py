@@ -23,8 +23,6 @@ from tests.library.conftest import REFERENCE
 from tests.library.embedding import in_two_segments
 from tests.parts import missing
 
-HERE = Path(__file__).parent
-
 
 @pytest.fixture(autouse=True)
 def needs_a_jdk():
@@ -61,29 +59,20 @@ def test_an_app_on_this_host(tmp_path, built_host, pytestconfig):
         files.extractall(tmp_path / "aar")
     app = tmp_path / "app"
     jdk, classes = java.find_jdk(), tmp_path / "aar/classes.jar"
-    subprocess.run(
-        [
-            *(jdk.javac, "-cp", classes, "-d", app, "-implicit:none"),
-            *("-sourcepath", java.JAVA_DIR / "stubs", HERE / "App.java"),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    compiler = [jdk.javac, "-cp", classes, "-d", app, "-implicit:none"]
+    sources = ["-sourcepath", java.JAVA_DIR / "stubs", Path(__file__).with_name("App.java")]
+    subprocess.run([*compiler, *sources], check=True, capture_output=True)
     package, cache = tmp_path / "base.apk", tmp_path / "cache"
     package.write_bytes(b"PK\3\4" + (tmp_path / f"aar/assets/{archive.asset}").read_bytes())
     cache.mkdir()
     (tmp_path / "image.raw").write_bytes(image.numpy().tobytes())
-    ran = subprocess.run(
-        [
-            *(jdk.java, "-Xcheck:jni", f"-Djava.library.path={java.jni_library().parent}"),
-            *("-cp", f"{classes}:{app}", "App", tmp_path / f"aar/assets/{archive.asset}"),
-            *(built_host.library, tmp_path / "image.raw", tmp_path / "scores.raw"),
-            *(cache, built_host.agent, package),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [
+        *(jdk.java, "-Xcheck:jni", f"-Djava.library.path={java.jni_library().parent}"),
+        *("-cp", f"{classes}:{app}", "App", tmp_path / f"aar/assets/{archive.asset}"),
+        *(built_host.library, tmp_path / "image.raw", tmp_path / "scores.raw"),
+        *(cache, built_host.agent, package),
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "WARNING" not in ran.stdout  # of -Xcheck:jni
     expected = [
@@ -137,13 +126,15 @@ def test_crash_reports_of_a_phone_name_the_callers(file, pytestconfig):
 
 def test_where_a_bundle_can_go(tmp_path):
     bundle, _, _ = small_bundle(tmp_path)
-    refusals = {step.runtime: step.refusal for step in deploy_steps(read_bundle(bundle), bundle)}
+
+    def refusals_of(path: Path) -> dict[AppRuntime, str | None]:
+        return {step.runtime: step.refusal for step in deploy_steps(read_bundle(path), path)}
+
+    refusals = refusals_of(bundle)
     assert "every plan of the bundle names an accelerator" in str(refusals.pop(AppRuntime.STOCK))
     assert refusals == {door: None for door in AppRuntime if door is not AppRuntime.STOCK}
     on_host, _, _ = small_bundle(tmp_path, HOST)
-    by_runtime = {
-        step.runtime: step.refusal for step in deploy_steps(read_bundle(on_host), on_host)
-    }
+    by_runtime = refusals_of(on_host)
     assert "an app has no PyTorch" in str(by_runtime[AppRuntime.AAR])
     assert by_runtime[AppRuntime.CPP] == "its plan gives NNAPI nothing to run"
     with pytest.raises(UsageError, match="an app has no PyTorch"):

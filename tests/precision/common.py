@@ -1,8 +1,8 @@
 """Small float programs to quantise, and what samples of theirs look like."""
 
 import importlib.util
+import sys
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -14,18 +14,20 @@ from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.program import Program
 from nnapi_prof.precision import Recipe
 from nnapi_prof.precision.calibrate import calibrate
+from tests.conftest import REPO
 
-SIZE = 32
+IMAGE = (1, 3, 32, 32)
 LEVELS = (28, 29, 30)
 
 
 @cache
-def examples() -> ModuleType:
-    """The module examples/models.py."""
-    path = Path(__file__).parents[2] / "examples" / "models.py"
-    spec = importlib.util.spec_from_file_location("nnapi_prof_examples_for_precision", path)
+def script(name: str) -> ModuleType:
+    """A program of examples/ as a module."""
+    path = REPO / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"nnapi_prof_example_{name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look for their module
     spec.loader.exec_module(module)
     return module
 
@@ -68,10 +70,10 @@ class Mixture(nn.Module):
 
 
 FACTORIES = {
-    "mobilenet_v2": (lambda: examples().mobilenet_v2(), (1, 3, SIZE, SIZE)),
-    "resnet18": (lambda: examples().resnet18(), (1, 3, SIZE, SIZE)),
-    "squeezenet1_1": (lambda: examples().squeezenet1_1(), (1, 3, SIZE, SIZE)),
-    "unet": (lambda: examples().unet(), (1, 3, SIZE, SIZE)),
+    "mobilenet_v2": (lambda: script("models").mobilenet_v2(), IMAGE),
+    "resnet18": (lambda: script("models").resnet18(), IMAGE),
+    "squeezenet1_1": (lambda: script("models").squeezenet1_1(), IMAGE),
+    "unet": (lambda: script("models").unet(), IMAGE),
     "encoder": (Encoder, (1, 12, 16)),
     "mixture": (Mixture, (1, 3, 16, 16)),
 }

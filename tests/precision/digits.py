@@ -1,8 +1,6 @@
 """Nets trained on the digits of scikit-learn, and what NNAPI on this host makes of them."""
 
 import hashlib
-import importlib.util
-import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -20,19 +18,13 @@ from nnapi_prof.precision.sensitivity import Data
 from nnapi_prof.precision.simulation import PrecisionSimulation
 from nnapi_prof.toolchain import cache_dir, locked
 from tests.parts import need
+from tests.precision import common
 
 
-@cache
 def script() -> ModuleType:
     """The module examples/digits.py."""
     need("sklearn", "dev")
-    path = Path(__file__).parents[2] / "examples" / "digits.py"
-    spec = importlib.util.spec_from_file_location("nnapi_prof_example_digits", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look for their module
-    spec.loader.exec_module(module)
-    return module
+    return common.script("digits")
 
 
 SIZE = 16

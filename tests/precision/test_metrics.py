@@ -37,20 +37,16 @@ EVERY: list[Metric] = [
 ]
 
 
-def estimate(kind: MetricKind, output: list, reference: list, means: list | None = None):
-    theirs = np.array(reference, dtype=np.float64)
-    whole = FloatOutputs.calibrated([theirs])
-    if means is not None:
-        whole = FloatOutputs((theirs,), (np.array(means, dtype=np.float64),))
+def estimate(kind: MetricKind, output: list, reference: list):
+    whole = FloatOutputs.calibrated([np.array(reference, dtype=np.float64)])
     return BuiltInMetric(kind).estimate([np.array(output, dtype=np.float64)], whole)
 
 
 def test_errors_are_relative_to_what_varies() -> None:
     # Two samples of two places, means 10 and 0: less these the reference is -3, 1 and 3, -1.
     reference, output = [[7, 1], [13, -1]], [[7, 2], [13, -2]]
-    assert estimate(MetricKind.RELATIVE, output, reference).error == pytest.approx(
-        math.sqrt(2 / 20)
-    )
+    error = estimate(MetricKind.RELATIVE, output, reference).error
+    assert error == pytest.approx(math.sqrt(2 / 20))
     assert estimate(MetricKind.TOP1, [[7, 8], [13, -2]], reference).error == 0.5
     assert sqnr_db(0.01) == pytest.approx(40) and sqnr_db(0) == math.inf
 
@@ -88,11 +84,8 @@ def test_the_output_with_the_largest_error_counts() -> None:
 
 
 def test_outputs_of_samples_are_stacked() -> None:
-    samples = [
-        (torch.ones(1, 2), torch.tensor([1j])),
-        (torch.zeros(1, 2), torch.tensor([2.0 + 0j])),
-    ]
-    floats, complexes = stacked(samples)
+    first = (torch.ones(1, 2), torch.tensor([1j]))
+    floats, complexes = stacked([first, (torch.zeros(1, 2), torch.tensor([2.0 + 0j]))])
     assert floats.shape == (2, 1, 2) and complexes.tolist() == [[[0, 1]], [[2, 0]]]
 
 

@@ -1,5 +1,8 @@
-"""Quantised programs: what becomes of each unit, torchao's result, partial sets, names."""
+"""Recipes as data, and quantised programs: what becomes of each unit, and torchao's result."""
 
+import copy
+import json
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -8,10 +11,12 @@ import torch
 from torch import nn
 
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.errors import ConversionError
+from nnapi_prof.errors import ConversionError, SerializationError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.graph import Quantisation
 from nnapi_prof.graph.program import verify
+from nnapi_prof.graph.quantisation import Scheme
 from nnapi_prof.graph.unit import graph_to_json
 from nnapi_prof.precision import Recipe
 from nnapi_prof.precision.calibrate import calibrate
@@ -62,12 +67,10 @@ def test_every_unit_is_one_quantised_unit_or_what_it_was(name, level):
         assert to_integers == (units.producer.get(value) not in stated.units)
     assert len({*result.conversions.values()}) == len(result.conversions)
     assert quantised.inputs == units.inputs
-    assert [quantised.values[v] for v in quantised.outputs] == [
-        units.values[v] for v in units.outputs
-    ]
-    for actual, expected in zip(
-        result.program.module(*sample(name, 9)), floats.module(*sample(name, 9)), strict=True
-    ):
+    types, float_types = ([g.values[v] for v in g.outputs] for g in (quantised, units))
+    assert types == float_types
+    outputs = (each.module(*sample(name, 9)) for each in (result.program, floats))
+    for actual, expected in zip(*outputs, strict=True):
         assert relative_error(actual, expected) <= LARGEST_ERROR.get(name, 0.04)
 
 
@@ -185,20 +188,17 @@ def test_equal_recipes_make_equal_programs():
 
 def test_weights_are_shared_between_programs():
     floats, stated = program("squeezenet1_1"), recipe("squeezenet1_1", 30)
-    modules = [quantise(floats, stated, units).program.module for units in (None, [1, 2])]
-    for module in modules:
-        own = dict(module.named_buffers())
-        assert any(name.endswith("_int8") for name in own)
-    first, second = (dict(module.named_buffers()) for module in modules)
-    shared = [name for name in first if name in second and name.endswith("_int8")]
-    assert shared
-    assert all(first[name].data_ptr() == second[name].data_ptr() for name in shared)
+    first, second = (
+        dict(quantise(floats, stated, units).program.module.named_buffers())
+        for units in (None, [1, 2])
+    )
+    shared = [name for name in first.keys() & second if name.endswith("_int8")]
+    assert shared and all(first[name].data_ptr() == second[name].data_ptr() for name in shared)
 
 
 def test_a_recipe_of_another_model_is_refused():
-    stated = recipe("unet", 30)
     with pytest.raises(ConversionError, match="made for another model"):
-        quantise(program("squeezenet1_1"), stated)
+        quantise(program("squeezenet1_1"), recipe("unet", 30))
     with pytest.raises(ConversionError, match=r"has 20 units, the recipe is for more"):
         quantise(program("unet"), recipe("squeezenet1_1", 30))
 
@@ -208,3 +208,65 @@ def test_a_unit_that_is_refused_says_why():
     unit = min(stated.refusals)
     with pytest.raises(ConversionError, match=rf"unit {unit} of encoder cannot run in 8 bits: "):
         quantise(program("encoder"), stated, [unit])
+
+
+# ---- recipes as data ----------------------------------------------------------------------------
+
+RECIPE = Recipe(
+    values={"x": Quantisation(0.1, -3), "y": Quantisation(1 / 256, -128)},
+    weights={
+        "w": Scheme((0.5, 0.25), (0, 0), 1, "int8"),
+        "v": Scheme((0.1,), (7,), None, "int8"),
+    },
+    units=frozenset({0, 2}),
+    refusals={1: "LSTM has no quant8 form that is used here"},
+    dtype="int8",
+    corrections={"convolution": (0.5, -0.25)},
+)
+
+
+def test_what_is_written_is_read():
+    written = json.loads(json.dumps(RECIPE.to_json()))
+    assert Recipe.from_json(written) == RECIPE
+    assert "zero_points" not in written["weights"]["w"]
+
+
+def changed(*path_and_value):
+    *path, last, value = path_and_value
+    data = copy.deepcopy(RECIPE.to_json())
+    place = data
+    for key in path:
+        place = place[key]
+    place[last] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(None, [], "int8", {}),
+        changed("version", 2),
+        changed("dtype", "int16"),
+        changed("dtype", ["int8"]),
+        changed("values", []),
+        *(changed("values", "x", [0.1, *zero]) for zero in ([], [128], [0.0], [True])),
+        *(
+            changed("values", "x", [scale, 0])
+            for scale in ("0.1", 0.0, -1.0, math.nan, math.inf, 10**400)
+        ),
+        changed("weights", "w", {"dtype": "int8"}),
+        *(changed("weights", "w", "axis", axis) for axis in (-1, 1.5, None)),
+        changed("weights", "w", "scales", []),
+        changed("weights", "w", "zero_points", [0]),
+        changed("weights", "w", "dtype", "float32"),
+        *(changed("units", units) for units in ([0, "2"], [-1], [0, 1])),
+        changed("refusals", [[1, 2]]),
+        changed("refusals", {"1": "why"}),
+        changed("corrections", "convolution", [math.inf]),
+        changed("corrections", "convolution", 0.5),
+        changed("corrections", [0.5]),
+    ],
+)
+def test_anything_else_is_refused(data):
+    with pytest.raises(SerializationError, match="not a recipe for 8 bits"):
+        Recipe.from_json(data)

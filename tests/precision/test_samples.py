@@ -32,10 +32,14 @@ def pair():
         return prepare(Pair().eval(), (torch.zeros(2, 3), torch.zeros(2, 4)), "pair")
 
 
+def both(samples):
+    """Of both parts."""
+    return [*samples.calibration, *samples.held_out]
+
+
 def inputs_of(samples):
-    """All samples' inputs, whichever part they are in, one row each, in their own order."""
-    both = [*samples.calibration, *samples.held_out]
-    rows = torch.cat([sample.inputs[0] for sample in both])
+    """All samples' inputs, one row each, in their own order."""
+    rows = torch.cat([sample.inputs[0] for sample in both(samples)])
     return rows[rows[:, 0].argsort()]
 
 
@@ -52,10 +56,9 @@ def test_a_quarter_is_held_out_and_always_the_same(single):
     assert torch.equal(inputs_of(first), rows(16))
     for one, other in zip(first.held_out, second.held_out, strict=True):
         assert torch.equal(one.inputs[0], other.inputs[0])
-    other = load_samples(single, rows(16), seed=4).held_out
-    assert {float(s.inputs[0][0, 0]) for s in other} != {
-        float(s.inputs[0][0, 0]) for s in first.held_out
-    }
+    other = load_samples(single, rows(16), seed=4)
+    chosen, others = ({int(s.inputs[0][0, 0]) for s in each.held_out} for each in (first, other))
+    assert chosen != others
     assert not first.notes and not first.made_up
 
 
@@ -63,13 +66,9 @@ def test_a_quarter_is_held_out_and_always_the_same(single):
 def test_sizes_of_the_parts(single, n, parts):
     samples = load_samples(single, rows(n))
     assert (len(samples.calibration), len(samples.held_out)) == parts
-    assert bool(samples.notes) == (n == 1)
-    assert n > 1 or "one sample only" in samples.notes[0]
-
-
-def test_the_share_is_chosen(single):
-    samples = load_samples(single, rows(20), held_out=0.9, limit=10)
-    assert (len(samples.calibration), len(samples.held_out)) == (1, 9)
+    assert ["one sample only" in note for note in samples.notes] == [True] * (n == 1)
+    chosen = load_samples(single, rows(20), held_out=0.9, limit=10)
+    assert (len(chosen.calibration), len(chosen.held_out)) == (1, 9)
 
 
 # Kinds of elements
@@ -112,8 +111,7 @@ def test_what_an_iterable_may_give(single, source):
     ],
 )
 def test_targets_stay_with_their_samples(single, source):
-    samples = load_samples(single, source)
-    for sample in (*samples.calibration, *samples.held_out):
+    for sample in both(load_samples(single, source)):
         assert float(sample.inputs[0][0, 0]) == 6 * int(sample.target)
 
 
@@ -128,11 +126,10 @@ def test_targets_stay_with_their_samples(single, source):
     ],
 )
 def test_several_inputs_in_batches_of_the_models_own(pair, source):
-    samples = load_samples(pair, source)
-    both = [*samples.calibration, *samples.held_out]
-    assert [len(value) for s in both for value in s.inputs] == [2, 2] * 3
-    assert all(torch.equal(s.inputs[0][:, 0] * 4, s.inputs[1][:, 0] * 3) for s in both)
-    assert all(sample.target is None or len(sample.target) == 2 for sample in both)
+    samples = both(load_samples(pair, source))
+    assert [len(value) for s in samples for value in s.inputs] == [2, 2] * 3
+    assert all(torch.equal(s.inputs[0][:, 0] * 4, s.inputs[1][:, 0] * 3) for s in samples)
+    assert all(sample.target is None or len(sample.target) == 2 for sample in samples)
 
 
 @pytest.mark.parametrize(

@@ -187,8 +187,5 @@ def biased(rank=3, channels=64, of_rank=1, twice=False, shared=False):
         helper.make_node("Add", ["b", "a"], ["c"], "sum"),
         helper.make_node("Add" if twice else "Relu", ["c", "a"][: 1 + twice], ["y"], "last"),
     ]
-    constants = {
-        "w": weights(channels, channels),
-        "b": weights(*(1,) * (of_rank - 1), channels),
-    }
+    constants = {"w": weights(channels, channels), "b": weights(*(1,) * (of_rank - 1), channels)}
     return graph(nodes, {"x": shape}, {"y": shape}, constants)

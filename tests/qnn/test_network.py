@@ -1,5 +1,10 @@
-"""A whole model for chips: in Python, on the command line, and as a file to ship."""
+"""A network for chips: whole, as a file to ship, cut into regions, and what its units cost."""
 
+import json
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -8,16 +13,35 @@ pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
 
 import onnx
 
-from nnapi_prof.api.chips import convert_for_chip, estimate_chips
+import nnapi_prof as nnp
+from nnapi_prof.api.chips import convert_for_chip, estimate_chips, profile_on_chip
+from nnapi_prof.api.model import load
 from nnapi_prof.errors import UsageError
+from nnapi_prof.qnn.costs import RegionTime, fit_units
 from nnapi_prof.qnn.doubts import packed_attention
 from nnapi_prof.qnn.graphs import Form, export_onnx, preprocess, quantise_form
+from nnapi_prof.qnn.regions import RegionCutter, activation_groups
 from nnapi_prof.qnn.rewrites import unshare_initializers
 from tests.models import Function
 from tests.qnn import graphs
 
 
 class Net(nn.Module):
+    """Convolutions with activations that are units of their own, and an operation for the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, 2, 1)
+        self.second = nn.Conv2d(16, 32, 3, 2, 1)
+        self.last = nn.Linear(32, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.gelu(self.first(x))
+        y = torch.relu(self.second(y))
+        return self.last(y.mean((2, 3)))
+
+
+class Small(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Conv2d(3, 16, 3, 2, 1)
@@ -31,7 +55,7 @@ class Net(nn.Module):
 def file(wheel, tmp_path_factory):
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("qnn") / "net.pt2"
-    torch.export.save(torch.export.export(Net().eval(), (torch.randn(1, 3, 64, 64),)), path)
+    torch.export.save(torch.export.export(Small().eval(), (torch.randn(1, 3, 64, 64),)), path)
     return path
 
 
@@ -66,9 +90,7 @@ def test_a_file_for_a_chip_has_its_parts_in_a_binary(file, cache, tmp_path):
 
 
 def test_without_the_wheel_one_sentence_says_what_to_install(monkeypatch, tmp_path):
-    import nnapi_prof.qnn as module
-
-    monkeypatch.setattr(module, "NEEDED", ("a_package_that_nobody_has",))
+    monkeypatch.setattr("nnapi_prof.qnn.NEEDED", ("a_package_that_nobody_has",))
     with pytest.raises(UsageError, match="nnapi-prof\\[qnn\\]"):
         estimate_chips(tmp_path / "model.pt2", "SM8650")
 
@@ -101,7 +123,7 @@ def packed_projection(x: torch.Tensor) -> torch.Tensor:
 def test_packed_attention_is_found(wheel):
     packed = export_onnx(Function(packed_projection), (torch.randn(17, 1, 96),))
     assert len(packed_attention(packed)) == 1
-    plain = export_onnx(Net().eval(), (torch.randn(1, 3, 32, 32),))
+    plain = export_onnx(Small().eval(), (torch.randn(1, 3, 32, 32),))
     assert packed_attention(preprocess(plain).model) == ()
 
 
@@ -120,3 +142,131 @@ def test_shared_constants_become_each_nodes_own(wheel):
     assert len(convolutions) == 2
     for node in convolutions:
         assert types[producer[node.input[2]].input[0]] == onnx.TensorProto.INT32
+
+
+# ---- regions ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return load(Net().eval(), ["1x3x64x64"], name="net")
+
+
+@pytest.fixture(scope="module")
+def cutter(wheel, model):
+    return RegionCutter(model.program)
+
+
+def test_regions_compute_what_the_model_does(cutter, model):
+    import onnxruntime
+
+    everything = range(len(model.graph.units))
+    form = cutter.cut(everything)
+    session = onnxruntime.InferenceSession(
+        form.model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    (x,) = model.program.example_inputs
+    (value,) = session.get_inputs()
+    (result,) = session.run(None, {value.name: x.numpy()})
+    np.testing.assert_allclose(result, model.eager(x)[0].detach().numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_images_at_borders_lie_channels_last_in_float32(cutter, model):
+    unit = next(u.index for u in model.graph.units if "conv2d+relu" in u.label)
+    graph = cutter.cut([unit]).model.graph
+    shapes = [
+        [d.dim_value for d in value.type.tensor_type.shape.dim]
+        for value in (*graph.input, *graph.output)
+    ]
+    assert shapes == [[1, 32, 32, 16], [1, 16, 16, 32]]
+    assert {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)} == {1}
+    assert [node.op_type for node in graph.node] == ["Transpose", "Conv", "Relu", "Transpose"]
+
+
+def test_an_activation_is_compiled_with_what_it_follows(model):
+    leader = activation_groups(model.graph)
+    gelu = next(u for u in model.graph.units if u.operation == "gelu")
+    (producer,) = model.graph.predecessors(gelu.index)
+    assert leader[gelu.index] == producer != gelu.index
+
+
+def test_units_are_told_from_regions():
+    """Ten units of 20 µs, a fixed part of 5, 2 µs a MB, and 30 where ``v4`` enters or leaves."""
+    leader = {unit: unit for unit in range(10)}
+
+    def region(*units):
+        crossing = {f"v{border}": 500_000 for border in (units[0], units[-1] + 1)}
+        own = 30 * ("v4" in crossing)
+        return RegionTime(units, 5 + 20 * len(units) + 2 + own, crossing)
+
+    alone = {unit: region(unit) for unit in range(10)}
+    windows = [region(*range(s, s + length)) for length in (2, 4) for s in range(11 - length)]
+    model = fit_units(alone, leader, windows, [region(*range(10))])
+    assert model.parts[3] == pytest.approx(20, rel=0.05)
+    assert model.value_us["v4"] == pytest.approx(30, rel=0.4)
+    assert max(own for value, own in model.value_us.items() if value != "v4") < 1
+    assert abs(model.errors[0]) < 0.02
+
+
+@pytest.mark.slow("compiles a network for a chip twice")
+def test_a_chip_has_the_same_costs_each_time_and_its_plan_is_compiled_whole(
+    wheel, model, tmp_path, monkeypatch
+):
+    from nnapi_prof.documents.chips import of_chip_plan
+
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    first = profile_on_chip(model, "qnn:SM8750")
+    assert first.profile.stable and first.profile.n_compiled > 0
+    assert all(s.estimated and not s.measured for s in first.plan.segments)
+    again = profile_on_chip(model, "qnn:SM8750")
+    assert again.profile.n_compiled == 0
+    assert json.dumps(of_chip_plan(first)) == json.dumps(of_chip_plan(again))
+    assert first.costs.estimated and first.costs.location is None
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(of_chip_plan(first)))
+    with pytest.raises(UsageError, match="estimated"):  # a gate compares what ran
+        nnp.compare(plan, plan, fail_if_slower=0.05)
+
+
+@pytest.mark.slow
+def test_a_chip_measures_nothing(model):
+    with pytest.raises(UsageError, match="estimated"):
+        nnp.run(nnp.partition(model, nnp.estimate(model, "pixel4")), device="qnn:SM8750")
+
+
+@pytest.mark.slow
+def test_an_export_is_kept_for_the_same_weights_only(wheel, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    first = RegionCutter(model.program)
+    units = range(len(model.graph.units))
+
+    class Exported(Exception):
+        """The exporter was asked."""
+
+    def export(*_: object) -> None:
+        raise Exported
+
+    monkeypatch.setattr("nnapi_prof.qnn.regions.export_onnx", export)
+    again = RegionCutter(model.program)
+    assert again.cut(units).model.SerializeToString() == first.cut(units).model.SerializeToString()
+    torch.manual_seed(1)
+    other = load(Net().eval(), ["1x3x64x64"], name="net")
+    with pytest.raises(Exported):
+        RegionCutter(other.program)
+    (entry,) = (tmp_path / "qnn" / "exports").iterdir()
+    entry.write_bytes(entry.read_bytes()[:1000])
+    with pytest.raises(Exported):
+        RegionCutter(model.program)
+
+
+@pytest.mark.slow
+def test_without_a_chip_nothing_of_the_extra_is_imported():
+    code = (
+        "import sys, nnapi_prof, nnapi_prof.cli, nnapi_prof.cli.measure, nnapi_prof.api.profiling, "
+        "nnapi_prof.api.planning, nnapi_prof.reports.bundle_data, nnapi_prof.api.advise\n"
+        "print([name for name in sys.modules if name.partition('.')[0] in "
+        "('onnx', 'onnxruntime', 'onnxruntime_qnn', 'onnxscript', 'onnx_ir')])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

@@ -1,6 +1,5 @@
 """The runs that a bundle keeps."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,15 +35,9 @@ def test_the_last_run_and_all_before_it(tmp_path: Path) -> None:
     ]
 
 
-def test_a_run_kept_twice_is_one_run(tmp_path: Path) -> None:
-    for _ in range(2):
-        keep(tmp_path, FIRST)
-    assert every(tmp_path) == (FIRST,)
-
-
-def test_runs_of_one_second_stay_apart_and_in_order(tmp_path: Path) -> None:
+def test_runs_of_one_second_stay_apart_and_a_run_kept_twice_is_one(tmp_path: Path) -> None:
     runs = [replace(FIRST, notes=(str(n),)) for n in range(4)]
-    for each in runs:
+    for each in (runs[0], *runs):
         keep(tmp_path, each)
     assert every(tmp_path) == tuple(runs)
 
@@ -64,9 +57,8 @@ def test_a_bundle_of_before_there_was_a_history(tmp_path: Path) -> None:
 
 
 def test_damaged_runs(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(json.dumps({"runs": 3}))
-    with pytest.raises(SerializationError, match=r"run\.json: this is not a run report.*makes it"):
-        last(tmp_path)
+    """tests/hostile has more of them."""
+    (tmp_path / "run.json").write_text('{"runs": 3}')
     keep(tmp_path, FIRST)  # the damaged one is no run: it goes
     assert every(tmp_path) == (FIRST,)
     keep(tmp_path, SECOND)

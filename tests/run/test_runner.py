@@ -1,13 +1,15 @@
 """Bundles run on the real agent over the emulator: host segments, failures, results as data."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.bundle import Bundle, needed_regions
-from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.bundle import Bundle
+from nnapi_prof.cli import main
 from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device
@@ -17,14 +19,16 @@ from nnapi_prof.execution.actions import stages_of
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.execution.run import run_bundle
 from nnapi_prof.execution.timing import choose_measured
-from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend import InputSpec, prepare
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Preference, Segment, Target
 from nnapi_prof.graph.program import Program
+from nnapi_prof.reports.frames import baseline_frame
+from tests.cli.common import trace
+from tests.library.embedding import make_bundle
 from tests.models import Function
 
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
 ABSENT = Target.nnapi("no-such-device", Preference.FAST_SINGLE_ANSWER)
-LEVELS = {CPU.key: 30, NPU.key: 30, ABSENT.key: 30}
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +61,8 @@ def plan_of(program: Program, name: str, target: Target) -> Plan:
 
 def bundle_of(program: Program, client: AgentClient, *plans: Plan) -> Bundle:
     info = client.info()
-    return Bundle(
-        model=program.name,
-        model_file="model.pt",
-        inputs=("1x3x8x8",),
-        device=describe(info),
-        fingerprint=device_fingerprint(info),
-        simulated=info.simulated,
-        graph=program.units,
-        plans=plans,
-        levels=LEVELS,
-        regions={key: convert_region(program, *key) for key in needed_regions(plans, LEVELS)},
-    )
+    named = {"device": describe(info), "fingerprint": device_fingerprint(info)}
+    return replace(make_bundle(program, plans), simulated=info.simulated, **named)
 
 
 def run(bundle: Bundle, program: Program, client: AgentClient, **options: Any) -> RunReport:
@@ -108,8 +102,7 @@ def test_a_host_segment_cuts_the_plan_and_outputs_agree(program, run_plans):
 
 
 def test_equal_plans_are_timed_once_and_share_their_samples(program, run_plans):
-    names = ("dp", "largest")
-    plan, rival = run_plans(*(plan_of(program, name, NPU) for name in names)).runs
+    plan, rival = run_plans(*(plan_of(program, name, NPU) for name in ("dp", "largest"))).runs
     assert plan.total_ns == rival.total_ns
 
 
@@ -166,3 +159,70 @@ def test_a_baseline_that_is_faster_whole_becomes_the_plan(program, client):
     failing = bundle_of(program, client, absent, slow)
     saved = choose_measured(failing, program, client, options)
     assert saved.plan.segments == slow.segments and "failed" in saved.plan.notes[-1]
+
+
+# ---- by the command line -------------------------------------------------------------------------
+
+
+def run_all(tmp_path: Path, model: nn.Module, example: torch.Tensor) -> RunReport:
+    """Profile, partition and run on a simulated phone; what ``run`` kept."""
+    path, bundle = tmp_path / "model.pt", tmp_path / "model.nnprof"
+    trace(model, path, example)
+    described = ["--costs", tmp_path / "costs.db", "--input", InputSpec.of(example), path]
+    for command, *arguments in (
+        ["profile", *described],
+        ["partition", "--output", bundle, *described],
+        ["run", bundle],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--device", "sim:npu-phone", *map(str, arguments)])
+        assert ended.value.code == 0, command
+    return RunReport.from_json((bundle / "run.json").read_text())
+
+
+EMBEDDING = nn.Sequential(nn.Embedding(50, 16), nn.Linear(16, 8), nn.ReLU())
+ON_THE_DEVICE = {
+    # indices of 64 bits, which a device holds in 32
+    "indices": (EMBEDDING, torch.zeros(1, 12, dtype=torch.int64), [(1, 12, 8)]),
+    "five dimensions": (
+        Function(lambda x: (torch.relu(x - 0.5), torch.relu(x - 0.5).flatten(1))),
+        torch.ones(2, 3, 2, 4, 5),
+        [(2, 3, 2, 4, 5), (2, 120)],
+    ),
+    # an output that depends on no input, and one input returned as it is
+    "outputs that no unit makes": (
+        Function(lambda x, layer: (layer(x), torch.arange(4.0) * 2, x), layer=nn.Linear(6, 4)),
+        torch.ones(1, 6),
+        [(1, 4), (4,), (1, 6)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "example", "shapes"), ON_THE_DEVICE.values(), ids=ON_THE_DEVICE)
+def test_what_the_host_adds_is_no_segment(tmp_path, model, example, shapes):
+    report = run_all(tmp_path, model, example)
+    assert [check.shape for check in report.checks] == shapes
+    assert all(check.relative <= 1e-6 for check in report.checks)
+    assert "host" not in {segment.target for segment in report.runs[0].segments}
+
+
+def test_a_host_segment_comes_first(tmp_path: Path) -> None:
+    """An operation for the host alone: no device value precedes."""
+    model = Function(lambda x, layer: torch.relu(layer(torch.lgamma(x))), layer=nn.Linear(16, 8))
+    report = run_all(tmp_path, model, torch.ones(1, 16))
+    assert [check.relative <= 1e-4 for check in report.checks] == [True]
+    ran = report.runs[0]
+    assert [segment.target == "host" for segment in ran.segments] == [True, False]
+    assert ran.segments[0].samples_ns == () and len(ran.total_ns) == 30
+    # What was not timed is no part of the prediction that stands beside what was.
+    assert ran.predicted_ns == ran.segments[1].predicted_ns < ran.plan.predicted_ns
+    row = baseline_frame([ran.plan], report).iloc[0]
+    assert row["predicted_ms"] * 1e6 == pytest.approx(ran.predicted_ns)
+    assert row["predicted_ms"] == pytest.approx(row["measured_ms"], rel=0.1)
+
+
+def test_nothing_runs_on_the_device(tmp_path: Path) -> None:
+    model = Function(lambda x: torch.lgamma(torch.logcumsumexp(x, 1)))
+    report = run_all(tmp_path, model, torch.ones(2, 3))
+    assert [check.relative for check in report.checks] == [0.0]
+    assert report.runs[0].total_ns == () and any("host" in note for note in report.notes)

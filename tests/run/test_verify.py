@@ -55,6 +55,11 @@ def ran(
     return items
 
 
+def took(*plans: tuple[Plan, int]) -> dict[PlanKey, TimedPlan]:
+    """One repeat, of so many nanoseconds each."""
+    return {plan_key(each): TimedPlan(each, {0: (ns,)}) for each, ns in plans}
+
+
 @pytest.fixture(scope="module")
 def program():
     return chain("relu", "tanh")
@@ -89,14 +94,12 @@ def test_the_prediction_of_the_chosen_plan_is_not_that_of_the_luckiest(measured)
 
 def test_of_plans_as_fast_as_each_other_the_simplest_is_taken():
     noise = random.Random(1)
-    taken = [
-        choose(EQUALS, [ran(noise, EQUALS, {}) for _ in range(2)], simulated=False)
-        for _ in range(200)
-    ]
+    pairs = ([ran(noise, EQUALS, {}) for _ in range(2)] for _ in range(200))
+    taken = [choose(EQUALS, pair, simulated=False) for pair in pairs]
     # None of the two processes of a plan tells much; what is split is taken by luck at most.
     assert taken.count(0) < 0.15 * len(taken)
-    exact = [{plan_key(p): TimedPlan(p, {0: (3_000_000,)}) for p in EQUALS}] * 2
-    assert choose(EQUALS, exact, simulated=False) == EQUALS.index(ALL_CPU)
+    exact = took(*((each, 3_000_000) for each in EQUALS))
+    assert choose(EQUALS, [exact] * 2, simulated=False) == EQUALS.index(ALL_CPU)
 
 
 def test_a_rival_that_is_faster_is_found_and_a_slower_one_never():
@@ -123,21 +126,16 @@ def test_a_plan_that_failed_once_is_not_taken():
 
 
 def test_a_simulated_phone_repeats_itself_and_the_least_gain_counts():
-    def repeat(split: int, single: int) -> dict[PlanKey, TimedPlan]:
-        pairs = ((SPLIT, split), (SINGLE, single))
-        return {plan_key(p): TimedPlan(p, {0: (ns,)}) for p, ns in pairs}
-
-    assert choose((SPLIT, SINGLE), [repeat(1000, 999)], simulated=True) == 1
-    assert choose((SPLIT, SINGLE), [repeat(1000, 1000)], simulated=True) == 0
-    assert choose((SPLIT, SINGLE), [repeat(1000, 999)], simulated=False) == 1  # fewer segments
+    plans = (SPLIT, SINGLE)
+    slower, equal = (took((SPLIT, 1000), (SINGLE, single)) for single in (999, 1000))
+    assert choose(plans, [slower], simulated=True) == 1
+    assert choose(plans, [equal], simulated=True) == 0
+    assert choose(plans, [slower], simulated=False) == 1  # fewer segments
 
 
 def test_why_a_plan_gave_way_is_told(measured):
     def note(*split_ns: int) -> str:
-        repeats = [
-            {plan_key(each): TimedPlan(each, {0: (ns,)}) for each, ns in pairs}
-            for pairs in (((SPLIT, ns), (SINGLE, 3_000_000)) for ns in split_ns)
-        ]
+        repeats = [took((SPLIT, ns), (SINGLE, 3_000_000)) for ns in split_ns]
         taken = measured(repeats * 5, SPLIT, SINGLE)
         assert taken.plan.name == "dp" and taken.plan.segments[0].target == FAST
         return taken.plan.notes[-1]
