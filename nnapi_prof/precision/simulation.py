@@ -57,7 +57,7 @@ BIASES: Mapping[Any, int | None] = {
 and softmax add up in float32 on such a CPU, too."""
 NARROW_DOUBT = 1.25
 """Largest factor, either way, between the error of sums in float16 and that of the model here
-(tests/precision/test_narrow_sums.py)."""
+(tests/precision/test_simulation.py)."""
 
 CPU_HALVES = frozenset(
     {

@@ -5,7 +5,7 @@ that reads the daemon's own properties), and a ``/data/local/tmp`` of its own (a
 as root or through a user namespace). adbd hands its environment to the shells it starts, so
 LD_LIBRARY_PATH and NNAPI_EMULATOR_PHONE in it make our libneuralnetworks.so the phone's own.
 
-With a root of tests/android/phone_root.py the device is an Android phone: nothing of the host is
+With a root of tests/android/phone.py the device is an Android phone: nothing of the host is
 visible on it, and its executables are those of the phone's ABI.
 """
 
@@ -126,7 +126,7 @@ def start_daemon(
     /data/local/tmp: ``plain``, ``ro``, or a size such as ``2m``; the last two need a mount
     namespace (RigError without).
 
-    ``root`` is a folder of tests/android/phone_root.py; it needs a mount namespace, too, has its
+    ``root`` is a folder of tests/android/phone.py; it needs a mount namespace, too, has its
     NNAPI library inside, and excludes ``library_dir`` and ``storage``. ``environment`` is what all
     programs on the device get besides.
     """

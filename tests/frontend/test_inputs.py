@@ -307,6 +307,16 @@ def test_values_from_a_file_are_those_that_the_model_has(tmp_path, names, ending
     np.savez(values, arrays["x"], np.array([[1, 1]]))
     with pytest.raises(InputSpecError):
         load(path, f"@{values}")
-    values.write_bytes(b"no archive")
-    with pytest.raises(InputSpecError, match=r"cannot be read as arrays .*numpy\.savez"):
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "objects", "text"])
+def test_files_of_values_that_cannot_be_read(tmp_path, damage):
+    path, values = tmp_path / "relu.pt", tmp_path / "values.npz"
+    torch.jit.save(torch.jit.script(nn.ReLU()), str(path))
+    np.savez(values, np.array([None]) if damage == "objects" else np.ones((1, 1000)))
+    content = bytearray(values.read_bytes())
+    content[len(content) // 2] ^= damage == "flipped"
+    values.write_bytes({"cut": content[:500], "text": b"1 2 3"}.get(damage, content))
+    with pytest.raises(InputSpecError, match=r"cannot be read as arrays .*numpy\.savez") as refused:
         load(path, f"@{values}")
+    assert "pickle" not in str(refused.value)
