@@ -312,7 +312,8 @@ def test_values_from_a_file_are_those_that_the_model_has(tmp_path, names, ending
 @pytest.mark.parametrize("damage", ["cut", "flipped", "objects", "text"])
 def test_files_of_values_that_cannot_be_read(tmp_path, damage):
     path, values = tmp_path / "relu.pt", tmp_path / "values.npz"
-    torch.jit.save(torch.jit.script(nn.ReLU()), str(path))
+    with quiet_torch():
+        torch.jit.save(torch.jit.script(nn.ReLU()), str(path))
     np.savez(values, np.array([None]) if damage == "objects" else np.ones((1, 1000)))
     content = bytearray(values.read_bytes())
     content[len(content) // 2] ^= damage == "flipped"
