@@ -30,7 +30,7 @@ def profiled_plan(
     model: nnapi_prof.Model, folder: Path, pin: dict[str, str], device: str = "sim:gpu-phone"
 ) -> nnapi_prof.ModelPlan:
     """Profiles a model in few runs and plans it."""
-    few = nnapi_prof.MeasureOptions(runs=2)
+    few = nnapi_prof.MeasureOptions(runs=2, preferences="fast")
     costs = nnapi_prof.profile(model, device=device, options=few, costs=folder / "costs.db")
     return nnapi_prof.partition(model, costs, nnapi_prof.Latency(pin=pin))
 
