@@ -7,6 +7,7 @@ costs some ten milliseconds a module, and next to nothing afterwards.
 import atexit
 import json
 import os
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import NoReturn
@@ -15,10 +16,16 @@ import slipcover
 
 MEASURED = ("nnapi_prof", "partition", "reports")
 """Folders of the repository whose modules are measured."""
+RECORDED = ("pytest", "sys.stdin.readline", "tests.warm")
+"""Command lines of processes that are recorded have one of these: pytest's, its workers', and those
+of :mod:`tests.warm`, whose forks run our commands. Other programs that tests start would load for
+seconds longer."""
 
 
 def record(tree: Path, results: Path) -> None:
     """Writes what this process and its forks run of a tree into a folder, one file each."""
+    if not any(part in " ".join(sys.orig_argv) for part in RECORDED):
+        return
     recorder = slipcover.Slipcover(branch=True)
     matcher = slipcover.FileMatcher(sources=[tree / name for name in MEASURED])
     slipcover.ImportManager(recorder, matcher).__enter__()
