@@ -93,28 +93,17 @@ def sample():
     CPU for all, and an accelerator that no test machine has."""
     torch.manual_seed(5)
     model = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1),
-        nn.ReLU6(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(8, 16, 3, groups=8),
-        nn.Sigmoid(),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(16, 10),
-        nn.Softmax(dim=1),
+        *(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU6(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(8, 16, 3, groups=8), nn.Sigmoid(), nn.AdaptiveAvgPool2d(1)),
+        *(nn.Flatten(), nn.Linear(16, 10), nn.Softmax(dim=1)),
     ).eval()
     image = torch.randn(1, 3, 12, 10)
     program = prepare(model, (image,), "small")
     units = range(len(program.units.units))
     third = len(units) // 3
-
+    thirds = units[:third], units[third : 2 * third], units[2 * third :]
     plans = (
-        plan_of(
-            "mixed",
-            (units[:third], REFERENCE),
-            (units[third : 2 * third], CPU),
-            (units[2 * third :], CHOICE),
-        ),
+        plan_of("mixed", *zip(thirds, (REFERENCE, CPU, CHOICE), strict=True)),
         plan_of("auto", (units, CHOICE)),
         plan_of("cpu", (units, CPU)),
         plan_of("elsewhere", (units, ELSEWHERE)),

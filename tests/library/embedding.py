@@ -222,6 +222,9 @@ class Runtime:
         return Queue(self, QueueOptions(Options(plan, flags, 0, cpu_mask, emulator, None), frames))
 
 
+Arrays = Sequence[NDArray[np.generic]]
+
+
 class Model:
     def __init__(self, runtime: Runtime, options: Options) -> None:
         self.runtime = runtime
@@ -231,17 +234,11 @@ class Model:
             "nnp_model_compile", runtime.bundle, ctypes.byref(options), ctypes.byref(self.handle)
         )
 
-    def run(
-        self, inputs: Sequence[NDArray[np.generic]] | None, n_bytes: Sequence[int] = ()
-    ) -> list[bytes]:
+    def run(self, inputs: Arrays | None, n_bytes: Sequence[int] = ()) -> list[bytes]:
         """Runs with buffers of the caller's."""
         outputs = [np.zeros(n, np.uint8) for n in n_bytes]
-        self.runtime.check(
-            "nnp_model_run",
-            self.handle,
-            None if inputs is None else _pointers([a.ctypes.data for a in inputs]),
-            _pointers([a.ctypes.data for a in outputs]) if outputs else None,
-        )
+        places = _places(inputs), _places(outputs or None)
+        self.runtime.check("nnp_model_run", self.handle, *places)
         return [a.tobytes() for a in outputs]
 
     def run_addresses(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
@@ -272,9 +269,6 @@ class Model:
         self.library.nnp_model_describe_line(self.handle, text, SIZE(len(text)))
         return text.value.decode()
 
-    def first_ns(self) -> int:
-        return int(self.library.nnp_model_first_ns(self.handle))
-
     def last_ns(self) -> int:
         return int(self.library.nnp_model_last_ns(self.handle))
 
@@ -296,20 +290,10 @@ class Queue:
             "nnp_queue_open", runtime.bundle, ctypes.byref(options), ctypes.byref(self.handle)
         )
 
-    def submit(
-        self,
-        inputs: Sequence[NDArray[np.generic]] | None,
-        outputs: Sequence[NDArray[np.generic]] | None = None,
-        timeout_ns: int = 0,
-    ) -> None:
+    def submit(self, inputs: Arrays | None, outputs: Arrays | None = None) -> None:
         """The arrays must live until the frame is handed out."""
-        self.runtime.check(
-            "nnp_queue_submit",
-            self.handle,
-            None if inputs is None else _pointers([a.ctypes.data for a in inputs]),
-            None if outputs is None else _pointers([a.ctypes.data for a in outputs]),
-            U64(timeout_ns),
-        )
+        places = _places(inputs), _places(outputs)
+        self.runtime.check("nnp_queue_submit", self.handle, *places, U64(0))
 
     def write_input(self, index: int, data: bytes) -> None:
         ctypes.memmove(self.library.nnp_queue_input(self.handle, index), data, len(data))
@@ -355,6 +339,10 @@ def load(path: Path) -> ctypes.CDLL:
         for name in names.split():
             getattr(library, f"nnp_{name}").restype = result
     return library
+
+
+def _places(arrays: Arrays | None) -> ctypes.Array[ctypes.c_void_p] | None:
+    return None if arrays is None else _pointers([a.ctypes.data for a in arrays])
 
 
 def _pointers(addresses: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:

@@ -159,11 +159,6 @@ def mixed(opened, sample):
     return opened(mixture(sample.bundle, (0.45, 0.25, 0.3)))
 
 
-def images(n: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(4)
-    return [rng.standard_normal((1, 3, 12, 10), np.float32) for _ in range(n)]
-
-
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_the_shares_rule_is_that_of_plan_sets(opened, sample, parts, order):
@@ -182,7 +177,7 @@ def test_the_shares_rule_is_that_of_plan_sets(opened, sample, parts, order):
 @pytest.mark.parametrize("flags", [0, BURST, ASYNC, POINTERS])
 @pytest.mark.parametrize("frames", [1, 4, 0])
 def test_frames_are_runs_bit_by_bit(mixed, frames, flags):
-    inputs = images(24)
+    inputs = list(np.random.default_rng(4).standard_normal((24, 1, 3, 12, 10), np.float32))
     models = [mixed.model(plan, flags) for plan in range(3)]
     queue = mixed.queue(flags=flags, frames=frames)
     assert {lane.name for lane in queue.lanes()} == {b"nnapi-reference", b"cpu", b"nnapi"}

@@ -27,16 +27,7 @@ from nnapi_prof.precision.program import quantise
 from tests.conftest import REPO
 from tests.library import embedding
 from tests.library.conftest import REFERENCE
-from tests.library.embedding import (
-    ASYNC,
-    BURST,
-    CPU_FALLBACK,
-    POINTERS,
-    UNKNOWN_NS,
-    RuntimeFailure,
-    make_bundle,
-    plan_of,
-)
+from tests.library.embedding import ASYNC, BURST, CPU_FALLBACK, POINTERS, RuntimeFailure, plan_of
 
 BAD_ARGUMENT, BAD_BUNDLE, MISSING = 1, 2, 6
 NO_LIBRARY, NO_ACCELERATOR = 1, 2
@@ -88,16 +79,16 @@ def test_outputs_are_those_of_eager_pytorch(runtime, sample, plan, flags, limit_
     for segment in model.segments():
         assert segment.fell_back == 0
         assert segment.shared_memory == (segment.engine == b"nnapi" and not flags & POINTERS)
-        assert 0 < segment.last_ns < UNKNOWN_NS
-        assert 0 < segment.first_ns < UNKNOWN_NS
+        assert 0 < segment.last_ns < embedding.UNKNOWN_NS
+        assert 0 < segment.first_ns < embedding.UNKNOWN_NS
         asked = segment.accelerator is not None and flags & embedding.DURATIONS
-        assert (segment.hardware_ns != UNKNOWN_NS) == bool(asked)
+        assert (segment.hardware_ns != embedding.UNKNOWN_NS) == bool(asked)
     assert model.last_ns() >= sum(s.last_ns for s in model.segments())
 
 
 def test_its_own_buffers_and_the_callers_in_turn(runtime, sample):
     model = runtime.model()
-    assert model.last_ns() == UNKNOWN_NS
+    assert model.last_ns() == embedding.UNKNOWN_NS
     model.write_input(0, sample.image.numpy().tobytes())
     model.run(None)
     assert close(model.read_output(0, 40), sample.expected)
@@ -267,7 +258,7 @@ def test_a_plan_of_mixed_precision(opened):
     n_units = len(mixed.program.units.units)
     last = max(mixed.unit_of[index] for index in convolutions)
     plan = plan_of("mixed", (range(last + 1), REFERENCE), (range(last + 1, n_units), CPU))
-    runtime = opened(make_bundle(mixed.program, (plan,)))
+    runtime = opened(embedding.make_bundle(mixed.program, (plan,)))
     loaded = runtime.model()
     for sample in samples:
         (result,) = loaded.run([sample[0].numpy()], [runtime.outputs()[0].n_bytes])
@@ -333,7 +324,7 @@ def test_channels_last_inputs_say_so(opened):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3)).eval()
     program = prepare(model, (torch.randn(1, 3, 8, 8),), "two")
     whole = plan_of("cpu", (range(len(program.units.units)), CPU))
-    runtime = opened(make_bundle(program, (whole,)))
+    runtime = opened(embedding.make_bundle(program, (whole,)))
     for tensor in runtime.inputs() + runtime.outputs():
         axes = list(tensor.dim_order[: tensor.rank])
         assert axes in ([0, 1, 2, 3], [0, 2, 3, 1])
@@ -364,8 +355,8 @@ def test_segments_that_need_pytorch_are_refused(sample):
     units = sample.bundle.plan.segments[0].units + sample.bundle.plan.segments[1].units
     host = Plan("dp", (Segment(units, HOST, 1.0, "no engine runs it", estimated=True),), False)
     with pytest.raises(UsageError, match=r"conv.*no engine runs it"):
-        runtime_bundle(make_bundle(sample.program, (host, *sample.bundle.plans)))
-    refused = make_bundle(sample.program, (*sample.bundle.plans, host))
+        runtime_bundle(embedding.make_bundle(sample.program, (host, *sample.bundle.plans)))
+    refused = embedding.make_bundle(sample.program, (*sample.bundle.plans, host))
     assert b"elsewhere" in runtime_bundle(refused)
 
 
