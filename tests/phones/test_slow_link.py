@@ -76,7 +76,8 @@ def test_what_is_sent_takes_a_fifth_at_most(start_daemon, monkeypatch, tmp_path)
     daemon = start_daemon("")  # in real time: a simulated phone takes none to measure
     monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", daemon.remote_dir)
     model = tmp_path / "mobilenet_v2.pt"
-    subprocess.run([*warm.python(), ROOT / "examples" / "models.py", "mobilenet_v2", model], check=True)
+    script = ROOT / "examples" / "models.py"
+    subprocess.run([*warm.python(), script, "mobilenet_v2", model], check=True)
     loaded = np_.load(model, "1x3x224x224")
     how = dict(costs=tmp_path / "first.sqlite", options=np_.MeasureOptions(refine=False))
     with contextlib.closing(SlowLink(daemon.port)) as link:
