@@ -35,9 +35,8 @@ def test_real_time_offers_a_device_for_each_back_end(nn):
     assert nn.emulator_phone() is None and nn.emulator_error() is None
     assert nn.emulator_identity() == b"" and nn.emulator_property(b"ro.product.model") is None
     assert nn._getDevice(len(devices), C.byref(C.c_void_p())) == R.BAD_DATA
-    assert nn.Device_getName(device, None) == R.UNEXPECTED_NULL
-    assert nn.Device_getVersion(device, None) == R.UNEXPECTED_NULL
-    assert nn.Device_getFeatureLevel(device, None) == R.UNEXPECTED_NULL
+    for ask in (nn.Device_getName, nn.Device_getVersion, nn.Device_getFeatureLevel):
+        assert ask(device, None) == R.UNEXPECTED_NULL
     assert nn._getDefaultLoopTimeout() == 2 * 10**9
     assert nn._getMaximumLoopTimeout() == 15 * 10**9
 
