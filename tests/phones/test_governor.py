@@ -126,16 +126,10 @@ CLOCKS = {
     "and says anything": (90, 40, "noise"),
     "never, and says anything": (90, 0.001, "noise"),
 }
+HARDEST = "within rounds", "for whole rounds, and cannot be read", "and says anything"
 
 
-@pytest.mark.parametrize(
-    "kind",
-    again_but(
-        CLOCKS,
-        *("within rounds", "for whole rounds, and cannot be read", "and says anything"),
-        why="less to tell it by",
-    ),
-)
+@pytest.mark.parametrize("kind", again_but(CLOCKS, *HARDEST, why="less to tell it by"))
 def test_a_clock_that_halves(measure, kind):
     """Rounds in which it did are measured again, and left out, whatever the clock says."""
     every, lasts, told = CLOCKS[kind]

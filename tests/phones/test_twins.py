@@ -104,18 +104,11 @@ PHONES = {
     "writes NaN where the CPU does not": Phone(WRONG, refuse(CLEAN, "MAX_POOL_2D"), "NaN"),
     "everything": Phone(die(EVERYTHING, "DEPTHWISE_CONV_2D", times=1), GOVERNED),
 }
+ALONE = [name for name in PHONES if name.startswith("writes")] + ["governor", "everything"]
+ALONE += ["dies once in a run", "dies on Android 10", "lingers under a governor"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    again_but(
-        PHONES,
-        *("governor", "dies once in a run", "dies on Android 10", "lingers under a governor"),
-        *(name for name in PHONES if name.startswith("writes")),
-        "everything",
-        why="the trouble is part of another phone's",
-    ),
-)
+@pytest.mark.parametrize("name", again_but(PHONES, *ALONE, why="part of another phone's trouble"))
 def test_profile_and_plan_are_the_twins(profiled, name):
     phone = PHONES[name]
     clean = profiled(phone.twin, "twin", timeout_s=2)
