@@ -168,15 +168,11 @@ class Runtime:
         # 64 bytes is what a mapped file has.
         room = ctypes.create_string_buffer(len(content) + 64)
         offset = -ctypes.addressof(room) % 64
-        ctypes.memmove(ctypes.addressof(room) + offset, content, len(content))
+        place, size = POINTER(ctypes.addressof(room) + offset), SIZE(len(content))
+        ctypes.memmove(place, content, len(content))
         self._room = room
         self.bundle = POINTER()
-        self.check(
-            "nnp_bundle_open_memory",
-            POINTER(ctypes.addressof(room) + offset),
-            SIZE(len(content)),
-            ctypes.byref(self.bundle),
-        )
+        self.check("nnp_bundle_open_memory", place, size, ctypes.byref(self.bundle))
 
     def check(self, name: str, *arguments: object) -> None:
         """Calls a function whose last parameter is the error."""

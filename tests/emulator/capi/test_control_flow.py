@@ -105,12 +105,8 @@ def test_a_model_may_be_named_twice_and_nest(nn):
     outer, yes, (x, y) = model.operand(*TRUTH), model.operand(*TRUTH), model.tensors(2, 1, 4)
     model.operation(Op.IF, [outer, model.model(inner), model.model(other), yes, x], [y])
     compilation = model.finish([outer, yes, x], [y]).compile()
-    for first, second, expected in (
-        (1, 1, DATA * 2),
-        (1, 255, DATA * 2),
-        (1, 0, DATA + 10),
-        (0, 1, np.maximum(DATA, 0)),
-    ):
+    of_the_inner = (1, 1, DATA * 2), (1, 255, DATA * 2), (1, 0, DATA + 10)
+    for first, second, expected in (*of_the_inner, (0, 1, np.maximum(DATA, 0))):
         result = nn.compute(compilation, np.uint8([first]), np.uint8([second]), DATA, dims=(1, 4))
         np.testing.assert_array_equal(result, expected)
 
