@@ -45,7 +45,24 @@ def built():
     root = Path(os.environ.get("NNAPI_PROF_TEST_LIBRARY") or CACHE / "library-tests")
     root.mkdir(parents=True, exist_ok=True)
     with locked(root / "lock"):
-        return _built(root)
+        example = REPO / "examples" / "embed"
+        targets = ["classify", "nnapi_prof_runtime", "nnapi_prof_runtime_static"]
+        _cmake(example, root / "shared", ["-DNP_XNNPACK="], targets)
+        build = root / "shared" / "nnapi_prof"
+        prefix = root / "prefix"
+        install = ["--install", build, "--component", "runtime", "--prefix", prefix]
+        cmake = python_tool("cmake", "CMAKE_BIN_DIR")
+        subprocess.run([cmake, *install], check=True, stdout=subprocess.DEVNULL)
+        installed = ["-DEMBED_INSTALLED=ON", f"-DCMAKE_PREFIX_PATH={prefix}"]
+        _cmake(example, root / "installed", installed, ["classify"])
+        _cmake(example, root / "static", [*installed, "-DEMBED_STATIC=ON"], ["classify"])
+        return Built(
+            shared=build / "library" / "libnnapi_prof_runtime.so",
+            prefix=prefix,
+            classify=root / "shared" / "classify",
+            classify_static=root / "static" / "classify",
+            classify_installed=root / "installed" / "classify",
+        )
 
 
 @pytest.fixture(scope="session")
@@ -64,27 +81,6 @@ def library_with_xnnpack():
         targets = ["nnapi_prof_runtime", "nnapi_prof_runtime_static"]
         _cmake(REPO / "device_agent", root / "xnnpack", options, targets)
     return next((root / "xnnpack").rglob("libnnapi_prof_runtime.so"))
-
-
-def _built(root: Path) -> Built:
-    example = REPO / "examples" / "embed"
-    targets = ["classify", "nnapi_prof_runtime", "nnapi_prof_runtime_static"]
-    _cmake(example, root / "shared", ["-DNP_XNNPACK="], targets)
-    built = root / "shared" / "nnapi_prof"
-    prefix = root / "prefix"
-    install = ["--install", built, "--component", "runtime", "--prefix", prefix]
-    cmake = python_tool("cmake", "CMAKE_BIN_DIR")
-    subprocess.run([cmake, *install], check=True, stdout=subprocess.DEVNULL)
-    installed = ["-DEMBED_INSTALLED=ON", f"-DCMAKE_PREFIX_PATH={prefix}"]
-    _cmake(example, root / "installed", installed, ["classify"])
-    _cmake(example, root / "static", [*installed, "-DEMBED_STATIC=ON"], ["classify"])
-    return Built(
-        shared=built / "library" / "libnnapi_prof_runtime.so",
-        prefix=prefix,
-        classify=root / "shared" / "classify",
-        classify_static=root / "static" / "classify",
-        classify_installed=root / "installed" / "classify",
-    )
 
 
 @pytest.fixture(scope="session")

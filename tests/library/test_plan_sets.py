@@ -19,6 +19,7 @@ from nnapi_prof.bundle.deployment import runtime_bundle, runtime_plans
 from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule, phone_of
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import HOST, Plan, Segment
+from tests.emulator.nnapi import Nnapi
 from tests.library import embedding
 from tests.library.embedding import ASYNC, BURST, MIXTURE, POINTERS, Runtime, RuntimeFailure
 
@@ -39,16 +40,10 @@ def by_phone(bundle: Bundle, choices: Iterable[PlanChoice]) -> Bundle:
 
 def accelerators(library: Path) -> list[tuple[str, int]]:
     """Names and feature levels of an NNAPI's devices."""
-    nnapi = ctypes.CDLL(str(library))
-    count = ctypes.c_uint32()
-    assert nnapi.ANeuralNetworks_getDeviceCount(ctypes.byref(count)) == 0
-    rows = []
-    for index in range(count.value):
-        device, name, level = ctypes.c_void_p(), ctypes.c_char_p(), ctypes.c_int64()
-        assert nnapi.ANeuralNetworks_getDevice(index, ctypes.byref(device)) == 0
-        assert nnapi.ANeuralNetworksDevice_getName(device, ctypes.byref(name)) == 0
-        assert nnapi.ANeuralNetworksDevice_getFeatureLevel(device, ctypes.byref(level)) == 0
-        rows.append(((name.value or b"").decode(), level.value))
+    nnapi, level, rows = Nnapi(library), ctypes.c_int64(), []
+    for name, device in nnapi.devices().items():
+        assert nnapi.Device_getFeatureLevel(device, ctypes.byref(level)) == 0
+        rows.append((name, level.value))
     return rows
 
 
