@@ -51,7 +51,7 @@ UNREADABLE = (
     *(OSError, ValueError, TypeError, AttributeError, EOFError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
 )
-"""What NumPy and zipfile raise for archives that are damaged or not of arrays of numbers."""
+"""Exceptions of NumPy and zipfile for archives that are damaged or not of arrays of numbers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Faults of drivers, and of what surrounds the agent: each costs one action and becomes a line, the
 rest of the grid is complete, and no finished result is lost."""
 
+import contextlib
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.nnapi.codes import OperationCode
-from tests.agent.packer import CPU, NNAPI, RELU, UNBOUNDED, Agent, Request, relus
+from tests.agent.packer import CPU, NNAPI, RELU, UNBOUNDED, Request, relus
 from tests.emulator.phones.descriptions import operations, phone
 from tests.processes import is_running, wait_until
 
@@ -100,22 +101,14 @@ def test_every_fault_becomes_a_line_and_the_rest_of_the_grid_is_complete(able_ph
 
 @pytest.fixture
 def faulty(faulty):
+    """No process of its agent is left over; one that has ended has no command line."""
     yield faulty
-    assert not leftovers(faulty)
-
-
-def leftovers(agent: Agent) -> list[int]:
-    """Processes of this test's agent that are still there."""
-    items = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (entry / "cmdline").read_bytes()
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if os.fsencode(agent.request_path) in command and state != "Z":
-            items.append(int(entry.name))
-    return items
+    leftovers = []
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if os.fsencode(faulty.request_path) in command.read_bytes():
+                leftovers.append(command)
+    assert leftovers == []
 
 
 def run_faulty(faulty, fault, at, timeout_ms=20_000, **options):

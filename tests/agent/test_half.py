@@ -3,6 +3,7 @@
 import json
 import math
 import subprocess
+from typing import Any
 
 import pytest
 import torch
@@ -18,87 +19,60 @@ from nnapi_prof.precision.metrics import BuiltInMetric, stacked
 from nnapi_prof.precision.sensitivity import AccuracyEvaluator, Data
 from nnapi_prof.precision.simulation import MOVES, PrecisionSimulation, kept_in_float32
 from tests.agent.regions import computed
-
-F = nn.functional
-
-
-class Call(nn.Module):
-    """A function of one tensor as a module."""
-
-    def __init__(self, function) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x)
+from tests.models import Function
 
 
-class Residual(nn.Module):
+def residual(x, first, second):
     """Layers in a row, with an EXP, which stays in float32, between them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.second(torch.exp(-F.relu6(self.first(x))))
+    return x + second(torch.exp(-nn.functional.relu6(first(x))))
 
 
 IMAGE = (1, 8, 12, 10)
 torch.manual_seed(0)  # weights
-OPERATIONS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
-    "conv": (nn.Conv2d(8, 24, 3, padding=1), IMAGE),
-    "conv over 2304": (nn.Conv2d(256, 16, 3), (1, 256, 6, 6)),
-    "pointwise": (nn.Conv2d(8, 40, 1), IMAGE),
-    "strided": (nn.Conv2d(8, 8, 5, stride=2, dilation=2, padding=4), IMAGE),
-    "grouped": (nn.Conv2d(8, 16, 3, groups=4), IMAGE),
-    "depthwise": (nn.Conv2d(8, 8, 3, padding=1, groups=8), IMAGE),
-    "depthwise 5x5": (nn.Conv2d(8, 8, 5, padding=2, groups=8), IMAGE),
-    "transposed": (nn.ConvTranspose2d(8, 6, 4, stride=2, padding=1), IMAGE),
-    "linear": (nn.Linear(300, 70), (3, 300)),
-    "product": (Call(lambda x: x @ x.transpose(1, 2)), (2, 9, 40)),
-    "add": (Call(lambda x: x + x.flip(3)[..., :1]), IMAGE),
-    "subtract": (Call(lambda x: x - x.mean(3, keepdim=True)), IMAGE),
-    "multiply": (Call(lambda x: x * (x + 1)), IMAGE),
-    "divide": (Call(lambda x: x / (torch.abs(x) + 1)), IMAGE),
-    "maximum": (Call(lambda x: torch.maximum(x, -x)), IMAGE),
-    "minimum": (Call(lambda x: torch.minimum(x, x * 0.5)), IMAGE),
+OPERATIONS: dict[str, tuple[Any, ...]] = {
+    "conv": (nn.Conv2d(8, 24, 3, padding=1), IMAGE, 72),
+    "conv over 2304": (nn.Conv2d(256, 16, 3), (1, 256, 6, 6), 2304),
+    "pointwise": (nn.Conv2d(8, 40, 1), IMAGE, 8),
+    "strided": (nn.Conv2d(8, 8, 5, stride=2, dilation=2, padding=4), IMAGE, 200),
+    "grouped": (nn.Conv2d(8, 16, 3, groups=4), IMAGE, 18),
+    "depthwise": (nn.Conv2d(8, 8, 3, padding=1, groups=8), IMAGE, 9),
+    "depthwise 5x5": (nn.Conv2d(8, 8, 5, padding=2, groups=8), IMAGE, 25),
+    "transposed": (nn.ConvTranspose2d(8, 6, 4, stride=2, padding=1), IMAGE, 32),
+    "linear": (nn.Linear(300, 70), (3, 300), 300),
+    "product": (Function(lambda x: x @ x.transpose(1, 2)), (2, 9, 40)),
+    "add": (Function(lambda x: x + x.flip(3)[..., :1]), IMAGE),
+    "subtract": (Function(lambda x: x - x.mean(3, keepdim=True)), IMAGE),
+    "multiply": (Function(lambda x: x * (x + 1)), IMAGE),
+    "divide": (Function(lambda x: x / (torch.abs(x) + 1)), IMAGE),
+    "maximum": (Function(lambda x: torch.maximum(x, -x)), IMAGE),
+    "minimum": (Function(lambda x: torch.minimum(x, x * 0.5)), IMAGE),
     "prelu": (nn.PReLU(8, 0.3), IMAGE),
     "relu": (nn.ReLU(), IMAGE),
     "relu6": (nn.ReLU6(), IMAGE),
-    "sigmoid": (nn.Sigmoid(), IMAGE),
+    "sigmoid": (nn.Sigmoid(), IMAGE, 8),  # a polynomial and a quotient
     "tanh": (nn.Tanh(), IMAGE),
     "hardswish": (nn.Hardswish(), IMAGE),
     "elu": (nn.ELU(), IMAGE),
-    "floor": (Call(lambda x: torch.floor(x * 4)), IMAGE),
+    "floor": (Function(lambda x: torch.floor(x * 4)), IMAGE),
     "softmax": (nn.Softmax(-1), (4, 1000)),
     "average pool": (nn.AvgPool2d(3, 2), IMAGE),
     "max pool": (nn.MaxPool2d(3, 2), IMAGE),
-    "mean": (Call(lambda x: x.mean((2, 3))), (1, 8, 40, 40)),
-    "sum": (Call(lambda x: x.sum(-1)), (3, 200)),
+    "mean": (Function(lambda x: x.mean((2, 3))), (1, 8, 40, 40)),
+    "sum": (Function(lambda x: x.sum(-1)), (3, 200)),
     "bilinear": (nn.Upsample(scale_factor=2, mode="bilinear"), IMAGE),
-    "exp": (Call(torch.exp), IMAGE),
-    "log": (Call(lambda x: torch.log(torch.abs(x) + 1)), IMAGE),
-    "sine": (Call(torch.sin), IMAGE),  # no kernel of XNNPACK's
-    "square root": (Call(lambda x: torch.sqrt(torch.abs(x))), IMAGE),
-    "concatenation": (Call(lambda x: torch.cat([x, x * 2], 1)), IMAGE),
+    "exp": (Function(torch.exp), IMAGE),
+    "log": (Function(lambda x: torch.log(torch.abs(x) + 1)), IMAGE),
+    "sine": (Function(torch.sin), IMAGE),  # no kernel of XNNPACK's
+    "square root": (Function(lambda x: torch.sqrt(torch.abs(x))), IMAGE),
+    "concatenation": (Function(lambda x: torch.cat([x, x * 2], 1)), IMAGE),
     "layer norm": (nn.LayerNorm(64), (3, 64)),
-    "several": (Residual(), IMAGE),
+    "several": (
+        Function(residual, **{at: nn.Conv2d(8, 8, 3, padding=1) for at in ("first", "second")}),
+        *(IMAGE, 72),
+    ),
 }
-SUMS = {
-    "conv": 72,
-    "conv over 2304": 2304,
-    "depthwise": 9,
-    "depthwise 5x5": 25,
-    "grouped": 18,
-    "linear": 300,
-    "pointwise": 8,
-    "several": 72,
-    "sigmoid": 8,  # a polynomial and a quotient
-    "strided": 200,
-    "transposed": 32,
-}
-"""Terms of sums, which Arm's kernels round to float16 at every step (docs/precision.md)."""
+"""Module, shape, and terms of sums, which Arm's kernels round to float16 at every step
+(docs/precision.md)."""
 REFUSED = {"product"}
 """By XNNPACK, though it has others of their operations in float16: errors count as float16's."""
 
@@ -135,7 +109,7 @@ def test_an_operation_is_within_twice_its_float16_rounding(name, agent_build, na
     """The rounding is what eager float16 itself is off eager float32 by, and at least half a step
     of the largest result. Where a sum is rounded at each step, it grows with the root of its terms.
     """
-    module, shape = OPERATIONS[name]
+    module, shape, *sums = OPERATIONS[name]
     module = module.eval()
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     program, units, region = exported(module, x)
@@ -146,7 +120,7 @@ def test_an_operation_is_within_twice_its_float16_rounding(name, agent_build, na
         eager = module.half()(x.half()).float()
         module.float()
     rounding = max(float((eager - exact).abs().max()), 2.0**-11 * float(exact.abs().max()))
-    terms = SUMS.get(name, 1) if native else 1
+    terms = max(sums, default=1) if native else 1
     off = float((half - eager).abs().max())
     print(f"{name}: {off / rounding:.2f} roundings off")
     assert off <= 2 * rounding * max(1, math.sqrt(terms) / 2)
@@ -158,21 +132,12 @@ def test_an_operation_is_within_twice_its_float16_rounding(name, agent_build, na
     assert in_half == (not in_float32.issuperset(computing) and name not in REFUSED)
 
 
-class Attention(nn.Module):
+def attention(x, qkv, out, mlp):
     """A block of a transformer, without its residuals' norms. [1, 12, 48] -> the same"""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv, self.out = nn.Linear(48, 144), nn.Linear(48, 48)
-        self.mlp = nn.Sequential(
-            nn.LayerNorm(48), nn.Linear(48, 192), nn.GELU(), nn.Linear(192, 48)
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        query, key, value = self.qkv(x).chunk(3, -1)
-        weights = torch.softmax(query @ key.transpose(1, 2) / math.sqrt(48), -1)
-        x = x + self.out(weights @ value)
-        return x + self.mlp(x)
+    query, key, value = qkv(x).chunk(3, -1)
+    weights = torch.softmax(query @ key.transpose(1, 2) / math.sqrt(48), -1)
+    x = x + out(weights @ value)
+    return x + mlp(x)
 
 
 def inverted(channels: int, size: int) -> list[nn.Module]:
@@ -204,7 +169,16 @@ NETWORKS = {
         ),
         (1, 3, 16, 16),
     ),
-    "attention": (Attention, (1, 12, 48)),
+    "attention": (
+        lambda: Function(
+            attention,
+            **dict(qkv=nn.Linear(48, 144), out=nn.Linear(48, 48)),
+            mlp=nn.Sequential(
+                *(nn.LayerNorm(48), nn.Linear(48, 192), nn.GELU(), nn.Linear(192, 48))
+            ),
+        ),
+        (1, 12, 48),
+    ),
 }
 
 
@@ -233,7 +207,7 @@ def test_a_networks_error_lies_in_the_interval_that_its_plan_has(
 
 
 def test_relaxed_is_float32_where_float16_is_not_faster(agent_build, arithmetic, tmp_path):
-    module, shape = OPERATIONS["conv"]
+    module, shape, _ = OPERATIONS["conv"]
     x = torch.randn(shape)
     _, _, region = exported(module, x)
     single = output(agent_build, region, x, SegmentFlag.NONE, tmp_path / "single")

@@ -31,8 +31,8 @@ def built(request, session_environment):
 
 
 @pytest.fixture(scope="module")
-def agent(built):
-    return built[0], android_elf.read(built[1])
+def elf(built):
+    return android_elf.read(built[1])
 
 
 def dynamic(elf):
@@ -44,8 +44,8 @@ def dynamic(elf):
     return items
 
 
-def test_an_executable_of_the_abi(agent):
-    abi, elf = agent
+def test_an_executable_of_the_abi(built, elf):
+    abi, _ = built
     assert elf["e_machine"] == MACHINES[abi]
     assert elf["e_type"] == "ET_DYN"  # position-independent: Android runs no others
     interpreter = next(s for s in elf.iter_segments() if s["p_type"] == "PT_INTERP")
@@ -53,8 +53,7 @@ def test_an_executable_of_the_abi(agent):
     assert interpreter.get_interp_name() == f"/system/bin/{linker}"
 
 
-def test_segments_suit_pages_of_16_kb(agent):
-    _, elf = agent
+def test_segments_suit_pages_of_16_kb(elf):
     loaded = [s for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"]
     assert len(loaded) >= 3
     for segment in loaded:
@@ -67,8 +66,7 @@ def test_segments_suit_pages_of_16_kb(agent):
     assert (relro["p_vaddr"] + relro["p_memsz"]) % PAGE == 0
 
 
-def test_nothing_that_bionic_refuses(agent):
-    _, elf = agent
+def test_nothing_that_bionic_refuses(elf):
     segments = {s["p_type"]: s for s in elf.iter_segments()}
     assert "PT_TLS" not in segments
     assert segments["PT_GNU_STACK"]["p_flags"] & PF_X == 0
@@ -90,8 +88,8 @@ def test_nothing_that_bionic_refuses(agent):
     assert kinds <= allowed.get(elf["e_machine"], {1, 6, 7, 8})
 
 
-def test_every_symbol_is_the_librarys_that_the_list_says(agent):
-    abi, elf = agent
+def test_every_symbol_is_the_librarys_that_the_list_says(built, elf):
+    abi, _ = built
     symbols = android_elf.listed(abi)
     needed = set(dynamic(elf)["DT_NEEDED"])
     for name in android_elf.wanted(elf):
@@ -101,16 +99,13 @@ def test_every_symbol_is_the_librarys_that_the_list_says(agent):
     assert exported == set(), "nothing of ours takes a library's calls"
 
 
-def test_stripped_and_small(built):
-    _, path = built
-    elf = android_elf.read(path)
+def test_stripped_and_small(built, elf):
     assert elf.get_section_by_name(".symtab") is None
     assert not [s.name for s in elf.iter_sections() if s.name.startswith(".debug")]
-    assert path.stat().st_size < 5 << 18, "1.25 MB, unwind tables included"
+    assert built[1].stat().st_size < 5 << 18, "1.25 MB, unwind tables included"
 
 
-def test_the_note_names_api_27(agent):
-    _, elf = agent
+def test_the_note_names_api_27(elf):
     section = elf.get_section_by_name(".note.android.ident").data()
     name_bytes, content_bytes, kind = struct.unpack_from("<3I", section)
     assert (name_bytes, content_bytes, kind) == (8, 132, 1)
@@ -165,12 +160,11 @@ def test_no_object_has_thread_local_variables_or_starts_by_itself(objects):
             assert not re.match(r"\.(init_array|ctors|preinit_array)", section.name), name
 
 
-def test_the_mark_of_a_pie_goes_and_nothing_else(built, tmp_path):
+def test_the_mark_of_a_pie_goes_and_nothing_else(built, elf, tmp_path):
     """Put back into an agent, for lld's own output is not kept."""
     _, path = built
     clean = path.read_bytes()
     marked = tmp_path / "agent"
-    elf = android_elf.read(path)
     place = elf.get_section_by_name(".dynamic")["sh_offset"]
     entry = struct.Struct("<QQ" if elf.elfclass == 64 else "<II")
     while entry.unpack_from(clean, place)[0] != 0x6FFFFFFB:

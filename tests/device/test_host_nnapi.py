@@ -13,6 +13,7 @@ from nnapi_prof.errors import DeviceError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.program import all_values
 from tests.agent.regions import Channels
+from tests.models import Function
 
 
 @pytest.fixture(scope="module")
@@ -20,22 +21,20 @@ def nnapi(emulator_library):
     return HostNnapi(emulator_library)
 
 
-class Net(nn.Module):
+def net() -> nn.Module:
     """Images in and out, which lie channels last, weights beyond 128 bytes."""
+    torch.manual_seed(0)
 
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.conv = nn.Conv2d(3, 8, 3, padding=1)
-        self.last = nn.Linear(8 * 6 * 6, 5)
+    def forward(x, conv, last):
+        y = torch.relu(conv(x))
+        return y, last(y.flatten(1))
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        y = torch.relu(self.conv(x))
-        return y, self.last(y.flatten(1))
+    layers = dict(conv=nn.Conv2d(3, 8, 3, padding=1), last=nn.Linear(8 * 6 * 6, 5))
+    return Function(forward, **layers)
 
 
 def test_a_region_gives_what_eager_pytorch_gives(nnapi):
-    model = Net().eval()
+    model = net()
     program = prepare(model, (torch.randn(1, 3, 6, 6),), "net")
     region = convert_region(program, range(len(program.units.units)), 30)
     compiled = nnapi.compile(region)
@@ -49,7 +48,7 @@ def test_a_region_gives_what_eager_pytorch_gives(nnapi):
 
 
 def test_constants_live_as_long_as_the_compiled_region(nnapi):
-    program = prepare(Net().eval(), (torch.randn(1, 3, 6, 6),), "net")
+    program = prepare(net(), (torch.randn(1, 3, 6, 6),), "net")
     compiled = nnapi.compile(to_float16(convert_region(program, [0], 30)))
     x = torch.randn(1, 3, 6, 6)
     (first,) = compiled.run([x])

@@ -53,6 +53,7 @@ def test_the_bytes_are_those_packed_by_hand(mode, pointers, cores, flags):
         (TensorSource.SEGMENT, (5,), 0, True),
         (TensorSource.SEGMENT, (6, 7), 0, True),
     ]
+    limits = dict(threads=3, memory_kb=14, group=15)
     ours.add_action(
         ActionSpec(
             77,
@@ -66,12 +67,12 @@ def test_the_bytes_are_those_packed_by_hand(mode, pointers, cores, flags):
             flags=actions.ActionFlag(flags & packer.COPIES),
             mode=mode,
             pointers=pointers,
-            threads=3,
             cpu_mask=cores,
-            memory_kb=14,
-            group=15,
+            **limits,
         )
     )
+    timing = dict(warmup=(4, 5), warmup_ns=2**64 - 1, warm_ns=7, spin_ns=8, rounds=2, runs=(9, 11))
+    timing |= dict(budget_ns=2**63, cooldown_ms=12, timeout_ms=13)
     theirs.action(
         [packer.Tensor(*each) for each in tensors],
         [
@@ -79,21 +80,9 @@ def test_the_bytes_are_those_packed_by_hand(mode, pointers, cores, flags):
             packer.Segment(packer.NNAPI, 1, (3,), (4,), "gpu é", FAST.value, True),
             packer.Segment(packer.NNAPI, 2, (2,), (5,), "gpu é"),
         ],
-        id=77,
-        warmup=(4, 5),
-        warmup_ns=2**64 - 1,
-        warm_ns=7,
-        spin_ns=8,
-        rounds=2,
-        runs=(9, 11),
-        budget_ns=2**63,
-        cooldown_ms=12,
-        timeout_ms=13,
-        flags=flags,
-        threads=3,
-        mask=cores,
-        memory_kb=14,
-        group=15,
+        **dict(id=77, flags=flags, mask=cores),
+        **timing,
+        **limits,
     )
     (mine, bundle), (hand, hand_bundle) = unpacked(ours.build()), unpacked(theirs.pack())
     assert (bundle, mine) == (hand_bundle, hand)

@@ -23,10 +23,7 @@ def line(kind: str, **fields: Any) -> str:
 RESULT = {
     "action": 7,
     "status": "ok",
-    "stage": None,
-    "message": None,
-    "code": None,
-    "signal": None,
+    **dict.fromkeys(("stage", "message", "code", "signal")),
     "clock": "simulated",
     "segments": [
         {"compile_ns": 5, "samples_ns": [1, 2], "hardware_ns": [1, 1], "driver_ns": []}
@@ -163,10 +160,7 @@ def test_the_fingerprint_follows_what_a_measurement_depends_on():
     assert base == device_fingerprint(info(agent="9.9", memory_kb=1))
     nnapi = {**INFO["nnapi"], "accelerators": []}
     changed = [
-        info(nnapi=nnapi),
-        info(identity="other"),
-        info(api_level=31),
-        info(abi="arm64-v8a"),
+        *(info(nnapi=nnapi), info(identity="other"), info(api_level=31), info(abi="arm64-v8a")),
         info(properties={"ro.product.model": "Other"}),
     ]
     assert len({base, *map(device_fingerprint, changed)}) == 6

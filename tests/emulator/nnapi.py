@@ -41,18 +41,14 @@ POSITIVE = np.maximum(DATA, 0)
 
 class OperandType(C.Structure):
     _fields_ = [
-        ("type", C.c_int32),
-        ("dimensionCount", C.c_uint32),
-        ("dimensions", C.POINTER(C.c_uint32)),
-        ("scale", C.c_float),
-        ("zeroPoint", C.c_int32),
+        *(("type", C.c_int32), ("dimensionCount", C.c_uint32)),
+        *(("dimensions", C.POINTER(C.c_uint32)), ("scale", C.c_float), ("zeroPoint", C.c_int32)),
     ]
 
 
 class ChannelQuant(C.Structure):
     _fields_ = [
-        ("channelDim", C.c_uint32),
-        ("scaleCount", C.c_uint32),
+        *(("channelDim", C.c_uint32), ("scaleCount", C.c_uint32)),
         ("scales", C.POINTER(C.c_float)),
     ]
 
@@ -61,10 +57,7 @@ class Work(C.Structure):
     """struct np_work of np_executor.h."""
 
     _fields_ = [
-        ("macs", C.c_uint64),
-        ("input_bytes", C.c_uint64),
-        ("output_bytes", C.c_uint64),
-        ("constant_bytes", C.c_uint64),
+        *((name, C.c_uint64) for name in ("macs", "input_bytes", "output_bytes", "constant_bytes")),
         ("type", C.c_int32),
     ]
 
@@ -82,19 +75,15 @@ C_TYPES = {
     "ANeuralNetworksOperationType": C.c_int32,
 }
 EMULATOR_FUNCTIONS = {
-    "phone": (C.c_char_p, []),
-    "error": (C.c_char_p, []),
-    "identity": (C.c_char_p, []),
+    **dict.fromkeys(("phone", "error", "identity"), (C.c_char_p, [])),
     "property": (C.c_char_p, [C.c_char_p]),
-    "now": (C.c_uint64, []),
+    **dict.fromkeys(("now", "driver_ns"), (C.c_uint64, [])),
+    **dict.fromkeys(("temperature", "cpu_khz"), (C.c_int64, [])),
     "cpu_run": (None, [C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32]),
     "idle": (None, [C.c_uint64]),
-    "temperature": (C.c_int64, []),
-    "cpu_khz": (C.c_int64, []),
     "lanes": (C.c_int32, [C.c_uint32]),
     "enter": (None, [C.c_uint32]),
     "leave": (None, []),
-    "driver_ns": (C.c_uint64, []),
 }
 
 

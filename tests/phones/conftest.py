@@ -136,11 +136,6 @@ def deaths_of_the_npu(folder: Path) -> int:
     return sum(int.from_bytes(state[:4], sys.byteorder) for state in states)
 
 
-def returns_s(description: Description) -> float:
-    """The seconds after which the NPU's service is back when it died."""
-    return description["accelerators"][0].get("service", {}).get("returns", {"value": 0})["value"]
-
-
 @pytest.fixture(scope="session")
 def ten_units(tmp_path_factory):
     torch.manual_seed(0)
@@ -189,7 +184,8 @@ def profiled(ten_units, tmp_path, phone, twins):
         with CostStore(table) as store:
             rows = store.select(Selection(newest=True))
         outcome = costs.outcome
-        died_s = (deaths_of_the_npu(tmp_path) - deaths) * returns_s(description)
+        returns = description["accelerators"][0].get("service", {}).get("returns", {"value": 0})
+        died_s = (deaths_of_the_npu(tmp_path) - deaths) * returns["value"]
         return Profile(costs, plan, rows, outcome.simulated_s + outcome.lost_s + died_s)
 
     return run

@@ -101,6 +101,9 @@ def closed(root: Path) -> None:
 
 ALL = sum(1 << cpu for cpu in CPUS)
 LAST = 1 << CPUS[-1]
+MASKS = {offline: ALL & ~LAST, capped: ALL, one_clock: LAST, whole_degrees: ALL, closed: ALL}
+"""The cores on which the CPU's units run."""
+WHY = "test_sysfs.c reads such files"
 
 
 def profile_host(folder: Path, progress: ProgressCallback | None = None):
@@ -115,17 +118,9 @@ def profile_host(folder: Path, progress: ProgressCallback | None = None):
 
 @pytest.mark.slow
 @two_cores
-@pytest.mark.parametrize(
-    ("made", "mask"),
-    [
-        (offline, ALL & ~LAST),
-        *(
-            pytest.param(*each, marks=pytest.mark.again("test_sysfs.c reads such files"))
-            for each in ((capped, ALL), (one_clock, LAST), (whole_degrees, ALL), (closed, ALL))
-        ),
-    ],
-)
-def test_a_profile_is_that_of_the_host(built_host, tmp_path, monkeypatch, made, mask):
+@pytest.mark.parametrize("made", again_but(MASKS, offline, why=WHY))
+def test_a_profile_is_that_of_the_host(built_host, tmp_path, monkeypatch, made):
+    mask = MASKS[made]
     made(tmp_path / "sys")
     monkeypatch.setenv("NNAPI_PROF_SYSFS", str(tmp_path / "sys"))
     outcome, rows = profile_host(tmp_path)
@@ -184,19 +179,13 @@ def offline_after_a_row(root: Path) -> Iterator[ProgressCallback]:
     assert moves, "nobody kept to the core"
 
 
+EASY = (capped, whole_degrees, offline, no_clocks)
 HARD = (one_clock, hot_from_the_start, nonsense, closed)
 
 
 @pytest.mark.slow
 @two_cores
-@pytest.mark.parametrize(
-    "made",
-    again_but(
-        [capped, whole_degrees, offline, no_clocks, *HARD],
-        *HARD,
-        why="test_sysfs.c reads such files",
-    ),
-)
+@pytest.mark.parametrize("made", again_but([*EASY, *HARD], *HARD, why=WHY))
 def test_a_simulated_phones_plan_is_its_twins(profiled, tmp_path, monkeypatch, made):
     """Under the same made /sys, with times that repeat: plan and costs of units, and no wait."""
     clean = profiled(CLEAN, "twin")

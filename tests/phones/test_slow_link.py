@@ -1,5 +1,6 @@
 """A phone behind 5 MB/s and 20 ms: what is sent takes a small part of the time."""
 
+import contextlib
 import socket
 import subprocess
 import threading
@@ -71,31 +72,16 @@ class SlowLink:
         self._door.close()
 
 
-@pytest.fixture
-def slow_link():
-    links: list[SlowLink] = []
-
-    def make(port: int) -> SlowLink:
-        links.append(SlowLink(port))
-        return links[-1]
-
-    yield make
-    for link in links:
-        link.close()
-
-
-def test_what_is_sent_takes_a_fifth_at_most(slow_link, start_daemon, monkeypatch, tmp_path):
+def test_what_is_sent_takes_a_fifth_at_most(start_daemon, monkeypatch, tmp_path):
     daemon = start_daemon("")  # in real time: a simulated phone takes none to measure
     monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", daemon.remote_dir)
-    link = slow_link(daemon.port)
     model = tmp_path / "mobilenet_v2.pt"
     script = ROOT / "examples" / "models.py"
     subprocess.run([*warm.python(), script, "mobilenet_v2", model], check=True)
     loaded = np_.load(model, "1x3x224x224")
-    device = f"127.0.0.1:{link.port}"
-    first = np_.profile(
-        loaded, device, costs=tmp_path / "first.sqlite", options=np_.MeasureOptions(refine=False)
-    )
+    how = dict(costs=tmp_path / "first.sqlite", options=np_.MeasureOptions(refine=False))
+    with contextlib.closing(SlowLink(daemon.port)) as link:
+        first = np_.profile(loaded, f"127.0.0.1:{link.port}", **how)
     weights = sum(unit.constant_bytes for unit in loaded.graph.units)
     assert link.n_bytes < 1.3 * weights + 4e6, "nothing is pushed twice; the agent is 2 MB"
     spent = first.outcome.spent_s

@@ -105,12 +105,8 @@ def test_a_model_may_be_named_twice_and_nest(nn):
     outer, yes, (x, y) = model.operand(*TRUTH), model.operand(*TRUTH), model.tensors(2, 1, 4)
     model.operation(Op.IF, [outer, model.model(inner), model.model(other), yes, x], [y])
     compilation = model.finish([outer, yes, x], [y]).compile()
-    for first, second, expected in (
-        (1, 1, DATA * 2),
-        (1, 255, DATA * 2),
-        (1, 0, DATA + 10),
-        (0, 1, np.maximum(DATA, 0)),
-    ):
+    of_the_inner = (1, 1, DATA * 2), (1, 255, DATA * 2), (1, 0, DATA + 10)
+    for first, second, expected in (*of_the_inner, (0, 1, np.maximum(DATA, 0))):
         result = nn.compute(compilation, np.uint8([first]), np.uint8([second]), DATA, dims=(1, 4))
         np.testing.assert_array_equal(result, expected)
 
@@ -158,23 +154,19 @@ def test_what_does_not_fit_an_if(nn):
     assert if_result(nn, x=(0, 4), y=(0, 0)) == OK  # unknown fits everything
     assert if_result(nn, x=(), y=()) == OK
     assert if_result(nn, branch=unary(nn, Op.ADD, 1, (0, 4))) == OK
-    assert if_result(nn, condition=(T.BOOL, ())) == R.BAD_DATA
-    assert if_result(nn, condition=(T.TENSOR_BOOL8, (2,))) == R.BAD_DATA
-    assert if_result(nn, condition=(T.TENSOR_BOOL8, (1, 1))) == R.BAD_DATA
-    assert if_result(nn, condition=(T.TENSOR_INT32, (1,))) == R.BAD_DATA
-    assert if_result(nn, x=(1, 5)) == R.BAD_DATA
-    assert if_result(nn, x=(4,)) == R.BAD_DATA
-    assert if_result(nn, y=(2, 4)) == R.BAD_DATA
-    assert if_result(nn, n=0) == R.BAD_DATA
-    assert if_result(nn, n=2) == R.BAD_DATA
-    assert if_result(nn, branch=unary(nn, Op.ADD, 1, (2, 4))) == R.BAD_DATA
     two = Model(nn)
     a, b, c = two.tensors(3, 1, 4)
     two.operation(Op.RELU, [a], [b])
     two.operation(Op.RELU, [a], [c])
-    assert if_result(nn, branch=two.finish([a], [b, c])) == R.BAD_DATA
     quantised = relu(nn, (1, 4), (1, 4), T.TENSOR_QUANT8_ASYMM, 0.5, 3)
-    assert if_result(nn, branch=quantised) == R.BAD_DATA
+    others = unary(nn, Op.ADD, 1, (2, 4)), two.finish([a], [b, c]), quantised
+    tensors = (T.BOOL, ()), (T.TENSOR_BOOL8, (2,)), (T.TENSOR_BOOL8, (1, 1)), NUMBER
+    for parts in (
+        *(dict(condition=condition) for condition in tensors),
+        *(dict(branch=branch) for branch in others),
+        *(dict(x=(1, 5)), dict(x=(4,)), dict(y=(2, 4)), dict(n=0), dict(n=2)),
+    ):
+        assert if_result(nn, **parts) == R.BAD_DATA, parts
 
 
 @pytest.mark.parametrize(

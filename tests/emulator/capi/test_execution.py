@@ -172,15 +172,14 @@ def test_executions_run_once(nn, named, result):
     execution, dims = nn.prepared(named, [DATA], [result]), (C.c_uint32 * 2)()
     assert nn.shape_of(execution, 0) == (R.BAD_STATE, [])
     assert nn.Execution_getOutputOperandDimensions(execution, 0, dims) == R.BAD_STATE
-    assert nn.Execution_setTimeout(execution, 10**9) == OK
-    assert nn.Execution_setLoopTimeout(execution, 10**9) == OK
+    limits = nn.Execution_setTimeout, nn.Execution_setLoopTimeout
+    assert [set_limit(execution, 10**9) for set_limit in limits] == [OK] * 2
     assert nn.Execution_compute(execution) == OK
     assert nn.Execution_compute(execution) == R.BAD_STATE
     assert nn.set_input(execution, 0, DATA) == R.BAD_STATE
     assert nn.set_output(execution, 0, result) == R.BAD_STATE
     assert nn.Execution_setMeasureTiming(execution, True) == R.BAD_STATE
-    assert nn.Execution_setTimeout(execution, 10**9) == R.BAD_STATE
-    assert nn.Execution_setLoopTimeout(execution, 10**9) == R.BAD_STATE
+    assert [set_limit(execution, 10**9) for set_limit in limits] == [R.BAD_STATE] * 2
     assert nn.Execution_startCompute(execution, C.byref(C.c_void_p())) == R.BAD_STATE
     assert nn.duration(execution, 0) == (R.BAD_STATE, UNAVAILABLE)
 

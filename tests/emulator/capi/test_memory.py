@@ -34,18 +34,16 @@ def test_inputs_outputs_and_constants_from_a_file(nn, shared):
     model = Model(nn)
     a, b, c = model.tensors(3, 1, 8)
     value = nn.Model_setOperandValueFromMemory
-    assert value(model.handle, b, memory, 128, 31) == R.BAD_DATA
-    assert value(model.handle, b, memory, 2 * PAGE - 31, 32) == R.BAD_DATA
-    assert value(model.handle, b, memory, 2**64 - 8, 32) == R.BAD_DATA
+    for place in ((128, 31), (2 * PAGE - 31, 32), (2**64 - 8, 32)):
+        assert value(model.handle, b, memory, *place) == R.BAD_DATA, place
     assert value(model.handle, b, None, 128, 32) == R.UNEXPECTED_NULL
     assert value(model.handle, 9, memory, 128, 32) == R.BAD_DATA
     assert value(model.handle, b, memory, 128, 32) == OK
     model.operation(Op.ADD, [a, b, model.scalar(0)], [c])
     execution = nn.new("Execution_create", model.finish([a], [c]).compile())
     put, get = nn.Execution_setInputFromMemory, nn.Execution_setOutputFromMemory
-    assert put(execution, 0, None, memory, 2 * PAGE - 16, 32) == R.BAD_DATA
-    assert put(execution, 0, None, memory, 64, 28) == R.BAD_DATA
-    assert put(execution, 0, None, memory, 0, 0) == R.BAD_DATA  # no length is implied
+    for place in ((2 * PAGE - 16, 32), (64, 28), (0, 0)):  # no length is implied
+        assert put(execution, 0, None, memory, *place) == R.BAD_DATA, place
     assert get(execution, 0, None, memory, 0, 0) == R.BAD_DATA
     assert put(execution, 0, None, None, 64, 32) == R.UNEXPECTED_NULL
     assert get(execution, 1, None, memory, 0, 32) == R.BAD_DATA
@@ -58,12 +56,11 @@ def test_inputs_outputs_and_constants_from_a_file(nn, shared):
 def test_bad_files(nn, shared):
     fd, _ = shared
     make, out = nn.Memory_createFromFd, C.byref(C.c_void_p())
-    assert make(0, READ, fd, 0, out) == R.BAD_DATA
-    assert make(PAGE, READ, -1, 0, out) == R.BAD_DATA
-    assert make(PAGE, 0, fd, 0, out) == R.BAD_DATA
-    assert make(PAGE, 64, fd, 0, out) == R.BAD_DATA
-    assert make(3 * PAGE, READ, fd, 0, out) == R.BAD_DATA  # behind the end
-    assert make(PAGE, READ, fd, 2**63, out) == R.BAD_DATA
+    for bad in (
+        *((0, READ, fd, 0), (PAGE, READ, -1, 0), (PAGE, 0, fd, 0), (PAGE, 64, fd, 0)),
+        *((3 * PAGE, READ, fd, 0), (PAGE, READ, fd, 2**63)),  # behind the end
+    ):
+        assert make(*bad, out) == R.BAD_DATA, bad
     assert make(64, READ, fd, 17, out) == R.UNMAPPABLE  # not at a page
     assert make(64, READ, 1000, 0, out) == R.UNEXPECTED_NULL  # not open
     locked = os.memfd_create("nnapi", os.MFD_ALLOW_SEALING)
@@ -88,9 +85,8 @@ def test_roles_of_a_memory(nn, compiled):
     desc, add_in = nn.new("MemoryDesc_create"), nn.MemoryDesc_addInputRole
     assert nn.MemoryDesc_finish(desc) == R.BAD_DATA  # no role
     assert nn.Memory_createFromDesc(desc, C.byref(C.c_void_p())) == R.BAD_STATE
-    assert add_in(desc, compiled, 1, 1.0) == R.BAD_DATA
-    assert add_in(desc, compiled, 0, 0.0) == R.BAD_DATA
-    assert add_in(desc, compiled, 0, 1.5) == R.BAD_DATA
+    for role in ((1, 1.0), (0, 0.0), (0, 1.5)):
+        assert add_in(desc, compiled, *role) == R.BAD_DATA, role
     assert nn.MemoryDesc_setDimensions(desc, 2, u32([1, 9])) == OK
     assert add_in(desc, compiled, 0, 1.0) == R.BAD_DATA  # contradicts [1, 8]
 

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.backends._nnapi.prepare import convert_model_to_nnapi
 
+from tests.models import Function
+
 pytestmark = [
     pytest.mark.usefixtures("torch_finds_the_emulator"),
     pytest.mark.filterwarnings("ignore"),  # torch calls its own TorchScript outdated
@@ -32,27 +34,10 @@ def check(module, inputs, examples=None):
         torch.testing.assert_close(converted(*inputs), module(*inputs), atol=1e-4, rtol=1e-4)
 
 
-class Function(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *arguments):
-        return self.function(*arguments)
-
-
-class Scaled(nn.Sequential):
-    """Scales channels by weights from its layers."""
-
-    def forward(self, tensor):
-        return tensor * super().forward(tensor)
-
-
-SQUEEZE_AND_EXCITE = Scaled(
+CHANNEL_WEIGHTS = nn.Sequential(
     *(nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 2, 1), nn.ReLU(), nn.Conv2d(2, 4, 1), nn.Sigmoid())
 )
+SQUEEZE_AND_EXCITE = Function(lambda x, weights: x * weights(x), weights=CHANNEL_WEIGHTS)
 CLASSIFIER = nn.Sequential(
     *(nn.Conv2d(4, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2, 2)),
     *(nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Linear(8, 5), nn.Softmax(-1)),

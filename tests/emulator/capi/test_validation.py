@@ -67,12 +67,9 @@ def test_operand_values(nn):
     model = Model(nn)
     a, open_shape = model.tensor(1, 8), model.tensor(0, 8)
     buffer, value = (C.c_float * 8)(), nn.Model_setOperandValue
-    assert value(model.handle, a, buffer, 31) == R.BAD_DATA
-    assert value(model.handle, a, buffer, 33) == R.BAD_DATA
+    for operand, n_bytes in ((a, 31), (a, 33), (-1, 32), (2, 32), (open_shape, 32)):
+        assert value(model.handle, operand, buffer, n_bytes) == R.BAD_DATA, (operand, n_bytes)
     assert value(model.handle, a, None, 32) == R.UNEXPECTED_NULL
-    assert value(model.handle, -1, buffer, 32) == R.BAD_DATA
-    assert value(model.handle, 2, buffer, 32) == R.BAD_DATA
-    assert value(model.handle, open_shape, buffer, 32) == R.BAD_DATA
     assert value(model.handle, a, buffer, 32) == OK
     assert value(model.handle, a, None, 0) == OK  # now an omitted operand
 
@@ -174,11 +171,8 @@ def test_inputs_and_outputs_must_fit(nn):
     model = Model(nn)
     (a, b), fixed = model.tensors(2, 1, 8), model.constant(DATA)
     model.operation(Op.RELU, [a], [b])
-    assert model.identify([7], [b]) == R.BAD_DATA
-    assert model.identify([a], [7]) == R.BAD_DATA
-    assert model.identify([fixed], [b]) == R.BAD_DATA
-    assert model.identify([a, a], [b]) == R.BAD_DATA
-    assert model.identify([a], [a]) == R.BAD_DATA
+    for ends in (([7], [b]), ([a], [7]), ([fixed], [b]), ([a, a], [b]), ([a], [a])):
+        assert model.identify(*ends) == R.BAD_DATA, ends
     assert model.identify([a], [b]) == OK
     assert model.identify([a], [b]) == R.BAD_DATA  # once is enough
     assert nn.Model_setOperandValue(model.handle, a, DATA.ctypes.data, 32) == R.BAD_DATA
