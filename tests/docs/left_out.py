@@ -15,7 +15,7 @@ ADVISE = "the command below it does all that this does, and then tries the rewri
 ESTIMATE = "one more start of PyTorch; tests/cli/test_costs.py estimates from both kinds of file"
 GO = "the four steps before it once more; the README's page and tests/cli/test_go.py run it"
 FRAMES = "searches and queues for long; tests/cli/test_throughput.py does both with a smaller one"
-DOORS = "needs a vendor's library; tests/cli/test_devices.py goes the same way through peers of them"
+DOORS = "needs a vendor's library; tests/cli/test_devices.py goes the same way through its peers"
 
 LEFT_OUT: dict[str, str] = {
     "make demo": INSTALL,
