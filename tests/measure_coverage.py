@@ -93,7 +93,9 @@ def main(arguments: list[str]) -> int:
         ]
         python = percent_run(copy.root, results)
         ran, lines = c_lines(copy.root / "build" / "mutants")
-        print(f"Python: {python:.1f} % of lines and branches; C: {100 * ran / lines:.1f} % of lines")
+        print(
+            f"Python: {python:.1f} % of lines and branches; C: {100 * ran / lines:.1f} % of lines"
+        )
     return max(codes)
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import graphlib
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -12,15 +11,9 @@ import pytest
 import yaml
 
 from tests.mutations import MUTATIONS
+from tests.parts import script
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def names_module():
-    spec = importlib.util.spec_from_file_location("names", ROOT / ".ci" / "names.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -37,7 +30,9 @@ def names_module():
     ],
 )
 def test_names_that_are_no_nouns_are_counted(text, lines):
-    assert [line for line, _ in names_module().bindings(ast.parse(text))] == lines
+    assert [
+        line for line, _ in script(ROOT / ".ci" / "names.py").bindings(ast.parse(text))
+    ] == lines
 
 
 def test_hooks_are_valid_and_their_programs_are_those_of_the_environment():
@@ -57,9 +52,8 @@ def test_the_hosted_run_is_the_script_that_anyone_can_run():
     assert steps == ["bash .ci/run"]
 
 
-FOLDERS = {"nnapi_prof": "nnapi_prof", "partition": "nnapi_prof.partition"} | {
-    "reports": "nnapi_prof.reports",
-    "device_agent": "nnapi_prof.device_agent",
+FOLDERS = {"nnapi_prof": "nnapi_prof"} | {
+    name: f"nnapi_prof.{name}" for name in ("partition", "reports", "device_agent")
 }
 
 

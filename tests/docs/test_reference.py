@@ -2,13 +2,13 @@
 the phrases that it is for."""
 
 import importlib
-import importlib.util
 import re
 
 import pytest
 
 import nnapi_prof
 from tests.docs.blocks import DOCS, REPO
+from tests.parts import script
 
 SOURCES = ("nnapi_prof", "partition", "reports", "device_agent", "tests", "Makefile", ".ci/run")
 INNER = re.compile(r"NNAPI_PROF_(TEST|RIG|RUNTIME|EXAMPLE|COMPLETING|LAB)_?[A-Z_0-9]*")
@@ -54,7 +54,6 @@ def test_the_glossary_is_in_order():
 
 
 PAGE = (DOCS / "architecture.md").read_text()
-ROOT = DOCS.parent
 PLACES = re.findall(r"`(nnapi_prof[\w.]*):(\w+)`", PAGE)
 
 
@@ -67,11 +66,11 @@ def test_files_that_it_names_are_there():
     for line in re.findall(r"^\| \{src\}.*", PAGE, re.MULTILINE):
         folders = re.findall(r"\{src\}`([^`]+)`", line.split("|")[1])
         for file in re.findall(r"`(\w[\w/]*(?:\.py|/))`", line.split("|")[3]):
-            assert any((ROOT / folder / file).exists() for folder in folders), (folders, file)
+            assert any((REPO / folder / file).exists() for folder in folders), (folders, file)
 
 
 def test_every_package_is_a_room():
-    packages = {init.parent.name for init in (ROOT / "nnapi_prof").glob("*/__init__.py")}
+    packages = {init.parent.name for init in (REPO / "nnapi_prof").glob("*/__init__.py")}
     rooms = {path.rsplit("/")[-1] for path in re.findall(r"\{src\}`([\w/]+)`", PAGE)}
     assert not packages - rooms
 
@@ -117,10 +116,7 @@ DIALECT = (
 
 @pytest.fixture(scope="module")
 def prose():
-    spec = importlib.util.spec_from_file_location("prose", REPO / ".ci" / "prose.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script(REPO / ".ci" / "prose.py")
 
 
 @pytest.mark.parametrize("sentence", DIALECT)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.partition.search import FLAGS, SOURCES
+from tests.processes import output_of
 
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 
@@ -54,8 +55,7 @@ def gcc() -> str:
 def test_no_warnings(gcc, tmp_path):
     for source in sorted(SOURCES.glob("*.c")):
         command = [gcc, *FLAGS, *WARNINGS, source, "-o", tmp_path / "out.so", "-lm"]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert result.returncode == 0, result.stderr
+        output_of(command)
 
 
 @pytest.mark.again("`make sanitize` runs it")
