@@ -51,14 +51,8 @@ def set_up(prefix: Path, script: Path = RIG_DIR / "setup_adbd.sh") -> Path:
 
     Raises RigError with its words.
     """
-    result = subprocess.run(
-        ["bash", str(script), str(prefix)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    command, pipe, out = ["bash", script, prefix], subprocess.PIPE, subprocess.STDOUT
+    result = subprocess.run(command, stdout=pipe, stderr=out, text=True, timeout=600, check=False)
     if result.returncode != 0:
         raise RigError(f"{script.name} failed in {prefix}:\n{result.stdout}")
     return prefix
