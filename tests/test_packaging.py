@@ -64,6 +64,7 @@ assert not any('--executorch' in p.opts for p in bisect.command.params)
         ("from nnapi_prof.cli import cli; cli.main(['--help'], standalone_mode=False)",
          "torch pandas numpy matplotlib adb_shell"),
         ("import nnapi_prof.partition", "torch adb_shell usb1 pandas sqlalchemy"),
+        ("import nnapi_prof.execution.profile.session", "torch"),
         ("import nnapi_prof.reports.html", "torch adb_shell matplotlib.pyplot"),
         (WITHOUT_EXECUTORCH, "nnapi_prof.executorch"),
     ],

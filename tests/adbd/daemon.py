@@ -132,7 +132,7 @@ def start_daemon(
     merged = {**PROPERTIES, **(properties or {})}
     props = "".join(f"{name}={value}\n" for name, value in merged.items())
     (folder / "props").write_text(props)
-    port = _free_port()
+    port = free_port()
     if root is None:
         env, command = _on_the_host(prefix, shim, folder, library_dir, phone, storage)
     else:
@@ -228,7 +228,7 @@ def _adbd_command(adbd: Path, libraries: Path, shim: Path) -> list[str]:
     ]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
