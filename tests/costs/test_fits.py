@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import Measurement, Status
-from nnapi_prof.costs.model import precision
+from nnapi_prof.costs.model import precision, regression
 from nnapi_prof.costs.model.fit import chains, fit
 from nnapi_prof.costs.model.quantised import (
     CONVERSION_SIZES,
@@ -22,16 +22,7 @@ from nnapi_prof.costs.model.quantised import (
     conversions_of,
     converting_units,
 )
-from nnapi_prof.costs.model.regression import (
-    LEAST_SPREAD,
-    TAIL_SIGMAS,
-    UNKNOWN_SPREAD,
-    RegionSample,
-    TargetFit,
-    _error_deviation,
-    _gain,
-    fit_target,
-)
+from nnapi_prof.costs.model.regression import RegionSample, TargetFit, fit_target
 from nnapi_prof.costs.model.views import marginal, shown_targets
 from nnapi_prof.costs.table import drop_dominated_targets, optimistic
 from nnapi_prof.errors import CostError
@@ -360,12 +351,14 @@ def test_what_may_be_gained_is_told_by_regions_that_were_cheaper():
     """Pairs differ by a quarter either way; the long regions, which caches make dearer, do not."""
     errors = np.array([0.25, -0.25, 0.2, -0.2, 0.01, 0.0, -0.1, -0.15])
     n_units = np.array([2, 2, 2, 2, 60, 60, 60, 60])
-    gain = _gain(errors, n_units)
-    assert gain == pytest.approx(0.01 / TAIL_SIGMAS)
-    assert gain < _error_deviation(errors) / 5
+    gain = regression._gain(errors, n_units)
+    assert gain == pytest.approx(0.01 / regression.TAIL_SIGMAS)
+    assert gain < regression._error_deviation(errors) / 5
     # Where pairs are all that is known, they are what there is to hope for.
-    assert _gain(errors[:4], n_units[:4]) == pytest.approx(0.25 / TAIL_SIGMAS)
-    assert _gain(-abs(errors), n_units) == LEAST_SPREAD
-    assert _gain(errors[:0], n_units[:0]) == UNKNOWN_SPREAD
-    few = _gain(np.array([0.0, 0.0]), np.array([2, 2]))
-    assert few == pytest.approx(math.sqrt((LEAST_SPREAD**2 + UNKNOWN_SPREAD**2) / 2))
+    assert regression._gain(errors[:4], n_units[:4]) == pytest.approx(0.25 / regression.TAIL_SIGMAS)
+    assert regression._gain(-abs(errors), n_units) == regression.LEAST_SPREAD
+    assert regression._gain(errors[:0], n_units[:0]) == regression.UNKNOWN_SPREAD
+    few = regression._gain(np.array([0.0, 0.0]), np.array([2, 2]))
+    assert few == pytest.approx(
+        math.sqrt((regression.LEAST_SPREAD**2 + regression.UNKNOWN_SPREAD**2) / 2)
+    )

@@ -34,13 +34,8 @@ from nnapi_prof.graph.plan import CPU, CPU_ALONE
 from nnapi_prof.graph.unit import UnitGraph
 from tests.cli.common import TinyNet, trace
 from tests.costs.graphs import chain_graph, row
-from tests.measure.scripted import (
-    CPU_OPERATION_NS,
-    ScriptedClient,
-    info,
-    interrupt_at,
-    read_actions,
-)
+from tests.measure import scripted
+from tests.measure.scripted import ScriptedClient, info, interrupt_at, read_actions
 from tests.models import Function
 from tests.parts import again_but
 
@@ -192,7 +187,7 @@ class TwoCores(ScriptedClient):
             n, threads = actions[event.action].n_operations, 1 + event.action % 2
             self.ran.append((n, threads))
             disturbed = threads == 2 and n > 1 and self.ran.count((n, 2)) == 1
-            ns = CPU_OPERATION_NS * n * (3 if disturbed else 1) // threads
+            ns = scripted.CPU_OPERATION_NS * n * (3 if disturbed else 1) // threads
             timing = replace(event.segments[0], samples_ns=(ns,) * 3)
             yield replace(event, segments=(timing,), total_ns=(ns,) * 3, first_ns=ns)
 

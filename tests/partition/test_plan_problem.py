@@ -267,13 +267,10 @@ def solved(**constraints: object) -> Plan:
         (dict(forbidden={1: {CPU}}), "1 unit kept off targets", [NPU]),
         (dict(preference=Preference.LOW_POWER), "preference low_power only", [NPU_LOW]),
         (dict(max_regions=0), "at most 0 on accelerators", [CPU]),
-        (
-            dict(pinned={1: CPU}, max_regions=1),
-            "1 unit pinned, at most 1 on accelerators",
-            [CPU, NPU],
-        ),
+        (dict(pinned={1: CPU}, max_regions=1),
+         "1 unit pinned, at most 1 on accelerators", [CPU, NPU]),
     ],
-)
+)  # fmt: skip
 def test_a_constrained_plan_is_not_called_the_optimum(constraints, words, targets):
     assert is_optimum(solved())
     plan = solved(**constraints)
