@@ -396,11 +396,8 @@ def adb_server(
 ) -> Iterator[AdbServerProcess]:
     """A real adb server, of the system's adb or else the rig's; it owns no device yet."""
     adb = shutil.which("adb") or str(adbd_prefix / "bin" / "adb")
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = AdbServerProcess(adb, port, tmp_path)
+    server = AdbServerProcess(adb, rig.free_port(), tmp_path)
     monkeypatch.delenv("ADB_SERVER_SOCKET", raising=False)
-    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(server.port))
     yield server
     server.stop()

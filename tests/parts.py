@@ -1,8 +1,9 @@
 """What a machine may lack: tests that need it are skipped, and the run ends with a table."""
 
-import importlib
+import importlib.util
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -25,6 +26,15 @@ def need(module: str, extra: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError:
         missing(f"{module} is not installed: pip install -e '.[{extra}]'")
+
+
+def script(path: Path) -> ModuleType:
+    """The module of a script that is in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def again_but(values: Iterable[Any], *kept: Any, why: str) -> list[Any]:

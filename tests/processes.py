@@ -1,8 +1,10 @@
-"""Waiting for processes and files of a test: for the event, however busy the machine is."""
+"""Processes of a test: run to their end, or waited for, however busy the machine is."""
 
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 
 def is_running(pid: int) -> bool:
@@ -24,3 +26,10 @@ def wait_until(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
     while not holds():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
+
+
+def output_of(command: Sequence[object], **options: Any) -> str:
+    """What a program prints that must succeed; fails with all its words where it does not."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -1,7 +1,7 @@
-"""What keeps the house in order is itself in order: hooks, the hosted run, the lint of names."""
+"""What keeps the house in order is itself in order: hooks, names, mutations, imports."""
 
 import ast
-import importlib.util
+import graphlib
 import shutil
 import subprocess
 import sys
@@ -10,14 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.mutations import MUTATIONS
+from tests.parts import script
+
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def names_module():
-    spec = importlib.util.spec_from_file_location("names", ROOT / ".ci" / "names.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -34,7 +30,9 @@ def names_module():
     ],
 )
 def test_names_that_are_no_nouns_are_counted(text, lines):
-    assert [line for line, _ in names_module().bindings(ast.parse(text))] == lines
+    assert [
+        line for line, _ in script(ROOT / ".ci" / "names.py").bindings(ast.parse(text))
+    ] == lines
 
 
 def test_hooks_are_valid_and_their_programs_are_those_of_the_environment():
@@ -52,3 +50,44 @@ def test_the_hosted_run_is_the_script_that_anyone_can_run():
     jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"].values()
     steps = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
     assert steps == ["bash .ci/run"]
+
+
+FOLDERS = {"nnapi_prof": "nnapi_prof"} | {
+    name: f"nnapi_prof.{name}" for name in ("partition", "reports", "device_agent")
+}
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name -> file, of all there are."""
+    named = {}
+    for folder, package in FOLDERS.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            inner = path.relative_to(ROOT / folder).with_suffix("").parts
+            named[".".join([package, *inner]).removesuffix(".__init__")] = path
+    return named
+
+
+def imported(path: Path, every: dict[str, Path]) -> set[str]:
+    """Modules of ours that a file imports; ``from package import module`` is of the module."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            within = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            names.update(full if full in every else node.module for full in within.values())
+        elif isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+    return names & every.keys()
+
+
+@pytest.mark.slow
+def test_no_module_imports_itself_in_a_circle() -> None:
+    every = modules()
+    graph = {name: imported(path, every) - {name} for name, path in every.items()}
+    assert tuple(graphlib.TopologicalSorter(graph).static_order())  # CycleError names the circle
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.after)
+def test_what_a_mutation_replaces_occurs_once(mutation):
+    assert (ROOT / mutation.file).read_text().count(mutation.before) == 1
+    files = [test.split("::")[0] for test in mutation.tests if test.startswith("tests/")]
+    assert files and all((ROOT / file).is_file() for file in files)

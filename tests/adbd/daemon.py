@@ -51,14 +51,8 @@ def set_up(prefix: Path, script: Path = RIG_DIR / "setup_adbd.sh") -> Path:
 
     Raises RigError with its words.
     """
-    result = subprocess.run(
-        ["bash", str(script), str(prefix)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    command, pipe, out = ["bash", script, prefix], subprocess.PIPE, subprocess.STDOUT
+    result = subprocess.run(command, stdout=pipe, stderr=out, text=True, timeout=600, check=False)
     if result.returncode != 0:
         raise RigError(f"{script.name} failed in {prefix}:\n{result.stdout}")
     return prefix
@@ -138,7 +132,7 @@ def start_daemon(
     merged = {**PROPERTIES, **(properties or {})}
     props = "".join(f"{name}={value}\n" for name, value in merged.items())
     (folder / "props").write_text(props)
-    port = _free_port()
+    port = free_port()
     if root is None:
         env, command = _on_the_host(prefix, shim, folder, library_dir, phone, storage)
     else:
@@ -234,7 +228,7 @@ def _adbd_command(adbd: Path, libraries: Path, shim: Path) -> list[str]:
     ]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

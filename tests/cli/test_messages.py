@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.common import INPUT, Result, count_rows, start_program
-from tests.cli.messages import cases as cases
-from tests.cli.messages.provoked import CASES, SHAPE, Place
+from tests.cli.messages import CASES, SHAPE, Place
 from tests.conftest import rig
 from tests.doctor.common import without_root
 from tests.doctor.conftest import open_folder as open_folder

@@ -266,36 +266,28 @@ def test_a_description_holds_trees_as_numbers_and_the_version_before_had_none():
     assert model.forest is None and model.roof.ns_per_gathered_byte == 0.0
 
 
+DAMAGED = {
+    "version": [1],
+    "format": ["other"],
+    "level": ["new"],
+    "targets": [None, {"tpu": {}}, {"nnapi:x": {}}],
+    "targets.cpu.operation_ns": [-1, float("nan")],
+    "targets.cpu.ns_per_mac": [{"CONV_2D": 1}],
+    "targets.cpu.correction.weights": [[1.0]],
+    "targets.cpu.correction.mean": [[1.0]],
+    "targets.cpu.correction.features": [["macs"]],
+    "targets.cpu.forest.roots": [[], [-1], [10**6], [10**30], [[0]]],
+    "targets.cpu.forest.number": [[float("nan")]],
+    # A walk that never ends, or leaves the tree; features that are none, no leaf, no feature.
+    "targets.cpu.forest.upper": [lambda nodes, n=n: [n] * len(nodes) for n in (0, 10**6)],
+    "targets.cpu.forest.feature": [[0], "none"]
+    + [lambda nodes, n=n: [n] * len(nodes) for n in (len(FEATURES) + 99, 0, -2)],
+    "targets.cpu.forest.features": [["macs"]],
+}
+
+
 @pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("version", 1),
-        ("format", "other"),
-        ("targets", None),
-        ("targets", {"tpu": {}}),
-        ("targets", {"nnapi:x": {}}),
-        ("targets.cpu.operation_ns", -1),
-        ("targets.cpu.operation_ns", float("nan")),
-        ("targets.cpu.ns_per_mac", {"CONV_2D": 1}),
-        ("targets.cpu.correction.weights", [1.0]),
-        ("targets.cpu.correction.mean", [1.0]),
-        ("targets.cpu.correction.features", ["macs"]),
-        ("level", "new"),
-        ("targets.cpu.forest.roots", []),
-        ("targets.cpu.forest.roots", [-1]),
-        ("targets.cpu.forest.roots", [10**6]),
-        ("targets.cpu.forest.roots", [10**30]),
-        ("targets.cpu.forest.roots", [[0]]),
-        ("targets.cpu.forest.feature", [0]),
-        ("targets.cpu.forest.feature", "none"),
-        ("targets.cpu.forest.number", [float("nan")]),
-        ("targets.cpu.forest.upper", lambda nodes: [0] * len(nodes)),  # a walk that never ends
-        ("targets.cpu.forest.upper", lambda nodes: [10**6] * len(nodes)),
-        ("targets.cpu.forest.feature", lambda nodes: [len(FEATURES) + 99] * len(nodes)),
-        ("targets.cpu.forest.feature", lambda nodes: [0] * len(nodes)),  # no leaf
-        ("targets.cpu.forest.feature", lambda nodes: [-2] * len(nodes)),
-        ("targets.cpu.forest.features", ["macs"]),
-    ],
+    ("path", "value"), [(path, value) for path, values in DAMAGED.items() for value in values]
 )
 def test_a_damaged_one_is_refused(path, value):
     data = json.loads(described())

@@ -13,13 +13,8 @@ from hypothesis import strategies as st
 
 from nnapi_prof.costs import Conditions
 from nnapi_prof.costs.measurement import Measurement, Status
+from nnapi_prof.costs.model import precision, regression
 from nnapi_prof.costs.model.fit import chains, fit
-from nnapi_prof.costs.model.precision import (
-    NO_8_BITS,
-    PrecisionCosts,
-    fit_conditional,
-    fit_precisions,
-)
 from nnapi_prof.costs.model.quantised import (
     CONVERSION_SIZES,
     ConversionLine,
@@ -27,16 +22,7 @@ from nnapi_prof.costs.model.quantised import (
     conversions_of,
     converting_units,
 )
-from nnapi_prof.costs.model.regression import (
-    LEAST_SPREAD,
-    TAIL_SIGMAS,
-    UNKNOWN_SPREAD,
-    RegionSample,
-    TargetFit,
-    _error_deviation,
-    _gain,
-    fit_target,
-)
+from nnapi_prof.costs.model.regression import RegionSample, TargetFit, fit_target
 from nnapi_prof.costs.model.views import marginal, shown_targets
 from nnapi_prof.costs.table import drop_dominated_targets, optimistic
 from nnapi_prof.errors import CostError
@@ -109,16 +95,18 @@ def int8_rows() -> list[Measurement]:
     return rows
 
 
-def fitted(float32: list[Measurement], relaxed: list[Measurement] | None = None) -> PrecisionCosts:
+def fitted(
+    float32: list[Measurement], relaxed: list[Measurement] | None = None
+) -> precision.PrecisionCosts:
     """With 8 bits."""
     there = quantised()
     rows = {Precision.FLOAT32: float32} | ({} if relaxed is None else {RELAXED: relaxed})
     eight_bits = EightBits.of(FLOATS, there, {3: "no softmax in 8 bits"})
-    return fit_precisions(FLOATS, rows, eight_bits, conversions_of(FLOATS, there))
+    return precision.fit_precisions(FLOATS, rows, eight_bits, conversions_of(FLOATS, there))
 
 
 @functools.cache
-def all_precisions() -> PrecisionCosts:
+def all_precisions() -> precision.PrecisionCosts:
     return fitted([*float_rows(), *int8_rows()], [r for r in float_rows(0.5) if r.n_units == 1])
 
 
@@ -137,7 +125,7 @@ def test_targets_of_all_precisions():
     assert costs.refusals[3, CPU.at(INT8)] == "no softmax in 8 bits"
     assert "softmax" in costs.refusals[3, NPU] and "softmax" in costs.refusals[3, NPU.at(RELAXED)]
     bare = replace(costs, eight_bits=replace(costs.eight_bits, refusals={}))
-    assert bare.refusals[3, NPU.at(INT8)] == NO_8_BITS
+    assert bare.refusals[3, NPU.at(INT8)] == precision.NO_8_BITS
 
 
 def test_regions_in_8_bits_are_those_of_the_float_units():
@@ -180,7 +168,7 @@ def test_every_region_costs_the_solver_the_same():
 def test_another_precision_is_inferred_from_a_few_units():
     floats, on_npu = fit(FLOATS, float_rows()), (("conv2",), ("pool",), ("softmax",))
     few = [r for r in float_rows(0.5) if r.target == CPU or r.members in on_npu]
-    relaxed = fit_conditional(floats, float_rows(), few)
+    relaxed = precision.fit_conditional(floats, float_rows(), few)
     assert relaxed.unit_cost(1, NPU) == pytest.approx(4e5, rel=0.15)
     whole = relaxed.region_cost((0, 1, 2), NPU)
     expected = OVERHEAD + 4 * RATE * (SIZES[0] + SIZES[3]) + 0.5 * 1.26e6
@@ -254,14 +242,14 @@ def test_a_cpu_in_float16_is_a_target_of_its_own():
     relaxed = Conditions(RELAXED)
     halves = {u: 0.5 * FLOAT_NS[CPU][u] for u in (0, 1, 4)}
     trial = [replace(row(FLOATS, (u,), CPU, ns), conditions=relaxed) for u, ns in halves.items()]
-    costs = fit_precisions(FLOATS, {Precision.FLOAT32: float_rows(), RELAXED: trial})
+    costs = precision.fit_precisions(FLOATS, {Precision.FLOAT32: float_rows(), RELAXED: trial})
     assert costs.targets == (CPU, NPU, CPU.at(RELAXED))
     for u, ns in halves.items():
         assert costs.region_cost([u], CPU.at(RELAXED)).ns == pytest.approx(ns)
     assert costs.unit_cost(1, CPU.at(RELAXED)) == pytest.approx(2e6, rel=0.1)
     assert costs.inferred(2, CPU.at(RELAXED)) and not costs.inferred(2, CPU)
     slower = [replace(r, conditions=relaxed) for r in float_rows() if r.target == CPU]
-    same = fit_precisions(FLOATS, {Precision.FLOAT32: float_rows(), RELAXED: slower})
+    same = precision.fit_precisions(FLOATS, {Precision.FLOAT32: float_rows(), RELAXED: slower})
     assert drop_dominated_targets(same.table).targets == (CPU, NPU)
 
 
@@ -363,12 +351,14 @@ def test_what_may_be_gained_is_told_by_regions_that_were_cheaper():
     """Pairs differ by a quarter either way; the long regions, which caches make dearer, do not."""
     errors = np.array([0.25, -0.25, 0.2, -0.2, 0.01, 0.0, -0.1, -0.15])
     n_units = np.array([2, 2, 2, 2, 60, 60, 60, 60])
-    gain = _gain(errors, n_units)
-    assert gain == pytest.approx(0.01 / TAIL_SIGMAS)
-    assert gain < _error_deviation(errors) / 5
+    gain = regression._gain(errors, n_units)
+    assert gain == pytest.approx(0.01 / regression.TAIL_SIGMAS)
+    assert gain < regression._error_deviation(errors) / 5
     # Where pairs are all that is known, they are what there is to hope for.
-    assert _gain(errors[:4], n_units[:4]) == pytest.approx(0.25 / TAIL_SIGMAS)
-    assert _gain(-abs(errors), n_units) == LEAST_SPREAD
-    assert _gain(errors[:0], n_units[:0]) == UNKNOWN_SPREAD
-    few = _gain(np.array([0.0, 0.0]), np.array([2, 2]))
-    assert few == pytest.approx(math.sqrt((LEAST_SPREAD**2 + UNKNOWN_SPREAD**2) / 2))
+    assert regression._gain(errors[:4], n_units[:4]) == pytest.approx(0.25 / regression.TAIL_SIGMAS)
+    assert regression._gain(-abs(errors), n_units) == regression.LEAST_SPREAD
+    assert regression._gain(errors[:0], n_units[:0]) == regression.UNKNOWN_SPREAD
+    few = regression._gain(np.array([0.0, 0.0]), np.array([2, 2]))
+    assert few == pytest.approx(
+        math.sqrt((regression.LEAST_SPREAD**2 + regression.UNKNOWN_SPREAD**2) / 2)
+    )

@@ -19,14 +19,7 @@ from nnapi_prof.costs import (
     contention,
     parse_cpus,
 )
-from nnapi_prof.costs.contention import (
-    ASSUMED,
-    ContentionBasis,
-    Slowdown,
-    corun_rows,
-    lanes_of,
-    slowdowns,
-)
+from nnapi_prof.costs.contention import ContentionBasis, Slowdown, corun_rows, lanes_of, slowdowns
 from nnapi_prof.costs.diff import CostDiff, Difference, DiffVerdict, compare
 from nnapi_prof.costs.measurement import (
     Kind,
@@ -316,7 +309,7 @@ def test_pairs_that_were_not_measured_are_assumed():
     table = prices({0: 1.0, 1: 1.0})
     found = slowdowns(GRAPH, table, [row(GPU, CPU, "CONV_2D", 1.3)])
     assert found.basis is ContentionBasis.PARTLY
-    assert found.factors == {("cpu", "gpu"): ASSUMED, ("gpu", "cpu"): pytest.approx(1.3)}
+    assert found.factors == {("cpu", "gpu"): contention.ASSUMED, ("gpu", "cpu"): pytest.approx(1.3)}
     cpu, gpu = sorted(found.pairs, key=lambda pair: pair.lane)
     assert (cpu.basis, gpu.basis) == (ContentionBasis.ASSUMED, ContentionBasis.MEASURED)
     assert gpu.cpu_share.value == pytest.approx(0.25, rel=0.02)

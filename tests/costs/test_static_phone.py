@@ -33,6 +33,7 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.nnapi import level_number
 from tests.convert.quantised_models import ExportedNet
 from tests.costs.graphs import chain_graph
+from tests.models import Function
 from tests.parts import slow_but
 
 CONV = Work("CONV_2D", "float32", 1e6, 4000.0, 4000.0, 2000.0, 100.0, 10.0, 3.0, 10.0)
@@ -119,44 +120,39 @@ def test_the_roofline_of_units_and_regions():
     assert roof.region_ns(graph, (0, 1)) == pytest.approx(parts)
 
 
-class Operations(nn.Module):
+LAYERS = {
+    "linear": nn.Linear(10, 7),
+    "norm": nn.LayerNorm(10),
+    "pointwise": nn.Conv2d(8, 16, 1),
+    "square": nn.Conv2d(8, 16, 3, padding=1),
+    "oblong": nn.Conv2d(8, 24, (3, 5), stride=2),
+    "depthwise": nn.Conv2d(8, 8, 3, groups=8),
+    "grouped": nn.Conv2d(8, 16, 3, groups=4),
+    "transposed": nn.ConvTranspose2d(8, 6, 2, stride=2),
+}
+
+
+def of_many_kinds(x: torch.Tensor, **layers: nn.Module) -> tuple[torch.Tensor, ...]:
     """Operations of many kinds, shapes and ranks. [1, 8, 12, 10] -> several"""
-
-    def __init__(self) -> None:
-        super().__init__()
-        convolutions = (
-            nn.Conv2d(8, 16, 1),
-            nn.Conv2d(8, 16, 3, padding=1),
-            nn.Conv2d(8, 24, (3, 5), stride=2),
-            nn.Conv2d(8, 8, 3, groups=8),
-            nn.Conv2d(8, 16, 3, groups=4),
-            nn.ConvTranspose2d(8, 6, 2, stride=2),
-        )
-        self.convolutions = nn.ModuleList(convolutions)
-        self.linear, self.norm = nn.Linear(10, 7), nn.LayerNorm(10)
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        flat = x.reshape(8, 12, 10)
-        return (
-            *(convolution(x) for convolution in self.convolutions),
-            self.linear(x),
-            self.norm(x),
-            torch.relu(x + 1) * torch.sigmoid(x),
-            x - x.mean((2, 3), keepdim=True),
-            torch.softmax(flat @ flat.transpose(1, 2), -1),
-            torch.cat([torch.tanh(x), x / 3], 1),
-            nn.functional.max_pool2d(x, 2),
-            nn.functional.avg_pool2d(x, 3, stride=1),
-            nn.functional.interpolate(x, scale_factor=2, mode="bilinear"),
-            nn.functional.interpolate(x, scale_factor=2, mode="nearest"),
-            nn.functional.pad(x, (1, 2, 0, 1)),
-            x.permute(0, 3, 1, 2)[:, 2:7],
-            x.amax(3),
-            torch.argmax(x, 1),
-            torch.topk(flat, 3)[0],
-            nn.functional.hardswish(x),
-            torch.sqrt(torch.abs(x)) > torch.exp(-x),
-        )
+    flat = x.reshape(8, 12, 10)
+    return (
+        *(layer(x) for layer in layers.values()),
+        torch.relu(x + 1) * torch.sigmoid(x),
+        x - x.mean((2, 3), keepdim=True),
+        torch.softmax(flat @ flat.transpose(1, 2), -1),
+        torch.cat([torch.tanh(x), x / 3], 1),
+        nn.functional.max_pool2d(x, 2),
+        nn.functional.avg_pool2d(x, 3, stride=1),
+        nn.functional.interpolate(x, scale_factor=2, mode="bilinear"),
+        nn.functional.interpolate(x, scale_factor=2, mode="nearest"),
+        nn.functional.pad(x, (1, 2, 0, 1)),
+        x.permute(0, 3, 1, 2)[:, 2:7],
+        x.amax(3),
+        torch.argmax(x, 1),
+        torch.topk(flat, 3)[0],
+        nn.functional.hardswish(x),
+        torch.sqrt(torch.abs(x)) > torch.exp(-x),
+    )
 
 
 def quiet(phone: str) -> dict[str, Any]:
@@ -171,7 +167,7 @@ def quiet(phone: str) -> dict[str, Any]:
 
 @functools.cache
 def operations() -> Program:
-    return prepare(Operations().eval(), (torch.rand(1, 8, 12, 10),), "operations")
+    return prepare(Function(of_many_kinds, **LAYERS), (torch.rand(1, 8, 12, 10),), "operations")
 
 
 @functools.cache

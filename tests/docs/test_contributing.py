@@ -3,12 +3,12 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
 
 from tests.docs.blocks import DOCS
+from tests.processes import output_of
 
 ROOT = DOCS.parent
 ADDED = re.findall(
@@ -31,16 +31,9 @@ def tree(tmp_path_factory):
             shutil.copytree(path, copy / path.name, symlinks=True, ignore=ignored)
         else:
             shutil.copy(path, copy / path.name)
-    for what, diff, _ in ADDED:
-        applied = subprocess.run(
-            ["git", "apply", "--unidiff-zero", "-"],
-            input=diff,
-            cwd=copy,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "GIT_CEILING_DIRECTORIES": str(copy.parent)},
-        )
-        assert applied.returncode == 0, f"{what}: {applied.stderr}"
+    alone = os.environ | {"GIT_CEILING_DIRECTORIES": str(copy.parent)}
+    for _, diff, _ in ADDED:
+        output_of(["git", "apply", "--unidiff-zero", "-"], input=diff, cwd=copy, env=alone)
     return copy
 
 
@@ -54,12 +47,6 @@ def test_each_applies_and_is_short():
 @pytest.mark.again("runs tests in a changed copy of the tree")
 @pytest.mark.parametrize("case", [pytest.param(case, id=what) for what, _, case in ADDED])
 def test_its_case_passes(tree, case):
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *case.split()],
-        cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree)},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert re.search(r"\b[1-9]\d* passed", result.stdout)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *case.split()]
+    printed = output_of(command, cwd=tree, env=os.environ | {"PYTHONPATH": str(tree)})
+    assert re.search(r"\b[1-9]\d* passed", printed)

@@ -1,27 +1,22 @@
 """Pictures and figures of the documentation are those that their scripts write."""
 
-import importlib.util
 import re
-import sys
 import tomllib
 from xml.etree import ElementTree
 
 import pytest
 
 from tests.docs.blocks import DOCS, REPO
+from tests.parts import script
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
 def drawn():
-    sys.path.insert(0, str(DOCS / "figures"))
-    try:
-        import draw
-
-        return draw.pictures()
-    finally:
-        sys.path.remove(str(DOCS / "figures"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS / "figures")
+        return script(DOCS / "figures" / "draw.py").pictures()
 
 
 def test_pictures_are_current(drawn):
@@ -51,10 +46,7 @@ def test_latencies_in_pictures_are_labelled(drawn):
 
 @pytest.fixture(scope="module")
 def figures():
-    spec = importlib.util.spec_from_file_location("figures", REPO / "benchmarks" / "figures.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script(REPO / "benchmarks" / "figures.py")
 
 
 def test_figures_are_current(figures):

@@ -5,16 +5,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from nnapi_prof.costs.measurement import Round, Status
-from nnapi_prof.device.protocol import (
-    Accelerator,
-    ActionResult,
-    AgentInfo,
-    End,
-    Event,
-    NnapiInfo,
-    SegmentSamples,
-    Start,
-)
+from nnapi_prof.device import protocol
 from nnapi_prof.device.protocol.actions import ActionFlag
 from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.errors import AgentError
@@ -24,12 +15,12 @@ from nnapi_prof.nnapi.container import ContainerKind, read_container
 CPU_OPERATION_NS = 100_000
 NPU_INVOCATION_NS = 150_000
 NPU_OPERATION_NS = 10_000
-NPU = Accelerator("npu", "ACCELERATOR", "1.0", 29)
+NPU = protocol.Accelerator("npu", "ACCELERATOR", "1.0", 29)
 
 
-def info(*accelerators: Accelerator, agent: str = "test-1") -> AgentInfo:
-    nnapi = NnapiInfo("libneuralnetworks.so", None, (), accelerators)
-    return AgentInfo(
+def info(*accelerators: protocol.Accelerator, agent: str = "test-1") -> protocol.AgentInfo:
+    nnapi = protocol.NnapiInfo("libneuralnetworks.so", None, (), accelerators)
+    return protocol.AgentInfo(
         1, agent, "x86_64", "linux", {}, 30, 2, (None, None), None, True, "p", "id", nnapi
     )
 
@@ -84,7 +75,7 @@ def interrupt_at(done: int, phase: str = "") -> Callable[[Progress], None]:
 class ScriptedClient:
     """Answers with latencies by formula; dies after ``dies_after`` results in all."""
 
-    device: AgentInfo = field(default_factory=lambda: info(NPU))
+    device: protocol.AgentInfo = field(default_factory=lambda: info(NPU))
     dies_after: int | None = None
     requests: list[int] = field(default_factory=list)
     """Number of actions of each request."""
@@ -95,36 +86,36 @@ class ScriptedClient:
     n_results: int = 0
     closed_early: int = 0
 
-    def info(self) -> AgentInfo:
+    def info(self) -> protocol.AgentInfo:
         return self.device
 
-    def run(self, request: Request) -> Generator[Event, None, None]:
+    def run(self, request: Request) -> Generator[protocol.Event, None, None]:
         actions = read_actions(request.content)
         self.requests.append(len(actions))
         self.groups.append([action.group for action in actions])
         try:
             for action in actions:
-                yield Start(action.id)
+                yield protocol.Start(action.id)
                 if self.n_results == self.dies_after:
                     raise AgentError("sim: the agent was killed by signal 9", serial="sim")
                 self.n_results += 1
                 yield _result(action, self.throttled)
-            yield End(len(actions), len(actions), 0)
+            yield protocol.End(len(actions), len(actions), 0)
         except GeneratorExit:
             self.closed_early += 1
             raise
 
 
-def _result(action: Action, throttled: tuple[bool, ...]) -> ActionResult:
+def _result(action: Action, throttled: tuple[bool, ...]) -> protocol.ActionResult:
     npu, cpu = (NPU_INVOCATION_NS, NPU_OPERATION_NS), (0, CPU_OPERATION_NS)
     invocation, each = npu if action.on_nnapi else cpu
     ns = invocation + each * action.n_operations
     rounds = tuple(Round(3, throttled=hot) for hot in throttled)
     samples = tuple(ns * (10 if each.throttled else 1) for each in rounds for _ in range(3))
     samples = samples or (ns, ns, ns)
-    timing = SegmentSamples(1000, samples, (), (), None)
+    timing = protocol.SegmentSamples(1000, samples, (), (), None)
     unknown = (None,) * 4
-    return ActionResult(
+    return protocol.ActionResult(
         action.id, Status.OK, *unknown, "simulated", (timing,), samples, ns, 1,
         (None, None), (None, None), (), rounds,
     )  # fmt: skip

@@ -12,16 +12,8 @@ from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.costs.model.fit import RegionMatcher
 from nnapi_prof.device.protocol import Accelerator, AgentInfo, NnapiInfo
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.profile import regions
 from nnapi_prof.execution.profile.jobs import TargetSpec, device_targets, grid
-from nnapi_prof.execution.profile.regions import (
-    chain_regions,
-    far_slower_targets,
-    first_targets,
-    promising_targets,
-    sample_units,
-    trial_units,
-    unit_regions,
-)
 from nnapi_prof.execution.profile.unit_session import REFINING, expected_later
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from nnapi_prof.nnapi import functions_by_api
@@ -82,7 +74,7 @@ def test_filters():
 
 def test_equal_signatures_once_and_alternatives_in_a_row():
     graph, specs = chain("relu", "tanh", "relu", "tanh", "sigmoid").units, device_targets(info(NPU))
-    jobs = grid(RegionMatcher(graph), unit_regions(graph), specs, Conditions(), "1")
+    jobs = grid(RegionMatcher(graph), regions.unit_regions(graph), specs, Conditions(), "1")
     assert len(jobs) == 3 * len(specs)
     assert [job.region for job in jobs[:: len(specs)]] == [(0,), (1,), (4,)]
     assert [job.spec for job in jobs[: len(specs)]] == list(specs)
@@ -92,7 +84,7 @@ def test_conditions_concern_only_their_engine():
     graph = chain("relu").units
     specs = device_targets(info(NPU), [Preference.FAST_SINGLE_ANSWER], ["npu"])
     conditions = Conditions(Precision.RELAXED, Mode.BURST, threads=4, cpus="all")
-    cpu, npu = grid(RegionMatcher(graph), unit_regions(graph), specs, conditions, "1")
+    cpu, npu = grid(RegionMatcher(graph), regions.unit_regions(graph), specs, conditions, "1")
     assert cpu.conditions == Conditions(Precision.RELAXED, threads=4, cpus="all")
     assert npu.conditions == Conditions(Precision.RELAXED, Mode.BURST, cpus="all")
     assert npu.key[2:6] == ("relaxed", "burst", 1, "all")
@@ -107,23 +99,23 @@ SPECS = [TargetSpec(target, 30) for target in (CPU, LOW, FAST, SUSTAINED)]
 
 def test_one_chain_for_each_pair_of_kinds_and_runs_up_to_the_whole():
     graph = chain("relu", "tanh", "relu", "tanh", "sigmoid", "floor").units
-    result = {region: kind for kind, region in chain_regions(graph)}
+    result = {region: kind for kind, region in regions.chain_regions(graph)}
     assert list(result) == sorted(result)
     pairs = [(0, 1), (1, 2), (3, 4), (4, 5)]  # relu, tanh; tanh, relu; and so on
     assert set(result) == {*pairs, (0, 1, 2, 3), (0, 1, 2, 3, 4, 5)}
     assert result[0, 1, 2, 3, 4, 5] is Kind.REGION and result[0, 1] is Kind.CHAIN
-    assert list(chain_regions(chain("relu").units)) == []
-    ten = {region for _, region in chain_regions(chain(*["relu"] * 10).units)}
+    assert list(regions.chain_regions(chain("relu").units)) == []
+    ten = {region for _, region in regions.chain_regions(chain(*["relu"] * 10).units)}
     assert ten == {(0, 1), (0, 1, 2, 3), tuple(range(2, 10)), tuple(range(10))}
 
 
 def test_a_trial_has_a_sample_of_all_weights_and_the_heaviest_of_each_kind():
-    assert sample_units(chain_graph([8] * 3)) == (0, 1)
-    sample = sample_units(chain_graph([8] * 21))
+    assert regions.sample_units(chain_graph([8] * 3)) == (0, 1)
+    sample = regions.sample_units(chain_graph([8] * 21))
     assert len(sample) == 3 and sample[0] == 0 and sample[-1] == 19
     graph = chain("relu", "tanh", *["relu"] * 9, "sigmoid", "floor", "relu").units
-    result = trial_units(graph)
-    assert set(sample_units(graph)) <= set(result) and list(result) == sorted(result)
+    result = regions.trial_units(graph)
+    assert set(regions.sample_units(graph)) <= set(result) and list(result) == sorted(result)
     kinds = {graph.units[u].label.partition(" ")[0] for u in result}
     assert kinds == {unit.label.partition(" ")[0] for unit in graph.units}
     signatures = [graph.units[u].signature for u in result]
@@ -131,14 +123,14 @@ def test_a_trial_has_a_sample_of_all_weights_and_the_heaviest_of_each_kind():
 
 
 def test_the_leading_preference_is_fast_and_another_must_promise_something():
-    assert first_targets(SPECS) == {CPU, FAST}
-    assert first_targets(SPECS[:2]) == {CPU, LOW}
+    assert regions.first_targets(SPECS) == {CPU, FAST}
+    assert regions.first_targets(SPECS[:2]) == {CPU, LOW}
     graph = chain_graph([8] * 7)
 
     def found(*ns):
         rows = [row(graph, (u,), FAST, 100) for u in range(6)]
         rows += [row(graph, (u,), LOW, each) for u, each in enumerate(ns)]
-        return promising_targets(SPECS[:3], first_targets(SPECS), rows)
+        return regions.promising_targets(SPECS[:3], regions.first_targets(SPECS), rows)
 
     assert found(100, 101, 99.5, 150) == frozenset()
     assert found(100, 130, 120, 80) == {LOW}  # much faster for one unit
@@ -160,7 +152,7 @@ def after_trial(**ns: tuple[float | None, ...]) -> frozenset[Target]:
         for u, each in enumerate(values)
         if each is not None
     ]
-    return far_slower_targets([names[name] for name in ns], rows)
+    return regions.far_slower_targets([names[name] for name in ns], rows)
 
 
 def test_an_accelerator_lies_behind_where_its_heavy_units_are_slow():

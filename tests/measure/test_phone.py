@@ -32,6 +32,7 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.nnapi.codes import FeatureLevel
 from tests.emulator.phones.descriptions import constant, npu, operations, phone, ratio, us
 from tests.measure.scripted import info, interrupt_at
+from tests.models import Function
 
 FAST = ProfileOptions(preferences=("fast",), runs=10)
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
@@ -205,15 +206,11 @@ def test_a_long_run_says_how_clocks_do(convolutions, gpu_phone, store):
 
 
 def test_a_unit_that_only_the_host_runs_ends_no_profile(gpu_phone, store):
-    class Orthogonal(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(3, 8, 3)
+    def orthogonal(x, conv):
+        return torch.linalg.qr(torch.relu(conv(x)).flatten(2)[0])[0]
 
-        def forward(self, x):
-            return torch.linalg.qr(torch.relu(self.conv(x)).flatten(2)[0])[0]
-
-    model = prepare(Orthogonal().eval(), (torch.rand(1, 3, 8, 8),), "orthogonal")
+    model = Function(orthogonal, conv=nn.Conv2d(3, 8, 3))
+    model = prepare(model, (torch.rand(1, 3, 8, 8),), "orthogonal")
     outcome = profile(model, gpu_phone, store, replace(CORUN, refine=True))
     assert outcome.plan is not None and not outcome.interrupted
     assert any(segment.target == HOST for segment in outcome.plan.segments)
@@ -224,19 +221,12 @@ def test_a_unit_that_only_the_host_runs_ends_no_profile(gpu_phone, store):
 HEADS = 8
 
 
-class Attention(nn.Module):
+def attention(x, project, out):
     """Scores, weights and values of several heads, and a convolution before and after."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.project = nn.Conv2d(16, 3 * HEADS * 8, 1)
-        self.out = nn.Conv2d(HEADS * 8, 16, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = self.project(x).flatten(2).reshape(3, HEADS, 8, -1).unbind(0)
-        weights = (q.transpose(1, 2) @ k / 3).softmax(-1)
-        values = (weights @ v.transpose(1, 2)).transpose(1, 2)
-        return self.out(values.reshape(1, HEADS * 8, *x.shape[2:]))
+    q, k, v = project(x).flatten(2).reshape(3, HEADS, 8, -1).unbind(0)
+    weights = (q.transpose(1, 2) @ k / 3).softmax(-1)
+    values = (weights @ v.transpose(1, 2)).transpose(1, 2)
+    return out(values.reshape(1, HEADS * 8, *x.shape[2:]))
 
 
 def write_phone(folder: Path, level: int, slow: Collection[str] = ()) -> str:
@@ -284,7 +274,9 @@ def test_newest_level_of_an_accelerator(api, reported, level, newest):
 def test_the_cheapest_form_is_in_plan_and_bundle(tmp_path, form, slow, level):
     torch.manual_seed(0)
     path = tmp_path / "attention.pt2"
-    torch.export.save(torch.export.export(Attention().eval(), (torch.randn(1, 16, 8, 8),)), path)
+    project, out = nn.Conv2d(16, 3 * HEADS * 8, 1), nn.Conv2d(HEADS * 8, 16, 1)
+    module = Function(attention, project=project, out=out)
+    torch.export.save(torch.export.export(module, (torch.randn(1, 16, 8, 8),)), path)
     device, table = write_phone(tmp_path, level, slow), tmp_path / "costs.sqlite"
     options = nnp.MeasureOptions(preferences=["fast"], runs=3)
     costs = nnp.profile(path, device, costs=table, options=options)

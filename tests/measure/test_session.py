@@ -2,8 +2,6 @@
 where a second profile measures nothing and luck is not chased; units without a model."""
 
 import random
-import subprocess
-import sys
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
@@ -25,18 +23,10 @@ from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.execution.profile.unit_graph_cache import UnitGraphCache, cached_units
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Preference, Target
 from nnapi_prof.partition import TOLERANCE
+from tests.measure import scripted
 from tests.measure.exhaustive import profile_exhaustively
 from tests.measure.programs import chain
-from tests.measure.scripted import (
-    CPU_OPERATION_NS,
-    NPU,
-    NPU_INVOCATION_NS,
-    NPU_OPERATION_NS,
-    ScriptedClient,
-    info,
-    interrupt_at,
-    read_actions,
-)
+from tests.measure.scripted import NPU, ScriptedClient, info, interrupt_at, read_actions
 from tests.partition.cases import solve
 
 FAST = ProfileOptions(preferences=("fast",), accelerators=("npu",))
@@ -61,9 +51,9 @@ def test_measures_then_partitions_then_measures_the_plan(store, profiled):
     assert outcome.stable and not outcome.interrupted and outcome.rounds == 0
     (segment,) = outcome.plan.segments
     assert outcome.plan.simulated and segment.target == ON_NPU and segment.measured
-    assert segment.predicted_ns == NPU_INVOCATION_NS + 5 * NPU_OPERATION_NS
+    assert segment.predicted_ns == scripted.NPU_INVOCATION_NS + 5 * scripted.NPU_OPERATION_NS
     whole_cpu = [b for b in outcome.baselines if {s.target for s in b.segments} == {CPU}]
-    assert whole_cpu[0].predicted_ns == 5 * CPU_OPERATION_NS
+    assert whole_cpu[0].predicted_ns == 5 * scripted.CPU_OPERATION_NS
     rows = store.measurements(outcome.fingerprint)
     assert {row.kind for row in rows} == {Kind.UNIT, Kind.CHAIN, Kind.REGION}
     assert outcome.n_measured == len(rows) == client.n_results
@@ -174,8 +164,8 @@ def test_what_was_measured_hot_is_left_out_and_told(store, profiled):
     assert outcome.doubts == {"1 of 2 rounds throttled and left out": outcome.n_measured}
     signature = chain("relu").units.units[0].signature
     relu = store.measurements(outcome.fingerprint, [signature])[0]
-    assert relu.summary.median_ns == CPU_OPERATION_NS and len(relu.samples_ns) == 6
-    assert outcome.plan.predicted_ns == NPU_INVOCATION_NS + 2 * NPU_OPERATION_NS
+    assert relu.summary.median_ns == scripted.CPU_OPERATION_NS and len(relu.samples_ns) == 6
+    assert outcome.plan.predicted_ns == scripted.NPU_INVOCATION_NS + 2 * scripted.NPU_OPERATION_NS
     hot = profiled("floor sigmoid", ScriptedClient(throttled=(True, True)))
     assert hot.doubts == {"throttled in every round": hot.n_measured}
     assert all(row.flags for row in store.measurements(hot.fingerprint) if row.usable)
@@ -238,7 +228,7 @@ class NoisyClient(ScriptedClient):
             yield self._noisy(event, operations[event.action]) if is_result else event
 
     def _noisy(self, result: ActionResult, n_operations: int) -> ActionResult:
-        ns = CPU_OPERATION_NS * n_operations * self.noise.gauss(1, 0.02)
+        ns = scripted.CPU_OPERATION_NS * n_operations * self.noise.gauss(1, 0.02)
         of_rounds = [ns * self.noise.gauss(1, 0.01) for _ in range(ROUNDS)]
         samples = tuple(round(ns) for ns in of_rounds for _ in range(2))
         segments = (replace(result.segments[0], samples_ns=samples),)
@@ -365,8 +355,3 @@ def test_a_second_profile_does_not_load_the_model(model, tmp_path, store):
         outcome = profile(cached_units(model, [], loader, tmp_path), ScriptedClient(), store, FAST)
         assert loader.calls == 1
     assert outcome.stable and outcome.n_measured == 0
-
-
-def test_profiling_imports_no_torch_before_it_must():
-    code = "import sys, nnapi_prof.execution.profile.session; print('torch' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"

@@ -34,13 +34,9 @@ from nnapi_prof.graph.plan import CPU, CPU_ALONE
 from nnapi_prof.graph.unit import UnitGraph
 from tests.cli.common import TinyNet, trace
 from tests.costs.graphs import chain_graph, row
-from tests.measure.scripted import (
-    CPU_OPERATION_NS,
-    ScriptedClient,
-    info,
-    interrupt_at,
-    read_actions,
-)
+from tests.measure import scripted
+from tests.measure.scripted import ScriptedClient, info, interrupt_at, read_actions
+from tests.models import Function
 from tests.parts import again_but
 
 PIXEL_8 = (1704, 1704, 1704, 1704, 2367, 2367, 2367, 2367, 2914)  # MHz: 4 + 4 + 1
@@ -191,7 +187,7 @@ class TwoCores(ScriptedClient):
             n, threads = actions[event.action].n_operations, 1 + event.action % 2
             self.ran.append((n, threads))
             disturbed = threads == 2 and n > 1 and self.ran.count((n, 2)) == 1
-            ns = CPU_OPERATION_NS * n * (3 if disturbed else 1) // threads
+            ns = scripted.CPU_OPERATION_NS * n * (3 if disturbed else 1) // threads
             timing = replace(event.segments[0], samples_ns=(ns,) * 3)
             yield replace(event, segments=(timing,), total_ns=(ns,) * 3, first_ns=ns)
 
@@ -244,24 +240,19 @@ def test_no_fixed_number_has_a_faster_plan(phone, tmp_path):
     assert plan_ns("auto") <= 1.01 * min(plan_ns(n) for n in (1, 2, 4, 8))
 
 
-class GatedNet(nn.Module):
+def gated(x, first, **others):
     """Convolutions that the NPU runs, and between them activations that it refuses."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 128, 3, 4, 1)
-        self.others = nn.ModuleList(nn.Conv2d(128, 128, 3, 1, 1) for _ in range(3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.first(x)
-        for conv in self.others:
-            x = conv(x * torch.sigmoid(x.mean((2, 3), keepdim=True)))
-        return x
+    x = first(x)
+    for conv in others.values():
+        x = conv(x * torch.sigmoid(x.mean((2, 3), keepdim=True)))
+    return x
 
 
 @pytest.mark.slow
 def test_short_segments_get_one_thread_where_waking_takes_long(tmp_path):
-    model = np_.load(trace(GatedNet(), tmp_path / "gated.pt", (1, 3, 96, 96)), inputs=["1x3x96x96"])
+    others = {f"conv{i}": nn.Conv2d(128, 128, 3, 1, 1) for i in range(3)}
+    net = Function(gated, first=nn.Conv2d(3, 128, 3, 4, 1), **others)
+    model = np_.load(trace(net, tmp_path / "gated.pt", (1, 3, 96, 96)), inputs=["1x3x96x96"])
     description = json.loads(phone_file("npu-phone").read_text())
     description["cpu"]["thread_wake"] = {"value": 60, "unit": "us", "origin": "assumed: a test"}
     waking = tmp_path / "waking.json"

@@ -8,12 +8,12 @@ one accelerator, with each value paid where it enters or leaves a region, at the
 and a region's overhead of half the median latency of a CPU node that takes any time.
 """
 
-import heapq
 import json
 import random
 import zipfile
 from pathlib import Path
 
+import networkx
 import numpy as np
 
 from nnapi_prof.graph.plan import CPU, Preference, Target
@@ -35,14 +35,11 @@ def placement_problem(name: str, refused: float = 0.0, seed: int = 0) -> Problem
     with zipfile.ZipFile(ARCHIVE) as archive:
         data = json.loads(archive.read(name))
     nodes = {node["id"]: node for node in data["nodes"]}
-    readers: dict[int, set[int]] = {i: set() for i in nodes}
-    reads: dict[int, set[int]] = {i: set() for i in nodes}
-    cost = dict.fromkeys(nodes, 0.0)
-    for edge in data["edges"]:
-        readers[edge["sourceId"]].add(edge["destId"])
-        reads[edge["destId"]].add(edge["sourceId"])
-        cost[edge["sourceId"]] = edge["cost"]
-    order = _order(reads, readers)
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(nodes)
+    graph.add_edges_from((edge["sourceId"], edge["destId"]) for edge in data["edges"])
+    cost = {edge["sourceId"]: edge["cost"] for edge in data["edges"]}
+    order = list(networkx.lexicographical_topological_sort(graph))
     at = {node: u for u, node in enumerate(order)}
     chance = random.Random(seed)
     rows = [[nodes[i]["cpuLatency"], nodes[i]["fpgaLatency"]] for i in order]
@@ -50,28 +47,12 @@ def placement_problem(name: str, refused: float = 0.0, seed: int = 0) -> Problem
     unit_ns[[u for u in range(len(order)) if chance.random() < refused], 1] = np.inf
     busy = unit_ns[unit_ns[:, 0] > 0, 0]
     return problem_on(
-        [sorted(at[p] for p in reads[i]) for i in order],
+        [sorted(at[p] for p in graph.pred[i]) for i in order],
         unit_ns,
         labels=tuple(str(nodes[i].get("name", i)) for i in order),
         # In units of cost, and a byte takes 1 ns: problems do not need whole bytes.
-        sizes=[cost[i] for i in order],
+        sizes=[cost.get(i, 0.0) for i in order],
         targets=(CPU, ACCELERATOR),
         overhead_ns=[0.0, float(np.median(busy)) / 2],
         ns_per_byte=[0.0, 1.0],
     )
-
-
-def _order(reads: dict[int, set[int]], readers: dict[int, set[int]]) -> list[int]:
-    """A topological order, smallest id first."""
-    missing = {node: len(result) for node, result in reads.items()}
-    ready = [node for node, count in missing.items() if not count]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        node = heapq.heappop(ready)
-        order.append(node)
-        for reader in sorted(readers[node]):
-            missing[reader] -= 1
-            if not missing[reader]:
-                heapq.heappush(ready, reader)
-    return order

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.partition.search import FLAGS, SOURCES
+from tests.processes import output_of
 
+GCC = shutil.which("gcc")
+pytestmark = pytest.mark.skipif(GCC is None, reason="needs gcc")
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 
 SCRIPT = """
@@ -43,31 +46,22 @@ for seed in range(20):  # with regions that were measured whole
 """
 
 
-@pytest.fixture(scope="module")
-def gcc() -> str:
-    result = shutil.which("gcc")
-    if result is None:
-        pytest.skip("needs gcc")
-    return result
-
-
-def test_no_warnings(gcc, tmp_path):
+def test_no_warnings(tmp_path):
     for source in sorted(SOURCES.glob("*.c")):
-        command = [gcc, *FLAGS, *WARNINGS, source, "-o", tmp_path / "out.so", "-lm"]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert result.returncode == 0, result.stderr
+        command = [GCC, *FLAGS, *WARNINGS, source, "-o", tmp_path / "out.so", "-lm"]
+        output_of(command)
 
 
 @pytest.mark.again("`make sanitize` runs it")
-def test_sanitizers_find_nothing(gcc, tmp_path):
-    runtime = subprocess.check_output([gcc, "-print-file-name=libasan.so"], text=True).strip()
+def test_sanitizers_find_nothing(tmp_path):
+    runtime = output_of([GCC, "-print-file-name=libasan.so"]).strip()
     if not Path(runtime).is_absolute():
         pytest.skip("gcc comes without libasan")
     environment = {
         "PATH": "/usr/bin:/bin",
         "LD_PRELOAD": runtime,
         "ASAN_OPTIONS": "detect_leaks=0",  # Python keeps what it has
-        "NNAPI_PROF_CC": gcc,
+        "NNAPI_PROF_CC": str(GCC),
         "NNAPI_PROF_CACHE_DIR": str(tmp_path),
         "OPENBLAS_NUM_THREADS": "1",
     }

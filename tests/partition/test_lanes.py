@@ -27,17 +27,11 @@ from nnapi_prof.partition.lanes import (
 from nnapi_prof.partition.overlap import lower_bound
 from nnapi_prof.partition.parallel import Scheduler, makespan, timeline
 from nnapi_prof.partition.queues import Dispatch, FrameStrategy, plan_of_frame, simulate
+from tests.partition import throughput_trial
 from tests.partition.cases import problem_of
 from tests.partition.families import cells_problem, heads_problem, wide_problem
 from tests.partition.networks import problem_on
 from tests.partition.problems import check_plan, draw_plan, draw_problem, drawn, stem_problem
-from tests.partition.throughput_trial import (
-    draw_contention,
-    judge_mixture,
-    judge_schedule,
-    least_bottleneck,
-    region_loads,
-)
 from tests.partition.trial import EXAMPLES
 from tests.parts import again_but
 from tests.reports.sample import cnn, measure
@@ -84,7 +78,7 @@ def test_loads_are_sums_and_prices_of_lanes_make_a_problem_of_the_same_kind():
         loads = loads_of(problem, lanes, plan)
         if not np.isfinite(loads).all():
             continue
-        own = region_loads(problem)
+        own = throughput_trial.region_loads(problem)
         told = [own[sum(1 << u for u in units), k] for units, k in plan]
         assert loads == pytest.approx(np.sum(told, axis=0))
         prices = np.array(random.Random(seed).choices((0.0, 0.3, 1.0), k=lanes.count))
@@ -133,14 +127,14 @@ def test_the_judge_agrees_on_busy_lanes():
         pairs = {(a, b): chance.uniform(1, 2.5) for a in keys for b in keys if a != b}
         lanes = make_lanes(names, pairs)
         loads = [chance.choice((0.0, chance.uniform(0, 9))) for _ in names]
-        truth = least_bottleneck([tuple(loads)], lanes.slowdown)
+        truth = throughput_trial.least_bottleneck([tuple(loads)], lanes.slowdown)
         assert lanes.busy_ns(np.array(loads)) == pytest.approx(truth, abs=1e-9)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", again_but(range(2), 0, why="more random graphs"))
 def test_schedules_are_the_best_of_all_and_bounds_are_below(part):
-    judged = [judge_schedule(seed) for seed in range(part, EXAMPLES // 4, 2)]
+    judged = [throughput_trial.judge_schedule(seed) for seed in range(part, EXAMPLES // 4, 2)]
     assert [wrong for wrong in judged if wrong] == []
     assert sum(wrong is not None for wrong in judged) > EXAMPLES // 60
 
@@ -217,7 +211,7 @@ def test_a_chain_has_nothing_to_overlap():
 
 @pytest.mark.parametrize("part", again_but(range(2), 0, why="more random graphs"))
 def test_mixtures_are_the_best_of_all_plans(part):
-    judged = [judge_mixture(seed) for seed in range(part, EXAMPLES // 2, 2)]
+    judged = [throughput_trial.judge_mixture(seed) for seed in range(part, EXAMPLES // 2, 2)]
     assert [wrong for wrong in judged if wrong] == []
     assert sum(wrong is not None for wrong in judged) > EXAMPLES // 20
 
@@ -225,7 +219,7 @@ def test_mixtures_are_the_best_of_all_plans(part):
 def test_the_whole_answer_is_no_slower_than_any_rival():
     for seed in range(1, 30, 4):
         problem = draw_problem(seed, 7)
-        contention = draw_contention(problem, random.Random(seed))
+        contention = throughput_trial.draw_contention(problem, random.Random(seed))
         plan = plan_throughput(problem, contention=contention)
         assert plan.period_ns <= min(rate.period_ns for rate in plan.baselines) * (1 + 1e-9)
         assert plan.proof.bound_ns <= plan.period_ns * (1 + 1e-9)

@@ -9,14 +9,7 @@ from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
 from nnapi_prof.costs.model import CostModel
 from nnapi_prof.costs.model.fit import RegionMatcher, chains, fit
 from nnapi_prof.device.protocol import FrameSample, Outcome
-from nnapi_prof.execution.report import (
-    FrameScheduleRun,
-    LaneSpan,
-    OutputCheck,
-    PlanRun,
-    RunReport,
-    SegmentTiming,
-)
+from nnapi_prof.execution import report
 from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
@@ -109,7 +102,7 @@ def measure(graph: UnitGraph, resize_at: tuple[int, ...]) -> list[Measurement]:
     return rows
 
 
-def run_of(graph: UnitGraph, plans: Iterable[Plan], model: str) -> RunReport:
+def run_of(graph: UnitGraph, plans: Iterable[Plan], model: str) -> report.RunReport:
     """Every plan run nine times on the made-up phone."""
     noise = random.Random(1)
     runs = []
@@ -119,17 +112,17 @@ def run_of(graph: UnitGraph, plans: Iterable[Plan], model: str) -> RunReport:
             true = region_ns(graph, s.units, s.target)
             samples = tuple(round(true * noise.lognormvariate(0, 0.02)) for _ in range(9))
             label, key, ns = f"{len(s.units)} units", s.target.key, s.predicted_ns
-            timings.append(SegmentTiming(i, key, label, ns, samples, compile_ns=5_000_000))
+            timings.append(report.SegmentTiming(i, key, label, ns, samples, compile_ns=5_000_000))
         total = tuple(sum(t.samples_ns[i] for t in timings) for i in range(9))
-        runs.append(PlanRun(plan, total, tuple(timings)))
-    return RunReport(
+        runs.append(report.PlanRun(plan, total, tuple(timings)))
+    return report.RunReport(
         model=model,
         device="simulated npu-phone",
         fingerprint="0123456789abcdef",
         simulated=True,
         created_at="2024-05-01T12:00:00Z",
         runs=tuple(runs),
-        checks=(OutputCheck("output_0", (1, 1000), 3.1e-6, 4.2e-7, 1e-4),),
+        checks=(report.OutputCheck("output_0", (1, 1000), 3.1e-6, 4.2e-7, 1e-4),),
         notes=("outputs compared after one run",),
     )
 
@@ -215,13 +208,13 @@ def ran_at_once(data: ReportData, n: int = 30, ms: int = 1_000_000) -> ReportDat
     spans, samples = [], []
     for frame in range(2 * n):
         begin = 1_000 * ms + 3 * ms * frame
-        spans.append(LaneSpan("sim-npu", 0, 0, frame, begin, begin + 2 * ms))
-        spans.append(LaneSpan("cpu", 0, 1, frame, begin + 2 * ms, begin + 5 * ms))
+        spans.append(report.LaneSpan("sim-npu", 0, 0, frame, begin, begin + 2 * ms))
+        spans.append(report.LaneSpan("cpu", 0, 1, frame, begin + 2 * ms, begin + 5 * ms))
         outcome = Outcome.FAILED if frame == 2 * n - 1 else Outcome.SAME
         samples.append(FrameSample(0, outcome, begin, begin + 5 * ms))
     whole = (PlanChoice(0, share=1.0),)
     way = FrameSchedule("mixture of plans", whole, 2, predicted_per_second=330.0)
-    run = FrameScheduleRun(way, tuple(samples), tuple(spans), (n, n))
+    run = report.FrameScheduleRun(way, tuple(samples), tuple(spans), (n, n))
     return replace(data, run=replace(data.run, frames=(run,)))
 
 
@@ -234,7 +227,7 @@ def poisoned(data: ReportData, evil: str) -> ReportData:
         model=evil,
         graph=replace(data.graph, units=units),
         plan=replace(data.plan, segments=tuple(replace(s, why=evil) for s in data.plan.segments)),
-        run=replace(data.run, device=evil, checks=(OutputCheck(evil, (1,), 0, 0, 1),)),
+        run=replace(data.run, device=evil, checks=(report.OutputCheck(evil, (1,), 0, 0, 1),)),
         device_info={evil: evil, "accelerators": [accelerator]},
         notes=(evil,),
     )

@@ -1,8 +1,17 @@
-"""What users do wrong: models, plans and bundles, devices, cost tables."""
+"""What users do wrong, as cases: how each error is provoked, and what the user is told.
+
+One case of each family of errors has its very words; the others have the facts that their words
+must hold: which file, option, number or name it is about."""
 
 import json
+import re
 import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -10,8 +19,118 @@ from nnapi_prof.bundle.storage import VERSION
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.find import phone_file
 from nnapi_prof.device.transport import adb
-from tests.cli.common import SIM, TinyNet, shift_reference, trace
-from tests.cli.messages.provoked import SHAPE, Arguments, Place, met_by, provoked
+from tests.cli.common import INPUT, SIM, TinyNet, shift_reference, trace
+
+SHAPE = ("--input", INPUT)
+Arguments = Sequence[object]
+
+
+class Place:
+    """Where a case happens: a folder of its own, and what the fixtures of the tests give."""
+
+    sim, shape = " ".join(SIM), " ".join(SHAPE)
+
+    def __init__(self, tmp: Path, request: pytest.FixtureRequest) -> None:
+        self.tmp = tmp
+        self.fixture: Callable[[str], Any] = request.getfixturevalue
+
+    @property
+    def env(self) -> pytest.MonkeyPatch:
+        """Undone after the case. What many cases share is made before it changes: a profile under
+        one case's environment would fail for all."""
+        self.fixture("_profiled")
+        patch: pytest.MonkeyPatch = self.fixture("monkeypatch")
+        return patch
+
+    @property
+    def model(self) -> Path:
+        """Two convolutions, for [1, 3, 16, 16]."""
+        path: Path = self.fixture("tiny")
+        return path
+
+    @property
+    def costs(self) -> Path:
+        """What that model costs; the file is the case's own, as the bundle is."""
+        path: Path = self.fixture("profiled").costs
+        return path
+
+    @property
+    def bundle(self) -> Path:
+        path: Path = self.fixture("profiled").bundle
+        return path
+
+    def file(self, name: str, content: str | bytes = "") -> Path:
+        path = self.tmp / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+
+@dataclass(frozen=True)
+class Case:
+    """``message`` is exact but for {tmp}, {model}, {serial} and {*}, any text; without one, the
+    ``facts`` stand in what is told, in this order.
+
+    ``prints`` marks the few that have a result all the same, on standard output; ``document`` is
+    what ``--json`` prints there. ``needs`` are markers of tests/conftest.py, for what provokes it.
+    """
+
+    name: str
+    provoke: Callable[[Place], Arguments]
+    code: int
+    message: str = ""
+    facts: tuple[str, ...] = ()
+    prints: bool = False
+    document: str = "error"
+    needs: tuple[str, ...] = ()
+
+    def matches(self, words: str) -> bool:
+        """Whether a message with placeholders is this case's."""
+        template = self.message or "{*}".join(("", *self.facts, ""))
+        parts = [re.escape(part) for part in re.split(r"\{(?:\*|serial)\}", template)]
+        return re.fullmatch((".+" if self.message else ".*").join(parts), words) is not None
+
+
+CASES: list[Case] = []
+
+
+def provoked(
+    code: int, told: str | tuple[str, ...], **more: Any
+) -> Callable[[Callable[[Place], Arguments]], None]:
+    """Registers a function that makes an error possible and returns the command that meets it;
+    what is told is a message, or facts."""
+
+    def register(provoke: Callable[[Place], Arguments]) -> None:
+        kind = "message" if isinstance(told, str) else "facts"
+        case = Case(provoke.__name__, provoke, code, **{kind: told}, **more)
+        assert case.name not in {each.name for each in CASES}, case.name
+        CASES.append(case)
+
+    return register
+
+
+def met_by(
+    line: str,
+    code: int,
+    told: str | tuple[str, ...],
+    *,
+    file: tuple[str, str] | None = None,
+    variable: tuple[str, str] | None = None,
+    **more: Any,
+) -> None:
+    """Registers a command line that meets an error; ``at`` is the place. Before, a file is written
+    (its name there, and its content), or a variable of the environment set."""
+
+    def provoke(at: Place) -> Arguments:
+        words = line.format(at=at).split()
+        if file is not None:
+            at.file(*file)
+        if variable is not None:
+            at.env.setenv(variable[0], variable[1].format(at=at))
+        return words
+
+    provoke.__name__ = " ".join([*(file or variable or ())[:1], line])
+    provoked(code, told, **more)(provoke)
+
 
 PARTITION = "partition {at.sim} {at.shape} --costs {at.costs} -o {at.tmp}/x.nnprof {at.model}"
 NPU = "conv2d*=nnapi:sim-npu/fast"
@@ -90,6 +209,35 @@ met_by(
     document="report",
 )
 
+for name, content, line, code, told in (
+    ("profiled/tiny.nnprof/run.json", "{", "report --costs {at.costs} {at.bundle}", 1,
+     "{tmp}/profiled/tiny.nnprof/run.json: this is not a run report (Expecting property name "
+     "enclosed in double quotes: line 1 column 2 (char 1)); `nnapi-prof run` makes it again"),
+    ("new.nnprof", "", "compare {at.tmp}/new.nnprof {at.bundle}", 2,
+     "{tmp}/new.nnprof is not a bundle: `nnapi-prof partition` makes one"),
+    ("mine.json", "{", "profile --device sim:{at.tmp}/mine.json {at.shape} {at.model}", 1,
+     ("{tmp}/mine.json", "line 1, column 2")),
+    ("mine.json", "{", "estimate --phone {at.tmp}/mine.json {at.shape} {at.model}", 2,
+     ("{tmp}/mine.json", "JSON", "line 1 column 2")),
+    ("junk.sqlite", "hello " * 200,
+     "profile {at.sim} {at.shape} --costs {at.tmp}/junk.sqlite {at.model}", 1,
+     "cost table {tmp}/junk.sqlite: cannot open it: file is not a database; check that it is a "
+     "file of nnapi-prof and writable, or name another with --costs or $NNAPI_PROF_COSTS"),
+):  # fmt: skip
+    met_by(line, code, told, file=(name, content))
+for name, value, line, told in (
+    ("ANDROID_USER_HOME", "/proc/absent", "agent info --device 127.0.0.1:1",
+     ("/proc/absent/adbkey", "No such file", "ADB_VENDOR_KEYS")),
+    ("NNAPI_PROF_CC", "no-such-cc",
+     "profile {at.sim} {at.shape} --costs {at.tmp}/costs.sqlite {at.model}",
+     "NNAPI_PROF_CC is 'no-such-cc', which is not a working C compiler: name another, or unset it "
+     "(`nnapi-prof doctor` tells what is wrong)"),
+    ("NNAPI_PROF_CACHE_DIR", "/proc/absent", "run {at.sim} {at.bundle}",
+     ("/proc/absent", "No such file", "NNAPI_PROF_CACHE_DIR")),
+    ("NNAPI_PROF_XNNPACK", "{at.tmp}", "agent info {at.sim}", ("NNAPI_PROF_XNNPACK", "{tmp}")),
+):  # fmt: skip
+    met_by(line, 1, told, variable=(name, value))
+
 
 # ---- models ------------------------------------------------------------------------------------
 
@@ -148,21 +296,6 @@ def outputs_that_differ(at: Place) -> Arguments:
     return ["run", *SIM, "--runs", 2, at.bundle]
 
 
-@provoked(
-    1,
-    "{tmp}/profiled/tiny.nnprof/run.json: this is not a run report (Expecting property name "
-    "enclosed in double quotes: line 1 column 2 (char 1)); `nnapi-prof run` makes it again",
-)
-def a_run_that_cannot_be_read(at: Place) -> Arguments:
-    (at.bundle / "run.json").write_text("{")
-    return ["report", "--costs", at.costs, at.bundle]
-
-
-@provoked(2, "{tmp}/new.nnprof is not a bundle: `nnapi-prof partition` makes one")
-def an_empty_file_compared_as_a_bundle(at: Place) -> Arguments:
-    return ["compare", at.file("new.nnprof"), at.bundle]
-
-
 @provoked(1, ("new.nnprof: the bundle is damaged", "nnapi-prof partition"))
 def a_damaged_bundle_compared(at: Place) -> Arguments:
     (at.tmp / "new.nnprof").mkdir()
@@ -171,15 +304,6 @@ def a_damaged_bundle_compared(at: Place) -> Arguments:
 
 
 # ---- devices, their descriptions and storage; what agents are built with -----------------------
-
-
-def profile_on(at: Place, serial: object) -> Arguments:
-    return ["profile", "--device", serial, *SHAPE, "--costs", at.tmp / "costs.sqlite", at.model]
-
-
-@provoked(1, ("{tmp}/mine.json", "line 1, column 2"))
-def a_damaged_description(at: Place) -> Arguments:
-    return profile_on(at, f"sim:{at.file('mine.json', '{')}")
 
 
 @provoked(
@@ -191,19 +315,14 @@ def a_damaged_description(at: Place) -> Arguments:
 def a_description_with_a_wrong_value(at: Place) -> Arguments:
     described = json.loads(phone_file("gpu-phone").read_text())
     described["accelerators"][0]["feature_level"] = "high"
-    return profile_on(at, f"sim:{at.file('mine.json', json.dumps(described))}")
+    mine = at.file("mine.json", json.dumps(described))
+    return ["profile", "--device", f"sim:{mine}", *SHAPE, at.model]
 
 
 @provoked(1, ("{serial}", "no answer for 0.3 s"))
 def an_offline_phone(at: Place) -> Arguments:
     at.env.setattr(adb, "LINK_TIMEOUT_S", 0.3)
     return ["run", "--device", at.fixture("asking_phone")(silent=True).serial, at.bundle]
-
-
-@provoked(1, ("/proc/absent/adbkey", "No such file", "ADB_VENDOR_KEYS"))
-def an_adb_key_that_cannot_be_made(at: Place) -> Arguments:
-    at.env.setenv("ANDROID_USER_HOME", "/proc/absent")
-    return ["agent", "info", "--device", "127.0.0.1:1"]
 
 
 @provoked(
@@ -215,44 +334,7 @@ def storage_that_forbids_execution(at: Place) -> Arguments:
     return ["agent", "push", "--device", at.fixture("start_adbd")(storage="64m,noexec")]
 
 
-@provoked(
-    1,
-    "NNAPI_PROF_CC is 'no-such-cc', which is not a working C compiler: name another, or unset it "
-    "(`nnapi-prof doctor` tells what is wrong)",
-)
-def a_compiler_that_is_none(at: Place) -> Arguments:
-    at.env.setenv("NNAPI_PROF_CC", "no-such-cc")
-    return profile_on(at, "sim:npu-phone")
-
-
-@provoked(1, ("/proc/absent", "No such file", "NNAPI_PROF_CACHE_DIR"))
-def a_cache_that_cannot_be_written(at: Place) -> Arguments:
-    at.env.setenv("NNAPI_PROF_CACHE_DIR", "/proc/absent")
-    return ["run", *SIM, at.bundle]
-
-
-@provoked(1, ("NNAPI_PROF_XNNPACK", "{tmp}"))
-def xnnpack_where_it_is_not(at: Place) -> Arguments:
-    at.env.setenv("NNAPI_PROF_XNNPACK", str(at.tmp))
-    return ["agent", "info", *SIM]
-
-
 # ---- cost tables and estimates -----------------------------------------------------------------
-
-
-@provoked(
-    1,
-    "cost table {tmp}/junk.sqlite: cannot open it: file is not a database; check that it is a "
-    "file of nnapi-prof and writable, or name another with --costs or $NNAPI_PROF_COSTS",
-)
-def a_cost_table_that_is_no_database(at: Place) -> Arguments:
-    costs = at.file("junk.sqlite", "hello " * 200)
-    return ["profile", *SIM, *SHAPE, "--costs", costs, at.model]
-
-
-@provoked(2, ("{tmp}/mine.json", "JSON", "line 1 column 2"))
-def a_damaged_phone_to_estimate(at: Place) -> Arguments:
-    return ["estimate", "--phone", at.file("mine.json", "{"), *SHAPE, at.model]
 
 
 @provoked(2, ("cost table", "empty"))
