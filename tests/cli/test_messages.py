@@ -93,7 +93,7 @@ def test_ctrl_c(tiny, as_json):
     """Pressed while the model is read, long before anything was measured."""
     process = start_program("estimate", "--phone", "pixel4", *SHAPE, *(["--json"] * as_json), tiny)
     maps = Path(f"/proc/{process.pid}/maps")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 110  # importing torch takes long on a busy machine
     while "libtorch" not in maps.read_text():  # the command runs: torch is being imported
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.01)
