@@ -14,12 +14,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnapi_prof.device.build import SOURCES, build_key
+from nnapi_prof.device.build import ARCHIVES, HOST_LIBRARIES, SOURCES, build_key
 from nnapi_prof.toolchain import find_compiler, python_tool
 
 REPO = Path(__file__).resolve().parent.parent
 CACHE = Path("build/cache")
-LIBRARIES = ("agent", "libneuralnetworks.so", "libnnapi_support.so", "libneuron_adapter.so")
 KERNELS = "device_agent/runtime/kernels"
 SEARCH = "partition/search"
 AOSP = "tests/emulator/vectors/test_aosp.py"
@@ -311,8 +310,8 @@ class Copy:
         name = subprocess.check_output([sys.executable, "-c", script], cwd=self.root, text=True)
         folder = self.root / CACHE / "agents" / name.strip()
         folder.mkdir(parents=True, exist_ok=True)
-        for library in LIBRARIES:
-            shutil.copy(work / library, folder / library)
+        for name in ("agent", *HOST_LIBRARIES, *ARCHIVES):
+            shutil.copy(work / name, folder / name)
 
     def passes(self, tests: tuple[str, ...]) -> bool:
         """Runs tests; True if they pass. Raises CalledProcessError if pytest cannot run them."""

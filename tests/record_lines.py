@@ -35,8 +35,7 @@ def record(tree: Path, results: Path) -> None:
         os.chdir(tree)  # names of files are relative to it, and a test may have removed its folder
         ran = {}
         for name, file in recorder.get_coverage()["files"].items():
-            own = Path(name).resolve().relative_to(tree)  # nnapi_prof has links to other packages
-            ran[str(own)] = file["executed_lines"] + file["executed_branches"]
+            ran[str(Path(name).resolve())] = file["executed_lines"] + file["executed_branches"]
         recorder.signal_child_process()  # forgets them, should this be called again
         (results / f"{os.getpid()}-{os.urandom(8).hex()}.json").write_text(json.dumps(ran))
 
@@ -53,13 +52,14 @@ def percent_run(tree: Path, results: Path) -> float:
     """Returns how many per cent of all lines and branches ran, by the files in a folder."""
     ran: dict[str, set[int | tuple[int, int]]] = defaultdict(set)
     for file in results.iterdir():
-        for name, places in json.loads(file.read_text()).items():
-            ran[name].update(tuple(p) if isinstance(p, list) else p for p in places)
+        for name, own in json.loads(file.read_text()).items():
+            ran[name].update(tuple(place) if isinstance(place, list) else place for place in own)
     os.chdir(tree)
     every = slipcover.Slipcover(branch=True, source=[str(tree / name) for name in MEASURED])
-    total = seen = 0
-    for name, file in every.get_coverage()["files"].items():
-        places = {*file["missing_lines"], *map(tuple, file["missing_branches"])}
-        total += len(places)
-        seen += len(places & ran[name])
-    return 100 * seen / total
+    places = {
+        # nnapi_prof has links to the other packages: their files have two names.
+        str(Path(name).resolve()): {*file["missing_lines"], *map(tuple, file["missing_branches"])}
+        for name, file in every.get_coverage()["files"].items()
+    }
+    seen = sum(len(ran[name] & of_file) for name, of_file in places.items())
+    return 100 * seen / sum(map(len, places.values()))

@@ -63,8 +63,9 @@ CMAKE_SOURCES = ("library/*.map", "library/java/*.[cm]*")
 """Sources that every build reads, but that are not part of an agent."""
 # Files that are kept of a build: an Android agent can be checked part by part, and the runtime
 # library for Java is linked with an agent's archives.
-_ARCHIVES = ("libnp_agent.a", "libnp_runtime.a")
-_PARTS = {"android": ("agent", *_ARCHIVES, "android/libnp_android_shims.a")}
+HOST_LIBRARIES = ("libneuralnetworks.so", "libnnapi_support.so", "libneuron_adapter.so")
+ARCHIVES = ("libnp_agent.a", "libnp_runtime.a")
+_PARTS = {"android": ("agent", *ARCHIVES, "android/libnp_android_shims.a")}
 ANDROID_SOURCES = ("android/CMakeLists.txt", "android/*.c", "android/*.cmake", "android/*.txt")
 
 
@@ -228,9 +229,9 @@ def _cannot_write(base: Path, error: OSError) -> BuildError:
 def _build_host(base: Path, prefix: Path | None, progress: Notify | None) -> HostBuild:
     compiler = find_compiler(base)
     directory = base / "agents" / _key(compiler, prefix)
-    names = ("agent", "libneuralnetworks.so", "libnnapi_support.so", "libneuron_adapter.so")
+    names = ("agent", *HOST_LIBRARIES)
     built = HostBuild(directory, *(directory / name for name in names))
-    _built(directory, (*names, *_ARCHIVES), "", compiler, prefix, progress)
+    _built(directory, (*names, *ARCHIVES), "", compiler, prefix, progress)
     return built
 
 
