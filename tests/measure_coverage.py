@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from nnapi_prof.device.build import ARCHIVES
 from nnapi_prof.device.xnnpack import built_prefix
 from nnapi_prof.toolchain import python_tool
 from tests.mutations import CACHE, REPO, Copy
@@ -37,6 +38,14 @@ def c_flags(folder: Path) -> tuple[str, ...]:
     linked = [f"-DCMAKE_{kind}_LINKER_FLAGS={compiled}" for kind in ("EXE", "SHARED")]
     flags = "--coverage -O1 -D_exit=np_dump_and_exit"
     return ("-DNP_TESTS=ON", "-DCMAKE_C_COMPILER=gcc", f"-DCMAKE_C_FLAGS={flags}", *linked)
+
+
+def add_counters(archive: Path, ends: Path) -> None:
+    """Adds what counts to an archive: a test links it without gcc's --coverage."""
+    command = ["gcc", "-print-file-name=libgcov.a"]
+    library = subprocess.check_output(command, text=True).strip()
+    script = f"OPEN {archive}\nADDLIB {library}\nADDMOD {ends}\nSAVE\nEND\n"
+    subprocess.run(["ar", "-M"], input=script, text=True, check=True)
 
 
 def c_lines(build: Path) -> float:
@@ -74,7 +83,9 @@ def main(arguments: list[str]) -> int:
         xnnpack = built_prefix(copy.root / CACHE)
         # Named as the tests name it: they would build an agent of their own.
         xnnpack = None if xnnpack is None else xnnpack.resolve()
-        copy.build(*c_flags(folder), xnnpack=xnnpack)
+        built = copy.build(*c_flags(folder), xnnpack=xnnpack)
+        for archive in ARCHIVES:
+            add_counters(built / archive, folder / "ends.o")
         results = folder / "python"
         results.mkdir()
         start = START.format(tree=str(copy.root), results=str(results))

@@ -294,8 +294,9 @@ class Copy:
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(REPO / name, root / name, follow_symlinks=False)
 
-    def build(self, *flags: str, xnnpack: Path | None = None) -> None:
-        """Compiles the agent and the emulator to where tests look for them; only what changed."""
+    def build(self, *flags: str, xnnpack: Path | None = None) -> Path:
+        """Compiles the agent and the emulator into the folder where tests look for them, which is
+        returned; only what changed."""
         work = self.root / "build" / "mutants"
         cmake = python_tool("cmake", "CMAKE_BIN_DIR")
         if not work.exists():
@@ -312,6 +313,7 @@ class Copy:
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("agent", *HOST_LIBRARIES, *ARCHIVES):
             shutil.copy(work / name, folder / name)
+        return folder
 
     def passes(self, tests: tuple[str, ...]) -> bool:
         """Runs tests; True if they pass. Raises CalledProcessError if pytest cannot run them."""
