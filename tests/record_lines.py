@@ -26,7 +26,9 @@ def record(tree: Path, results: Path) -> None:
     """Writes what this process and its forks run of a tree into a folder, one file each."""
     if not any(part in " ".join(sys.orig_argv) for part in RECORDED):
         return
-    recorder = slipcover.Slipcover(branch=True)
+    # Short-lived forks would each pay for taking out again what has run often.
+    often = 50 if "tests.warm" not in sys.orig_argv else sys.maxsize
+    recorder = slipcover.Slipcover(branch=True, d_miss_threshold=often, exclude_lines=[])
     matcher = slipcover.FileMatcher(sources=[tree / name for name in MEASURED])
     slipcover.ImportManager(recorder, matcher).__enter__()
     leave = os._exit
