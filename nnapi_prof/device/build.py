@@ -61,9 +61,9 @@ SOURCES = (
 )
 CMAKE_SOURCES = ("library/*.map", "library/java/*.[cm]*")
 """Sources that every build reads, but that are not part of an agent."""
+HOST_LIBRARIES = ("libneuralnetworks.so", "libnnapi_support.so", "libneuron_adapter.so")
 # Files that are kept of a build: an Android agent can be checked part by part, and the runtime
 # library for Java is linked with an agent's archives.
-HOST_LIBRARIES = ("libneuralnetworks.so", "libnnapi_support.so", "libneuron_adapter.so")
 ARCHIVES = ("libnp_agent.a", "libnp_runtime.a")
 _PARTS = {"android": ("agent", *ARCHIVES, "android/libnp_android_shims.a")}
 ANDROID_SOURCES = ("android/CMakeLists.txt", "android/*.c", "android/*.cmake", "android/*.txt")
