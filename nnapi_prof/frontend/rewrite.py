@@ -272,7 +272,7 @@ def _arrays(file: Path) -> dict[str, Tensor]:
             if sizes > MAX_BYTES:
                 raise InputSpecError(f"{file} unpacks to {sizes:,} bytes, which no inputs have")
             arrays = {name: archive[name] for name in archive.files}
-        return {name: _tensor_of_array(array) for name, array in arrays.items()}
+        tensors = {name: _tensor_of_array(array) for name, array in arrays.items()}
     except UNREADABLE as error:
         first_line = next(iter(str(error).splitlines()), type(error).__name__)
         # NumPy's own words advise to load them in an unsafe way.
@@ -283,6 +283,14 @@ def _arrays(file: Path) -> dict[str, Tensor]:
             f"{file} cannot be read as arrays ({escape_untrusted(reason, 200)})",
             "write it with numpy.savez",
         ) from error
+    for name, tensor in tensors.items():
+        if strange := int(tensor.isnan().sum()):
+            raise InputSpecError(
+                f"{file}: {strange} of {tensor.numel()} values of {name} are NaN, and outputs that"
+                " are NaN cannot be compared",
+                "give numbers; a mask may have infinities",
+            )
+    return tensors
 
 
 def _tensor_of_array(array: npt.NDArray[np.generic]) -> Tensor:

@@ -307,6 +307,9 @@ def test_values_from_a_file_are_those_that_the_model_has(tmp_path, names, ending
     np.savez(values, arrays["x"], np.array([[1, 1]]))
     with pytest.raises(InputSpecError):
         load(path, f"@{values}")
+    np.savez(values, np.where(np.arange(4) == 1, np.nan, arrays["x"]), arrays["lengths"])
+    with pytest.raises(InputSpecError, match="12 of 48 values of arr_0 are NaN"):
+        load(path, f"@{values}")
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "objects", "text"])
