@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import nnapi_prof as nnp
 from nnapi_prof.advice import Advice, Hindrance, Verified, advice_from_json, advice_to_json
 from nnapi_prof.advice.forms import left_out
 from nnapi_prof.advice.hindrances import ERROR, fit_prices
-from nnapi_prof.advice.search import rewritten
+from nnapi_prof.advice.search import rewritten, rules_for
 from nnapi_prof.api.advise import _rank
 from nnapi_prof.device.find import phone_file
 from nnapi_prof.frontend import prepare
@@ -134,6 +135,94 @@ def test_noise_is_called_noise_and_what_nothing_was_tried_of_keeps_its_place():
     assert "give or take" not in str(replace(small, margin_ns=1e2))
     large = replace(small, after_ns=0.9e6, verified=Verified(failure="no rewrite is known"))
     assert sorted([small, large], key=_rank) == [large, small]
+
+
+LINE = torch.linspace(-6, 6, 99)
+ROWS, IMAGE = LINE.reshape(33, 3), torch.linspace(-6, 6, 144).reshape(1, 4, 6, 6)
+UNFIT = math.nan  # of a rewrite that does not fit
+RECIPROCAL, PERMUTES = "a product with the reciprocal", "the same without permutes"
+CORNERS, NEAREST, SPREAD = (
+    *("bilinear without align_corners", "nearest neighbour"),
+    "transposed convolution with bilinear weights",
+)
+SHUFFLE, COPIES = f"{NEAREST} by a pixel shuffle", "transposed convolution that copies pixels"
+GELU = (
+    *("GELU's tanh form", "GELU's sigmoid form", "GELU with a hard sigmoid"),
+    "ReLU in place of GELU",
+)
+FORMS: list[tuple[Any, Tensor, dict[str, float]]] = [
+    (
+        *(F.silu, LINE),
+        {"hard-swish": 0.137, "hard-swish in parts": 0.137, "ReLU in place of SiLU": 0.278},
+    ),
+    (F.gelu, LINE, dict(zip(GELU, (0.000473, 0.0203, 0.0608, 0.170), strict=True))),
+    (nn.GELU("tanh"), LINE, dict(zip(GELU, (UNFIT, 0.0206, 0.0609, 0.170), strict=True))),
+    (F.hardswish, LINE, {"hard-swish in parts": 0}),
+    (F.hardsigmoid, LINE, {"hard sigmoid in parts": 0}),
+    (torch.sigmoid, LINE, {"hard sigmoid": 0.0691}),
+    (F.mish, LINE, {"hard-swish": 0.289, "hard-swish in parts": 0.289}),
+    (torch.tanh, LINE, {"hard tanh": 0.227}),
+    (F.leaky_relu, LINE, {"leaky ReLU as a maximum": 0}),
+    (nn.LeakyReLU(2.0), LINE, {"leaky ReLU as a maximum": UNFIT}),
+    (F.softplus, LINE, {"ReLU": math.log(2)}),
+    (torch.neg, LINE, {"a product with -1": 0}),
+    (torch.abs, LINE, {"absolute value by ReLU": 0}),
+    (lambda x: x**2, LINE, {"a product with itself": 0}),
+    (lambda x: x**3, LINE, {"a product with itself": UNFIT}),
+    (lambda x: x / 3, LINE, {RECIPROCAL: 0}),
+    (lambda x: x / 0, LINE, {RECIPROCAL: UNFIT}),
+    (lambda x: x / torch.tensor([2.0, 3, 4]), ROWS, {RECIPROCAL: 0}),
+    (lambda x: x / torch.tensor([2.0, 0, 4]), ROWS, {RECIPROCAL: UNFIT}),
+    (lambda x: x / (x + 9), ROWS, {RECIPROCAL: UNFIT}),
+    (
+        *(nn.UpsamplingBilinear2d(scale_factor=2), IMAGE),
+        {CORNERS: 0.120, NEAREST: 0.267, SHUFFLE: 0.267, SPREAD: 2.625, COPIES: 0.267},
+    ),
+    (
+        *(nn.Upsample(scale_factor=(3, 2), mode="bilinear"), IMAGE),
+        {CORNERS: UNFIT, NEAREST: 0.189, SHUFFLE: UNFIT, SPREAD: 3, COPIES: 0.189},
+    ),
+    (
+        *(nn.Upsample((9, 7), mode="bilinear"), IMAGE),
+        {CORNERS: UNFIT, NEAREST: 0.318, SHUFFLE: UNFIT, SPREAD: UNFIT, COPIES: UNFIT},
+    ),
+    (nn.Upsample(scale_factor=2), IMAGE, {"pixel shuffle of copied channels": 0, COPIES: 0}),
+    (nn.Upsample((7, 7)), IMAGE, {"pixel shuffle of copied channels": UNFIT, COPIES: UNFIT}),
+    (lambda x: x.mean((2, 3)), IMAGE, {"average pooling": 0}),
+    (lambda x: x.mean(1), IMAGE, {"average pooling": UNFIT}),
+    (nn.Conv2d(4, 6, 3, groups=2), IMAGE, {"a convolution without groups": 0}),
+    (nn.Conv2d(4, 4, 3, groups=4), IMAGE, {"a convolution without groups": UNFIT}),
+    (nn.ChannelShuffle(2), IMAGE, {"convolution that shuffles": 0}),
+    (nn.BatchNorm2d(4), IMAGE, {"batch norm as scale and shift": 0}),
+    (nn.LayerNorm(6), IMAGE, {"batch norm for layer norm": 7.044}),
+    (nn.GroupNorm(2, 4), IMAGE, {"batch norm": 4.292}),
+    (nn.GroupNorm(2, 4, affine=False), IMAGE, {"batch norm": 4.292}),
+    (lambda x: (x.double() * 0.5).float(), LINE, {"float32 in place of float64": 0}),
+    (lambda x: x.permute(0, 2, 3, 1).softmax(-1).permute(0, 3, 1, 2), IMAGE, {PERMUTES: 0}),
+    (lambda x: x.permute(0, 2, 3, 1).flip(1, 2).permute(0, 3, 1, 2), IMAGE, {PERMUTES: 0}),
+    (lambda x: x.permute(0, 2, 3, 1).softmax(-1).permute(0, 2, 3, 1), IMAGE, {PERMUTES: UNFIT}),
+    (lambda x: x.permute(0, 2, 3, 1).sin().permute(0, 3, 1, 2), IMAGE, {PERMUTES: UNFIT}),
+    (lambda x: x.permute(0, 2, 3, 1).cumsum(1), IMAGE, {PERMUTES: UNFIT}),
+]
+"""A model, its input, and how far each rewrite moves the output."""
+
+
+@pytest.mark.parametrize(("function", "x", "expected"), FORMS)
+def test_rewrites_move_an_output_as_far_as_they_say(function, x, expected):
+    program = prepare(Function(function).eval(), (x,), "net")
+    before, changes = program.module(x)[0], dict.fromkeys(expected, UNFIT)
+    for node in program.module.graph.nodes:
+        for rule in rules_for(node.target):
+            if (module := rewritten(program, {node.name: rule.form})) is None:
+                continue
+            apart = (module(x)[0] - before).abs()
+            changes[rule.rewrite.name] = change = float(apart.max())
+            stated = re.match(r"(?:At most|Up to) ([\d.]+) away", rule.rewrite.accuracy)
+            assert stated is None or change <= float(stated[1]) <= 1.5 * change
+            assert not rule.rewrite.exact or change < 1e-5
+            if rule.rewrite.name == SPREAD and function.align_corners is None:
+                assert apart[..., 1:-1, 1:-1].max() < 1e-5
+    assert changes == pytest.approx(expected, rel=5e-3, abs=1e-5, nan_ok=True)
 
 
 def test_what_joins_branches_is_not_left_out():
