@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -12,12 +15,13 @@ pytest.importorskip("executorch", reason="no executorch: pip install -e '.[execu
 
 import nnapi_prof
 from nnapi_prof.costs.measurement import Status
-from nnapi_prof.errors import UsageError
+from nnapi_prof.errors import NnapiProfError, UsageError
 from nnapi_prof.executorch import NnapiPartitioner, aot, choose, fastest, lower, region_times
 from nnapi_prof.executorch.aot import XnnpackPartitioner
 from nnapi_prof.executorch.partitioner import named, region_candidates
 from nnapi_prof.executorch.pte import LoweredPart, concatenate_programs
 from nnapi_prof.executorch.stopwatch import Stopwatch, run_job
+from tests import warm
 from tests.executorch.conftest import convert, exported, profiled_plan, refusal
 from tests.models import Function
 
@@ -81,7 +85,11 @@ def test_the_fastest_file_is_the_answer(choice, program, tmp_path):
     x = torch.rand(8, 32)
     with Stopwatch(None) as stopwatch:
         timing = stopwatch.time(choice.buffer, [x], 20)
-    torch.testing.assert_close(timing.outputs[0], program.module()(x), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(timing.outputs[0], program.module()(x), rtol=1e-4, atol=1e-5)
+        os.killpg(stopwatch._process.pid, signal.SIGKILL)
+        stopwatch._process.wait()
+        with pytest.raises(NnapiProfError, match=r"the process that times .* is gone"):
+            stopwatch.time(choice.buffer, [x], 20)
 
 
 def test_what_does_not_run_is_refused_with_its_reason(choice):
@@ -129,13 +137,70 @@ def test_parts_of_several_partitioners_make_one_program(picture_model):
         torch.testing.assert_close(output, values[name], rtol=1e-4, atol=1e-5)
 
 
-def test_crashes_and_hangs_are_answers(monkeypatch):
-    job = {"rounds": 1, "limit_s": 0.5}
-    crash = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
-    for work, status in ((crash, Status.CRASHED), (lambda *_: time.sleep(30), Status.TIMEOUT)):
-        monkeypatch.setattr("nnapi_prof.executorch.stopwatch._time", work)
-        answer = run_job(job, 1)
-        assert answer["status"] == status.value and answer["message"]
+def killed(job, threads):
+    os.write(2, b"a driver's last words\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("work", "limit_s", "status", "message"),
+    [
+        (killed, 60, "crashed", "SIGKILL (a driver's last words)"),
+        (lambda *_: os._exit(3), 60, "crashed", "its process ended with code 3"),
+        (lambda *_: time.sleep(30), 0.5, "timeout", "it took longer than 0.5 s"),
+    ],
+)
+def test_crashes_and_hangs_are_answers(monkeypatch, work, limit_s, status, message):
+    monkeypatch.setattr("nnapi_prof.executorch.stopwatch._time", work)
+    answer = run_job({"rounds": 1, "limit_s": limit_s}, 1)
+    assert answer == {"status": status, "message": message}
+
+
+def answers(jobs=(), **options):
+    """What the process of a stopwatch says to jobs."""
+    options = json.dumps({"threads": 1, "device": None, "libraries": [], **options})
+    program = "from nnapi_prof.executorch.stopwatch import main; main()"
+    command = [*warm.python(), "-c", program, options]
+    lines = "".join(json.dumps(job) + "\n" for job in jobs)
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_each_job_has_an_answer(choice, program, tmp_path):
+    x = torch.rand(8, 32)
+    torch.save([x], tmp_path / "in.pt")
+    torch.save([x[:4]], tmp_path / "half.pt")
+    for file in choice.files:
+        (tmp_path / f"{file.name}.pte").write_bytes(file.buffer)
+    *both, absent = (str(tmp_path / f"{name}.pte") for name in ("xnnpack", "portable", "absent"))
+    job = {"paths": both, "inputs": str(tmp_path / "in.pt"), "outputs": str(tmp_path / "out.pt")}
+    job |= {"rounds": 2, "runs": 5, "seconds": 20, "limit_s": 60}
+    ready, timed, run, refused, wrong, late = answers(
+        [
+            *(job, {**job, "paths": both[:1], "rounds": 0, "outputs": str(tmp_path / "run.pt")}),
+            *({**job, "paths": [absent]}, {**job, "inputs": str(tmp_path / "half.pt")}),
+            {**job, "runs": 10**9, "limit_s": 0.5, "outputs": None},
+        ]
+    )
+    assert ready == run == {"status": "ok"} and timed["status"] == "ok"
+    assert [[len(own) for own in rounds] for rounds in timed["rounds_ns"]] == [[5, 5]] * 2
+    for name in ("out.pt", "run.pt"):
+        (output,) = torch.load(tmp_path / name)
+        torch.testing.assert_close(output, program.module()(x), rtol=1e-4, atol=1e-5)
+    assert refused["status"] == wrong["status"] == "failed"
+    assert re.search(r"^Failed to load method .* \(.* Backend AbsentBackend is", refused["message"])
+    assert wrong["message"].endswith("Error resizing tensor at input 0)")
+    assert late == {"status": "timeout", "message": "it took longer than 0.5 s"}
+
+
+def test_a_process_that_does_not_start_says_why(monkeypatch):
+    (answer,) = answers(libraries=["absent.so"])
+    assert answer["status"] == "failed" and answer["message"].startswith("absent.so: cannot open")
+    with pytest.raises(NnapiProfError, match=r"no process can time ExecuTorch's .*: absent.so: "):
+        Stopwatch(None, libraries=["absent.so"])
+    monkeypatch.setattr(sys, "executable", "false")
+    with pytest.raises(NnapiProfError, match=r"ExecuTorch's programs is gone: it said nothing$"):
+        Stopwatch(None)
 
 
 @pytest.mark.parametrize(
