@@ -9,16 +9,28 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import nnapi_prof as nnp
-from nnapi_prof.advice import Advice, Hindrance, Verified, advice_from_json, advice_to_json
+from nnapi_prof.advice import (
+    Advice,
+    Hindrance,
+    Rewrite,
+    Verified,
+    advice_from_json,
+    advice_to_json,
+)
 from nnapi_prof.advice.forms import left_out
 from nnapi_prof.advice.hindrances import ERROR, fit_prices
 from nnapi_prof.advice.search import rewritten, rules_for
-from nnapi_prof.api.advise import _rank
+from nnapi_prof.api.advise import INTERRUPTED, _rank
+from nnapi_prof.cli import cli
+from nnapi_prof.cli.advise import show_advice
+from nnapi_prof.cli.output import stdout
 from nnapi_prof.device.find import phone_file
+from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.unit import Work
 from tests.models import Function
@@ -105,11 +117,43 @@ def test_advice_is_kept_in_the_bundle(tmp_path):
     folder = advised.planned.save(tmp_path / "kept.nnprof")
     again = nnp.read_plan(folder)
     assert again.advice == advised.advice
-    html = again.report(tmp_path / "report.html", costs=table).read_text()
-    assert "What would help" in html and "F.relu6(x + 3)" in html
+    page = again.report(tmp_path / "report.html", costs=table).read_text()
+    assert "What would help" in page and "F.relu6(x + 3)" in page
     assert "## What would help" in again.report(tmp_path / "report.md", costs=table).read_text()
-    saves_ns = nnp.advise(folder, costs=table).advice[0].saves_ns
-    assert saves_ns == pytest.approx(advised.advice[0].saves_ns, rel=0.02)
+    found = nnp.advise(folder, costs=table)
+    assert found.advice[0].saves_ns == pytest.approx(advised.advice[0].saves_ns, rel=0.02)
+    n, saves_ms = len(found.advice), found.advice[0].saves_ns / 1e6
+    words = f"Advised('net', {n} pieces of advice, the first saves {saves_ms:.3f} ms)"
+    assert repr(found) == words
+    cells = re.findall(r"<t[hd] [^>]*>([^<]*)</t[hd]>", found._repr_html_())
+    first = found.advice[0]
+    assert cells == [
+        *("cause", "rewrite", "in PyTorch", "saves, ms, simulated"),
+        *(first.cause, first.rewrite.name, first.rewrite.code, f"{saves_ms:.3f}"),
+    ]
+    with pytest.raises(UsageError, match=r"the plan is for .*, this device is .*: try rewrites on"):
+        nnp.advise(folder, costs=table, device="sim:gpu-phone", tries=1)
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    stopped = nnp.advise(folder, costs=table, progress=interrupted)
+    assert (stopped.advice, stopped.notes[-1]) == ((), INTERRUPTED)
+
+
+def test_advice_of_a_models_file(tmp_path, capsys):
+    x = torch.rand(1, 3, 64, 64)
+    torch.export.save(torch.export.export(net(nn.SiLU()).eval(), (x,)), tmp_path / "net.pt2")
+    profiled(nn.SiLU(), tmp_path, threads=1)
+    costs = ("--costs", tmp_path / "costs.sqlite", "--device", PHONE, "--threads", 1)
+    done = CliRunner().invoke(cli, [*map(str, ("advise", *costs, tmp_path / "net.pt2"))])
+    assert done.exit_code == 0, done.output
+    assert " ".join(done.stdout.split()) == (
+        "What would help, the most first: 1. sim-npu does not run silu 1x32x32x32: sim-npu does not"
+        " support LOGISTIC. Hard-swish in parts: that would save 0.713 ms (simulated) of 1.72 ms,"
+        " predicted. x * F.relu6(x + 3) * (1 / 6) Up to 0.2 away from SiLU, near x = ±3. Train for"
+        " some more epochs with it: accuracy mostly comes back."
+    )
 
 
 def test_a_small_saving_is_told_with_its_interval(tmp_path):
@@ -223,6 +267,60 @@ def test_rewrites_move_an_output_as_far_as_they_say(function, x, expected):
             if rule.rewrite.name == SPREAD and function.align_corners is None:
                 assert apart[..., 1:-1, 1:-1].max() < 1e-5
     assert changes == pytest.approx(expected, rel=5e-3, abs=1e-5, nan_ok=True)
+
+
+GATE = Rewrite("hard sigmoid", "F.relu6(x + 3) / 6", "Up to 0.08 away.")
+TEXTS = {
+    Hindrance.REFUSED: "npu does not run silu: no LOGISTIC. Replace it by what the accelerator"
+    " runs, or move it to an end of the model",
+    Hindrance.CUT: "silu divides what npu could run in one call. Replace it by what the accelerator"
+    " runs, or move it to an end of the model",
+    Hindrance.KEPT_OFF: "silu is kept off npu by the plan's constraints. Allow it there",
+    Hindrance.SLOW: "silu is slow on npu for its size. Give it sizes and options like those of the"
+    " faster layers",
+    Hindrance.LAYOUT: "silu only moves values into another order. Keep one order of dimensions",
+}
+
+
+@pytest.mark.parametrize("kind", Hindrance)
+def test_what_advice_says_without_a_rewrite(kind, capsys):
+    advice = Advice(kind, (0,), ("silu",), ("silu",), ("npu",), ("no LOGISTIC",), 2e6, 1e6)
+    text = f"{TEXTS[kind]}: that would save 1.00 ms of 2.00 ms, predicted"
+    assert str(advice) == text
+    several = replace(advice, labels=("silu", "gelu"), operations=("silu", "gelu")).cause
+    words = advice.cause.replace("silu", "silu, gelu (2 units)").replace(" is ", " are ")
+    words = words.replace("divides", "divide").replace("moves", "move").replace("its", "their")
+    assert several == words
+    failed = replace(advice, rewrite=GATE, sure=False, verified=Verified(failure="it hangs"))
+    known = f"{text.partition('. ')[0]}. Hard sigmoid: that would save 1.00 ms of 2.00 ms"
+    known += ", predicted; whether the accelerator runs it was never tried on this device"
+    known += "; tried: it hangs"
+    show_advice(stdout(), [failed, advice, advice, advice], 2)
+    show_advice(stdout(), [])
+    lines = ["What would help, the most first:", f"1. {known}.", f"     {GATE.code}"]
+    lines += [f"   {GATE.accuracy}", f"2. {text}.", "(2 more: `nnapi-prof advise`)"]
+    lines.append("Nothing that would help was found: no hindrance costs 1 % of the plan.")
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"before_ns": -1}, r"ValueError\('a plan takes -1.0 ns, or 1000000.0'\)"),
+        ({"kind": "none"}, r"ValueError\(\"'none' is not a valid Hindrance\"\)"),
+        (
+            {"verified": {"before_ns": 1e16, "failure": ""}},
+            r"ValueError\(.plans took \{'before_ns'",
+        ),
+        ({"units": None}, r"TypeError\("),
+    ],
+)
+def test_damaged_advice_is_refused(changes, words):
+    whole = Advice(Hindrance.CUT, (0,), ("silu",), ("silu",), ("npu",), (), 2e6, 1e6)
+    (row,) = json.loads(advice_to_json([whole]))["advice"]
+    text = json.dumps({"advice": [{**row, **changes}]})
+    with pytest.raises(SerializationError, match=f"^this is not advice: {words}.*; write it anew"):
+        advice_from_json(text)
 
 
 def test_what_joins_branches_is_not_left_out():
