@@ -79,8 +79,8 @@ def wide(x):
     ],
 )
 def test_an_operator_without_a_float_form_is_named(function, words):
-    known = "not a float operator between conversions that is known here"
-    with pytest.raises(FrontendError, match=words.replace(".*", f".* is {known}")):
+    verdict = "not a float operator between conversions that is known here"
+    with pytest.raises(FrontendError, match=words.replace(".*", f".* is {verdict}")):
         prepared(function, 3, 8)
 
 
