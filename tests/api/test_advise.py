@@ -123,9 +123,8 @@ def test_advice_is_kept_in_the_bundle(tmp_path):
     reread = nnp.advise(folder, costs=table)
     first, saves_ms = reread.advice[0], reread.advice[0].saves_ns / 1e6
     assert first.saves_ns == pytest.approx(advised.advice[0].saves_ns, rel=0.02)
-    n = len(reread.advice)
-    words = f"Advised('net', {n} pieces of advice, the first saves {saves_ms:.3f} ms)"
-    assert repr(reread) == words
+    count = f"Advised('net', {len(reread.advice)} pieces of advice"
+    assert repr(reread) == f"{count}, the first saves {saves_ms:.3f} ms)"
     assert re.findall(r"<t[hd] [^>]*>([^<]*)</t[hd]>", reread._repr_html_()) == [
         *("cause", "rewrite", "in PyTorch", "saves, ms, simulated"),
         *(first.cause, first.rewrite.name, first.rewrite.code, f"{saves_ms:.3f}"),
@@ -184,13 +183,13 @@ LINE = torch.linspace(-6, 6, 99)
 ROWS, IMAGE = LINE.reshape(33, 3), torch.linspace(-6, 6, 144).reshape(1, 4, 6, 6)
 UNFIT = math.nan  # of a rewrite that does not fit
 RECIPROCAL, PERMUTES = "a product with the reciprocal", "the same without permutes"
-CORNERS, NEAREST, SPREAD = (
-    *("bilinear without align_corners", "nearest neighbour"),
-    "transposed convolution with bilinear weights",
-)
+CORNERS, NEAREST = "bilinear without align_corners", "nearest neighbour"
+SPREAD = "transposed convolution with bilinear weights"
 SHUFFLE, COPIES = f"{NEAREST} by a pixel shuffle", "transposed convolution that copies pixels"
 GELU = (
-    *("GELU's tanh form", "GELU's sigmoid form", "GELU with a hard sigmoid"),
+    "GELU's tanh form",
+    "GELU's sigmoid form",
+    "GELU with a hard sigmoid",
     "ReLU in place of GELU",
 )
 FORMS: list[tuple[Any, Tensor, dict[str, float]]] = [

@@ -72,6 +72,9 @@ def test_what_run_prints_of_a_file(bundle, picture_model, tmp_path):
     command = ("run", path, "--runs", 2, "--device", "sim:gpu-phone")
     commands = [(*command, *more) for more in (*models, ("--boundary", "app"))]
     commands.append(("run", path, "--device", "sim:npu-phone"))
+    broken = tmp_path / "broken.pte"
+    broken.write_bytes(path.read_bytes()[:2000])
+    commands.append((command[0], broken, *command[2:]))
     words = [list(map(str, command)) for command in commands]
     program = [*warm.python(), "-c", COMMANDS, json.dumps(words)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
@@ -102,6 +105,8 @@ def test_what_run_prints_of_a_file(bundle, picture_model, tmp_path):
         f"--boundary is for bundles: leave it out for {path}",
         "this process's NNAPI is that of sim:gpu-phone, and stays so: load sim:npu-phone in another"
         " process",
+        f"{broken} cannot be loaded: Failed to load program, error: 0x:23; ExecuTorch's log, above,"
+        " says why",
     ]
 
 
