@@ -95,17 +95,7 @@ def test_the_fastest_file_is_the_answer(choice, program, tmp_path):
             stopwatch.time(choice.buffer, [x], 20)
 
 
-def test_what_does_not_run_is_refused_with_its_reason(choice):
-    reasons = {(r.candidate, r.label.split()[0]): r for r in choice.refusals}
-    assert "takes nothing" in reasons["xnnpack", "atan"].reason
-    assert reasons["absent", "atan"].status is Status.FAILED
-    assert "AbsentBackend" in reasons["absent", "atan"].reason
-    assert not any(segment.target.key.endswith("absent") for segment in choice.plan.segments)
-    absent = next(file for file in choice.files if file.name == "absent")
-    assert absent.status is Status.FAILED and not absent.rounds_ns
-
-
-def test_the_table_of_a_choice(choice, tmp_path, capsys):
+def test_what_does_not_run_is_refused_with_its_reason(choice, tmp_path, capsys):
     path = choice.save(tmp_path / "small.pte")
     _show_choice(choice, path)
     lines = capsys.readouterr().out.splitlines()
