@@ -120,18 +120,20 @@ class Advice:
     def cause(self) -> str:
         """The obstacle, as a sentence."""
         what, where = _count_units(self.labels, self.operations), ", ".join(self.targets)
+        one = len(self.labels) == 1
         match self.kind:
             case Hindrance.REFUSED:
                 does = "does" if len(self.targets) == 1 else "do"
                 return f"{where} {does} not run {what}: {distinct(self.reasons)}"
             case Hindrance.CUT:
-                return f"{what} divides what {where} could run in one call"
+                return f"{what} {'divides' if one else 'divide'} what {where} could run in one call"
             case Hindrance.KEPT_OFF:
-                return f"{what} is kept off {where} by the plan's constraints"
+                return f"{what} {'is' if one else 'are'} kept off {where} by the plan's constraints"
             case Hindrance.SLOW:
-                return f"{what} is slow on {where} for its size"
+                are, their = ("is", "its") if one else ("are", "their")
+                return f"{what} {are} slow on {where} for {their} size"
             case Hindrance.LAYOUT:
-                return f"{what} only moves values into another order"
+                return f"{what} only {'moves' if one else 'move'} values into another order"
 
     @property
     def remedy(self) -> str:

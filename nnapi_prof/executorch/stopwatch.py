@@ -86,10 +86,14 @@ class Stopwatch:
             stderr=self._log,
             start_new_session=True,  # Ctrl-C is for the caller; close() ends the group
         )
-        answer = self._answer()
-        if answer["status"] != Status.OK.value:
+        try:
+            answer = self._answer()
+            if answer["status"] != Status.OK.value:
+                words = answer["message"]
+                raise NnapiProfError(f"no process can time ExecuTorch's programs: {words}")
+        except NnapiProfError:
             self.close()
-            raise NnapiProfError(f"no process can time ExecuTorch's programs: {answer['message']}")
+            raise
 
     def __enter__(self) -> Stopwatch:
         return self
@@ -109,7 +113,8 @@ class Stopwatch:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._log):
             if stream is not None:
-                stream.close()
+                with contextlib.suppress(BrokenPipeError):  # a job that nothing read
+                    stream.close()
         self._folder.cleanup()
 
     def time(self, program: bytes, inputs: Sequence[Tensor], limit_s: float) -> ProgramTiming:
@@ -309,10 +314,11 @@ def _run(job: Mapping[str, Any], threads: int) -> dict[str, Any]:
     from executorch.extension.pybindings import portable_lib
 
     portable_lib._unsafe_reset_threadpool(threads)
+    inputs = tuple(torch.load(job["inputs"], weights_only=True))
     program = portable_lib._load_program(job["paths"][0])
     method = program.load_method("forward")
-    method.set_inputs(tuple(torch.load(job["inputs"], weights_only=True)))
     for _ in range(job["runs"]):
+        method.set_inputs(inputs)  # a run may write other values in their place
         method.execute()
     torch.save([value.clone() for value in method.get_outputs()], Path(job["outputs"]))
     return {"status": Status.OK.value}

@@ -23,7 +23,7 @@ from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANT
 
 aten = torch.ops.aten
 INTEGERS = {torch.quint8: torch.uint8, torch.qint8: torch.int8}
-_SCALAR_TYPES: dict[Any, torch.dtype] = {12: torch.qint8, 13: torch.quint8}
+_SCALAR_TYPES: dict[Any, torch.dtype] = {12: torch.qint8, 13: torch.quint8, 14: torch.qint32}
 """Element types as TorchScript numbers them."""
 _LIMITS = {torch.uint8: (0, 255), torch.int8: (-128, 127)}
 

@@ -2,22 +2,35 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import nnapi_prof as nnp
-from nnapi_prof.advice import Advice, Hindrance, Verified, advice_from_json, advice_to_json
+from nnapi_prof.advice import (
+    Advice,
+    Hindrance,
+    Rewrite,
+    Verified,
+    advice_from_json,
+    advice_to_json,
+)
 from nnapi_prof.advice.forms import left_out
 from nnapi_prof.advice.hindrances import ERROR, fit_prices
-from nnapi_prof.advice.search import rewritten
-from nnapi_prof.api.advise import _rank
+from nnapi_prof.advice.search import rewritten, rules_for
+from nnapi_prof.api.advise import INTERRUPTED, _rank
+from nnapi_prof.cli import cli
+from nnapi_prof.cli.advise import show_advice
+from nnapi_prof.cli.output import stdout
 from nnapi_prof.device.find import phone_file
+from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.unit import Work
 from tests.models import Function
@@ -104,11 +117,41 @@ def test_advice_is_kept_in_the_bundle(tmp_path):
     folder = advised.planned.save(tmp_path / "kept.nnprof")
     again = nnp.read_plan(folder)
     assert again.advice == advised.advice
-    html = again.report(tmp_path / "report.html", costs=table).read_text()
-    assert "What would help" in html and "F.relu6(x + 3)" in html
+    page = again.report(tmp_path / "report.html", costs=table).read_text()
+    assert "What would help" in page and "F.relu6(x + 3)" in page
     assert "## What would help" in again.report(tmp_path / "report.md", costs=table).read_text()
-    saves_ns = nnp.advise(folder, costs=table).advice[0].saves_ns
-    assert saves_ns == pytest.approx(advised.advice[0].saves_ns, rel=0.02)
+    reread = nnp.advise(folder, costs=table)
+    first, saves_ms = reread.advice[0], reread.advice[0].saves_ns / 1e6
+    assert first.saves_ns == pytest.approx(advised.advice[0].saves_ns, rel=0.02)
+    count = f"Advised('net', {len(reread.advice)} pieces of advice"
+    assert repr(reread) == f"{count}, the first saves {saves_ms:.3f} ms)"
+    assert re.findall(r"<t[hd] [^>]*>([^<]*)</t[hd]>", reread._repr_html_()) == [
+        *("cause", "rewrite", "in PyTorch", "saves, ms, simulated"),
+        *(first.cause, first.rewrite.name, first.rewrite.code, f"{saves_ms:.3f}"),
+    ]
+    with pytest.raises(UsageError, match=r"the plan is for .*, this device is .*: try rewrites on"):
+        nnp.advise(folder, costs=table, device="sim:gpu-phone", tries=1)
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    stopped = nnp.advise(folder, costs=table, progress=interrupted)
+    assert (stopped.advice, stopped.notes[-1]) == ((), INTERRUPTED)
+
+
+def test_advice_of_a_models_file(tmp_path, capsys):
+    x = torch.rand(1, 3, 64, 64)
+    torch.export.save(torch.export.export(net(nn.SiLU()).eval(), (x,)), tmp_path / "net.pt2")
+    profiled(nn.SiLU(), tmp_path, threads=1)
+    costs = ("--costs", tmp_path / "costs.sqlite", "--device", PHONE, "--threads", 1)
+    done = CliRunner().invoke(cli, [*map(str, ("advise", *costs, tmp_path / "net.pt2"))])
+    assert done.exit_code == 0, done.output
+    assert " ".join(done.stdout.split()) == (
+        "What would help, the most first: 1. sim-npu does not run silu 1x32x32x32: sim-npu does not"
+        " support LOGISTIC. Hard-swish in parts: that would save 0.713 ms (simulated) of 1.72 ms,"
+        " predicted. x * F.relu6(x + 3) * (1 / 6) Up to 0.2 away from SiLU, near x = ±3. Train for"
+        " some more epochs with it: accuracy mostly comes back."
+    )
 
 
 def test_a_small_saving_is_told_with_its_interval(tmp_path):
@@ -134,6 +177,148 @@ def test_noise_is_called_noise_and_what_nothing_was_tried_of_keeps_its_place():
     assert "give or take" not in str(replace(small, margin_ns=1e2))
     large = replace(small, after_ns=0.9e6, verified=Verified(failure="no rewrite is known"))
     assert sorted([small, large], key=_rank) == [large, small]
+
+
+LINE = torch.linspace(-6, 6, 99)
+ROWS, IMAGE = LINE.reshape(33, 3), torch.linspace(-6, 6, 144).reshape(1, 4, 6, 6)
+UNFIT = math.nan  # of a rewrite that does not fit
+RECIPROCAL, PERMUTES = "a product with the reciprocal", "the same without permutes"
+CORNERS, NEAREST = "bilinear without align_corners", "nearest neighbour"
+SPREAD = "transposed convolution with bilinear weights"
+SHUFFLE, COPIES = f"{NEAREST} by a pixel shuffle", "transposed convolution that copies pixels"
+GELU = (
+    "GELU's tanh form",
+    "GELU's sigmoid form",
+    "GELU with a hard sigmoid",
+    "ReLU in place of GELU",
+)
+FORMS: list[tuple[Any, Tensor, dict[str, float]]] = [
+    (
+        *(F.silu, LINE),
+        {"hard-swish": 0.137, "hard-swish in parts": 0.137, "ReLU in place of SiLU": 0.278},
+    ),
+    (F.gelu, LINE, dict(zip(GELU, (0.000473, 0.0203, 0.0608, 0.170), strict=True))),
+    (nn.GELU("tanh"), LINE, dict(zip(GELU, (UNFIT, 0.0206, 0.0609, 0.170), strict=True))),
+    (F.hardswish, LINE, {"hard-swish in parts": 0}),
+    (F.hardsigmoid, LINE, {"hard sigmoid in parts": 0}),
+    (torch.sigmoid, LINE, {"hard sigmoid": 0.0691}),
+    (F.mish, LINE, {"hard-swish": 0.289, "hard-swish in parts": 0.289}),
+    (torch.tanh, LINE, {"hard tanh": 0.227}),
+    (F.leaky_relu, LINE, {"leaky ReLU as a maximum": 0}),
+    (nn.LeakyReLU(2.0), LINE, {"leaky ReLU as a maximum": UNFIT}),
+    (F.softplus, LINE, {"ReLU": math.log(2)}),
+    (torch.neg, LINE, {"a product with -1": 0}),
+    (torch.abs, LINE, {"absolute value by ReLU": 0}),
+    (lambda x: x**2, LINE, {"a product with itself": 0}),
+    (lambda x: x**3, LINE, {"a product with itself": UNFIT}),
+    (lambda x: x / 3, LINE, {RECIPROCAL: 0}),
+    (lambda x: x / 0, LINE, {RECIPROCAL: UNFIT}),
+    (lambda x: x / torch.tensor([2.0, 3, 4]), ROWS, {RECIPROCAL: 0}),
+    (lambda x: x / torch.tensor([2.0, 0, 4]), ROWS, {RECIPROCAL: UNFIT}),
+    (lambda x: x / (x + 9), ROWS, {RECIPROCAL: UNFIT}),
+    (
+        *(nn.UpsamplingBilinear2d(scale_factor=2), IMAGE),
+        {CORNERS: 0.120, NEAREST: 0.267, SHUFFLE: 0.267, SPREAD: 2.625, COPIES: 0.267},
+    ),
+    (
+        *(nn.Upsample(scale_factor=(3, 2), mode="bilinear"), IMAGE),
+        {CORNERS: UNFIT, NEAREST: 0.189, SHUFFLE: UNFIT, SPREAD: 3, COPIES: 0.189},
+    ),
+    (
+        *(nn.Upsample((9, 7), mode="bilinear"), IMAGE),
+        {CORNERS: UNFIT, NEAREST: 0.318, SHUFFLE: UNFIT, SPREAD: UNFIT, COPIES: UNFIT},
+    ),
+    (nn.Upsample(scale_factor=2), IMAGE, {"pixel shuffle of copied channels": 0, COPIES: 0}),
+    (nn.Upsample((7, 7)), IMAGE, {"pixel shuffle of copied channels": UNFIT, COPIES: UNFIT}),
+    (lambda x: x.mean((2, 3)), IMAGE, {"average pooling": 0}),
+    (lambda x: x.mean(1), IMAGE, {"average pooling": UNFIT}),
+    (nn.Conv2d(4, 6, 3, groups=2), IMAGE, {"a convolution without groups": 0}),
+    (nn.Conv2d(4, 4, 3, groups=4), IMAGE, {"a convolution without groups": UNFIT}),
+    (nn.ChannelShuffle(2), IMAGE, {"convolution that shuffles": 0}),
+    (nn.BatchNorm2d(4), IMAGE, {"batch norm as scale and shift": 0}),
+    (nn.LayerNorm(6), IMAGE, {"batch norm for layer norm": 7.044}),
+    (nn.GroupNorm(2, 4), IMAGE, {"batch norm": 4.292}),
+    (nn.GroupNorm(2, 4, affine=False), IMAGE, {"batch norm": 4.292}),
+    (lambda x: (x.double() * 0.5).float(), LINE, {"float32 in place of float64": 0}),
+    (lambda x: x.permute(0, 2, 3, 1).softmax(-1).permute(0, 3, 1, 2), IMAGE, {PERMUTES: 0}),
+    (lambda x: x.permute(0, 2, 3, 1).flip(1, 2).permute(0, 3, 1, 2), IMAGE, {PERMUTES: 0}),
+    (lambda x: x.permute(0, 2, 3, 1).softmax(-1).permute(0, 2, 3, 1), IMAGE, {PERMUTES: UNFIT}),
+    (lambda x: x.permute(0, 2, 3, 1).sin().permute(0, 3, 1, 2), IMAGE, {PERMUTES: UNFIT}),
+    (lambda x: x.permute(0, 2, 3, 1).cumsum(1), IMAGE, {PERMUTES: UNFIT}),
+]
+"""A model, its input, and how far each rewrite moves the output."""
+
+
+@pytest.mark.parametrize(("function", "x", "expected"), FORMS)
+def test_rewrites_move_an_output_as_far_as_they_say(function, x, expected):
+    program = prepare(Function(function).eval(), (x,), "net")
+    before, changes = program.module(x)[0], dict.fromkeys(expected, UNFIT)
+    for node in program.module.graph.nodes:
+        for rule in rules_for(node.target):
+            if (module := rewritten(program, {node.name: rule.form})) is None:
+                continue
+            apart = (module(x)[0] - before).abs()
+            changes[rule.rewrite.name] = change = float(apart.max())
+            stated = re.match(r"(?:At most|Up to) ([\d.]+) away", rule.rewrite.accuracy)
+            assert stated is None or change <= float(stated[1]) <= 1.5 * change
+            assert not rule.rewrite.exact or change < 1e-5
+            if rule.rewrite.name == SPREAD and function.align_corners is None:
+                assert apart[..., 1:-1, 1:-1].max() < 1e-5
+    assert changes == pytest.approx(expected, rel=5e-3, abs=1e-5, nan_ok=True)
+
+
+GATE = Rewrite("hard sigmoid", "F.relu6(x + 3) / 6", "Up to 0.08 away.")
+TEXTS = {
+    Hindrance.REFUSED: "npu does not run silu: no LOGISTIC. Replace it by what the accelerator"
+    " runs, or move it to an end of the model",
+    Hindrance.CUT: "silu divides what npu could run in one call. Replace it by what the accelerator"
+    " runs, or move it to an end of the model",
+    Hindrance.KEPT_OFF: "silu is kept off npu by the plan's constraints. Allow it there",
+    Hindrance.SLOW: "silu is slow on npu for its size. Give it sizes and options like those of the"
+    " faster layers",
+    Hindrance.LAYOUT: "silu only moves values into another order. Keep one order of dimensions",
+}
+
+
+@pytest.mark.parametrize("kind", Hindrance)
+def test_what_advice_says_without_a_rewrite(kind, capsys):
+    advice = Advice(kind, (0,), ("silu",), ("silu",), ("npu",), ("no LOGISTIC",), 2e6, 1e6)
+    text = f"{TEXTS[kind]}: that would save 1.00 ms of 2.00 ms, predicted"
+    assert str(advice) == text
+    several = replace(advice, labels=("silu", "gelu"), operations=("silu", "gelu")).cause
+    words = advice.cause.replace(" is ", " are ").replace(" its ", " their ")
+    words = words.replace("divides", "divide").replace("moves", "move")
+    assert several == words.replace("silu", "silu, gelu (2 units)")
+    failed = replace(advice, rewrite=GATE, sure=False, verified=Verified(failure="it hangs"))
+    tried = f"{text.partition('. ')[0]}. Hard sigmoid: that would save 1.00 ms of 2.00 ms"
+    tried += ", predicted; whether the accelerator runs it was never tried on this device"
+    tried += "; tried: it hangs"
+    show_advice(stdout(), [failed, advice, advice, advice], 2)
+    show_advice(stdout(), [])
+    lines = ["What would help, the most first:", f"1. {tried}.", f"     {GATE.code}"]
+    lines += [f"   {GATE.accuracy}", f"2. {text}.", "(2 more: `nnapi-prof advise`)"]
+    lines.append("Nothing that would help was found: no hindrance costs 1 % of the plan.")
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"before_ns": -1}, r"ValueError\('a plan takes -1.0 ns, or 1000000.0'\)"),
+        ({"kind": "none"}, r"ValueError\(\"'none' is not a valid Hindrance\"\)"),
+        (
+            {"verified": {"before_ns": 1e16, "failure": ""}},
+            r"ValueError\(.plans took \{'before_ns'",
+        ),
+        ({"units": None}, r"TypeError\("),
+    ],
+)
+def test_damaged_advice_is_refused(changes, words):
+    whole = Advice(Hindrance.CUT, (0,), ("silu",), ("silu",), ("npu",), (), 2e6, 1e6)
+    (row,) = json.loads(advice_to_json([whole]))["advice"]
+    text = json.dumps({"advice": [{**row, **changes}]})
+    with pytest.raises(SerializationError, match=f"^this is not advice: {words}.*; write it anew"):
+        advice_from_json(text)
 
 
 def test_what_joins_branches_is_not_left_out():

@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -12,12 +15,16 @@ pytest.importorskip("executorch", reason="no executorch: pip install -e '.[execu
 
 import nnapi_prof
 from nnapi_prof.costs.measurement import Status
-from nnapi_prof.errors import UsageError
+from nnapi_prof.errors import NnapiProfError, UsageError
 from nnapi_prof.executorch import NnapiPartitioner, aot, choose, fastest, lower, region_times
 from nnapi_prof.executorch.aot import XnnpackPartitioner
+from nnapi_prof.executorch.command import _show_choice
 from nnapi_prof.executorch.partitioner import named, region_candidates
 from nnapi_prof.executorch.pte import LoweredPart, concatenate_programs
+from nnapi_prof.executorch.runner import HOST_TIMES
+from nnapi_prof.executorch.selection import NO_PLAN
 from nnapi_prof.executorch.stopwatch import Stopwatch, run_job
+from tests import warm
 from tests.executorch.conftest import convert, exported, profiled_plan, refusal
 from tests.models import Function
 
@@ -54,11 +61,11 @@ class Takes(aot.Partitioner):
 
 @pytest.fixture(scope="module")
 def program():
-    """XNNPACK has no kernel for the arctangent."""
+    """XNNPACK has no kernel for the arctangent; its convolutions are the fastest by far."""
     torch.manual_seed(0)
-    layer = torch.nn.Linear(32, 32)
+    layer = torch.nn.Conv2d(8, 8, 3, padding=1)
     model = Function(lambda x, layer: layer(torch.atan(layer(x))), layer=layer)
-    return torch.export.export(model, (torch.rand(8, 32),))
+    return torch.export.export(model, (torch.rand(1, 8, 16, 16),))
 
 
 @pytest.fixture(scope="module")
@@ -72,26 +79,60 @@ def choice(program):
 
 def test_the_fastest_file_is_the_answer(choice, program, tmp_path):
     files = {file.name: file for file in choice.files}
-    assert set(files) >= {"xnnpack", "absent", "list-order", "portable"}
+    assert set(files) == {"xnnpack", "absent", "list-order", "portable"}
     times = [file.median_ns for file in choice.files if file.rounds_ns]
     assert choice.median_ns == min(times) and len(times) > 1
     assert choice.file.status is Status.OK
     assert len(choice.frame()) == len(choice.files)
     assert choice.save(tmp_path / "small.pte").read_bytes() == choice.buffer
-    x = torch.rand(8, 32)
+    x = program.example_inputs[0][0]
     with Stopwatch(None) as stopwatch:
         timing = stopwatch.time(choice.buffer, [x], 20)
-    torch.testing.assert_close(timing.outputs[0], program.module()(x), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(timing.outputs[0], program.module()(x), rtol=1e-4, atol=1e-5)
+        os.killpg(stopwatch._process.pid, signal.SIGKILL)
+        stopwatch._process.wait()
+        with pytest.raises(NnapiProfError, match=r"the process that times .* is gone"):
+            stopwatch.time(choice.buffer, [x], 20)
 
 
-def test_what_does_not_run_is_refused_with_its_reason(choice):
-    reasons = {(r.candidate, r.label.split()[0]): r for r in choice.refusals}
-    assert "takes nothing" in reasons["xnnpack", "atan"].reason
-    assert reasons["absent", "atan"].status is Status.FAILED
-    assert "AbsentBackend" in reasons["absent", "atan"].reason
-    assert not any(segment.target.key.endswith("absent") for segment in choice.plan.segments)
-    absent = next(file for file in choice.files if file.name == "absent")
-    assert absent.status is Status.FAILED and not absent.rounds_ns
+def test_what_does_not_run_is_refused_with_its_reason(choice, tmp_path, capsys):
+    path = choice.save(tmp_path / "small.pte")
+    _show_choice(choice, path)
+    lines = capsys.readouterr().out.splitlines()
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines[4:8]]
+    assert {name: call for name, _, call in rows} == {
+        "xnnpack": "2 of XnnpackBackend",
+        "portable": "none",
+        "absent": "1 of AbsentBackend",
+        "list-order": "2 of XnnpackBackend, 1 of AbsentBackend",
+    }
+    conv, failed = (
+        "conv2d 3x3 8->8 16x16",
+        (
+            "Failed to load method forward, error: 0x:20 ([method.cpp:85]"
+            " Backend AbsentBackend is not registered.)"
+        ),
+    )
+    ms = f"{choice.plan.segments[0].predicted_ns / 1e6:.3f}"
+    assert lines[9:] == [
+        f"{path}: xnnpack, 0.01 MB",
+        f"  xnnpack: {conv} … {conv} ({ms} ms; the whole model as ExecuTorch lowers it)",
+        *(f"{name} failed: {failed}" for name in ("absent", "list-order")),
+        f"absent refused {conv}: it takes nothing of it",
+        "xnnpack refused atan 1x8x16x16: it takes nothing of it",
+        f"absent failed atan 1x8x16x16: {failed}",
+    ]
+
+
+@pytest.mark.slow("lowers one network by each partitioner")
+def test_what_a_device_has_is_the_default(tmp_path):
+    """In no time only whole files are measured."""
+    model = exported(torch.nn.Tanh(), tmp_path / "tanh.pt2", torch.rand(1, 4))
+    choice = choose(model.path, device="sim:gpu-phone", seconds=0)
+    assert {file.name: (file.status, file.reason) for file in choice.files} == dict.fromkeys(
+        ("nnapi-sim-gpu", "nnapi-reference", "xnnpack", "list-order", "portable"), (Status.OK, None)
+    )
+    assert (choice.notes, choice.planned, choice.refusals) == ((HOST_TIMES, NO_PLAN), None, ())
 
 
 def test_a_back_end_that_does_not_compile_says_why(program):
@@ -129,13 +170,70 @@ def test_parts_of_several_partitioners_make_one_program(picture_model):
         torch.testing.assert_close(output, values[name], rtol=1e-4, atol=1e-5)
 
 
-def test_crashes_and_hangs_are_answers(monkeypatch):
-    job = {"rounds": 1, "limit_s": 0.5}
-    crash = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
-    for work, status in ((crash, Status.CRASHED), (lambda *_: time.sleep(30), Status.TIMEOUT)):
-        monkeypatch.setattr("nnapi_prof.executorch.stopwatch._time", work)
-        answer = run_job(job, 1)
-        assert answer["status"] == status.value and answer["message"]
+def killed(job, threads):
+    os.write(2, b"a driver's last words\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("work", "limit_s", "status", "message"),
+    [
+        (killed, 60, "crashed", "SIGKILL (a driver's last words)"),
+        (lambda *_: os._exit(3), 60, "crashed", "its process ended with code 3"),
+        (lambda *_: time.sleep(30), 0.5, "timeout", "it took longer than 0.5 s"),
+    ],
+)
+def test_crashes_and_hangs_are_answers(monkeypatch, work, limit_s, status, message):
+    monkeypatch.setattr("nnapi_prof.executorch.stopwatch._time", work)
+    answer = run_job({"rounds": 1, "limit_s": limit_s}, 1)
+    assert answer == {"status": status, "message": message}
+
+
+def answers(jobs=(), **options):
+    """What the process of a stopwatch says to jobs."""
+    options = json.dumps({"threads": 1, "device": None, "libraries": [], **options})
+    program = "from nnapi_prof.executorch.stopwatch import main; main()"
+    command = [*warm.python(), "-c", program, options]
+    lines = "".join(json.dumps(job) + "\n" for job in jobs)
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_each_job_has_an_answer(choice, program, tmp_path):
+    x = program.example_inputs[0][0]
+    torch.save([x], tmp_path / "in.pt")
+    torch.save([x[:, :4]], tmp_path / "wrong.pt")
+    for file in choice.files:
+        (tmp_path / f"{file.name}.pte").write_bytes(file.buffer)
+    *both, absent = (str(tmp_path / f"{name}.pte") for name in ("xnnpack", "portable", "absent"))
+    job = {"paths": both, "inputs": str(tmp_path / "in.pt"), "outputs": str(tmp_path / "out.pt")}
+    job |= {"rounds": 2, "runs": 5, "seconds": 20, "limit_s": 60}
+    ready, timed, run, refused, wrong, late = answers(
+        [
+            *(job, {**job, "paths": both[:1], "rounds": 0, "outputs": str(tmp_path / "run.pt")}),
+            *({**job, "paths": [absent]}, {**job, "inputs": str(tmp_path / "wrong.pt")}),
+            {**job, "runs": 10**9, "limit_s": 0.5, "outputs": None},
+        ]
+    )
+    assert ready == run == {"status": "ok"} and timed["status"] == "ok"
+    assert [[len(own) for own in rounds] for rounds in timed["rounds_ns"]] == [[5, 5]] * 2
+    for name in ("out.pt", "run.pt"):
+        (output,) = torch.load(tmp_path / name)
+        torch.testing.assert_close(output, program.module()(x), rtol=1e-4, atol=1e-5)
+    assert refused["status"] == wrong["status"] == "failed"
+    assert re.search(r"^Failed to load method .* \(.* Backend AbsentBackend is", refused["message"])
+    assert wrong["message"].endswith("Error resizing tensor at input 0)")
+    assert late == {"status": "timeout", "message": "it took longer than 0.5 s"}
+
+
+def test_a_process_that_does_not_start_says_why(monkeypatch):
+    (answer,) = answers(libraries=["absent.so"])
+    assert answer["status"] == "failed" and answer["message"].startswith("absent.so: cannot open")
+    with pytest.raises(NnapiProfError, match=r"no process can time ExecuTorch's .*: absent.so: "):
+        Stopwatch(None, libraries=["absent.so"])
+    monkeypatch.setattr(sys, "executable", "false")
+    with pytest.raises(NnapiProfError, match=r"ExecuTorch's programs is gone: it said nothing$"):
+        Stopwatch(None)
 
 
 @pytest.mark.parametrize(
@@ -252,6 +350,7 @@ def test_a_plan_of_another_device_is_the_plans_file(bundle, picture_plan, monkey
         ("--to executorch small.pt2", "--partitioners"),
         ("--as-planned pictures.nnprof", "is for --to executorch of a bundle"),
         ("--to executorch --seconds 3 pictures.nnprof", "is for --partitioners"),
+        ("--to executorch --partitioners xnnpack pictures.nnprof", "is a bundle and has its plan"),
     ],
 )
 def test_options_that_do_not_go_together(bundle, options, words, monkeypatch):

@@ -1,11 +1,14 @@
 """Plans as .pte files: what is in them, and that they compute what eager PyTorch does."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 import torch
+from torch import nn
 
 pytest.importorskip("executorch", reason="no executorch: pip install -e '.[executorch]'")
 
@@ -14,9 +17,18 @@ from nnapi_prof import executorch
 from nnapi_prof.errors import UsageError
 from nnapi_prof.executorch import NnapiPartitioner, choose, host, lower
 from nnapi_prof.executorch.aot import XnnpackPartitioner, to_edge_transform_and_lower
+from nnapi_prof.executorch.runner import HOST_TIMES
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import Engine
-from tests.executorch.conftest import convert, estimated_plan, exported, profiled_plan, refusal
+from tests import warm
+from tests.executorch.conftest import (
+    convert,
+    estimated_plan,
+    exported,
+    pictures,
+    profiled_plan,
+    refusal,
+)
 from tests.models import Function
 
 
@@ -37,6 +49,65 @@ def test_convert_and_run_agree_with_eager(bundle, picture_model, run_pte, tmp_pa
     assert n_nnapi == sum(s.target.engine is Engine.NNAPI for s in segments)
     assert not any("fell back" in name for name in names)
     assert document["simulated"]
+
+
+COMMANDS = """
+import json, sys
+from click.testing import CliRunner
+from nnapi_prof.cli import cli
+for words in json.loads(sys.argv[1]):
+    done = CliRunner().invoke(cli, words)
+    print(json.dumps([done.stdout.splitlines(), str(done.exception or "")]))
+"""
+"""Runs several commands in one process, which has loaded ExecuTorch then."""
+
+
+def test_what_run_prints_of_a_file(bundle, picture_model, tmp_path):
+    path = lower(str(bundle)).save(tmp_path / "pictures.pte")
+    models = [(), ("--against", picture_model)]
+    for size in (16, 8):
+        other = Function(pictures, first=nn.Conv2d(3, 8, 3, padding=1), second=nn.Conv2d(8, 8, 1))
+        name = tmp_path / f"{size}.pt2"
+        models.append(("--against", exported(other, name, torch.rand(1, 3, size, size)).path))
+    command = ("run", path, "--runs", 2, "--device", "sim:gpu-phone")
+    commands = [(*command, *more) for more in (*models, ("--boundary", "app"))]
+    commands.append(("run", path, "--device", "sim:npu-phone"))
+    broken = tmp_path / "broken.pte"
+    broken.write_bytes(path.read_bytes()[:2000])
+    commands.append((command[0], broken, *command[2:]))
+    words = [list(map(str, command)) for command in commands]
+    program = [*warm.python(), "-c", COMMANDS, json.dumps(words)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    (alone, _), (same, _), (other, differs), *refused = map(json.loads, done.stdout.splitlines())
+    title, _, _, _, _, *table, _, loaded, not_compared, note = alone
+    parts = ("TanH (NC) #1", "Multiply (ND) #1", "Add (ND) #1")
+    assert title == "pictures.pte on sim:gpu-phone: 0.01 MB"
+    assert [row.split("│")[1].strip() for row in table] == [
+        *("segment 0 nnapi:sim-gpu", *parts[:2], "segment 0 nnapi:sim-gpu", parts[2], "all")
+    ]
+    assert re.fullmatch(r"loaded in [\d.]+ ms, first run [\d.]+ ms", loaded)
+    assert not_compared == "outputs are not compared: --against MODEL names what it was made of"
+    assert note == f"note: {HOST_TIMES}"
+    verdict, of_largest = same[-2].split(" eager PyTorch: ")
+    assert verdict == "output clone_1 [1, 8, 16, 16] agrees with"
+    assert float(of_largest.split()[0]) < 1e-5
+    match = re.fullmatch(
+        r"output clone_1 \[1, 8, 16, 16\] DIFFERS from eager PyTorch: (\S+) of its largest value"
+        r" \(1e-04 allowed\)",
+        other[-2],
+    )
+    assert match is not None and differs == (
+        f"output clone_1 of {path} differs from eager PyTorch by {match[1]} of its largest value,"
+        " 1e-04 is allowed: `nnapi-prof bisect --executorch` finds the operation"
+    )
+    assert [error for _, error in refused] == [
+        f"{path} takes 1x3x16x16, and 1x3x8x8 is there: name the model that it was made of",
+        f"--boundary is for bundles: leave it out for {path}",
+        "this process's NNAPI is that of sim:gpu-phone, and stays so: load sim:npu-phone in another"
+        " process",
+        f"{broken} cannot be loaded: Failed to load program, error: 0x:23; ExecuTorch's log, above,"
+        " says why",
+    ]
 
 
 @pytest.mark.slow("lowers a network and runs it in a process without an accelerator")
@@ -79,9 +150,7 @@ def quantised_program(x):
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     torch.manual_seed(0)
-    layers = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3), torch.nn.Sigmoid()
-    )
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Sigmoid())
     quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config())
     observed = prepare_pt2e(torch.export.export(layers.eval(), (x,)).module(), quantizer)
     observed(x)
@@ -107,9 +176,9 @@ def test_a_quantised_program_runs_in_8_bits(run_pte, tmp_path):
 
 def test_torchscript_on_the_cpu_is_one_call_of_xnnpacks():
     """As stock ExecuTorch has the same model: no kernel lays out images beside it."""
-    layers = torch.nn.Sequential(
-        *(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)),
-        *(torch.nn.Flatten(), torch.nn.Linear(8, 4)),
+    layers = nn.Sequential(
+        *(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1)),
+        *(nn.Flatten(), nn.Linear(8, 4)),
     )
     with quiet_torch():
         script = torch.jit.trace(layers.eval(), torch.rand(1, 3, 12, 12))
@@ -119,12 +188,12 @@ def test_torchscript_on_the_cpu_is_one_call_of_xnnpacks():
     assert [str(node.target) for node in calls[:-1]] == ["executorch_call_delegate"]
 
 
-class Nested(torch.nn.Module):
+class Nested(nn.Module):
     """Arguments and results in tuples and dicts, one of them an input as it is."""
 
     def __init__(self):
         super().__init__()
-        self.first = torch.nn.Conv2d(3, 8, 3)
+        self.first = nn.Conv2d(3, 8, 3)
 
     def forward(self, pair, scale):
         return {"sum": self.first(pair[0]) * scale, "image": pair[1]}
@@ -175,6 +244,7 @@ def test_a_file_that_is_no_program_is_refused(tmp_path, content):
 THREADS = """
 import os, sys
 from nnapi_prof.executorch import load
+from nnapi_prof.executorch.runner import HOST_TIMES
 from nnapi_prof.frontend.torch_logging import quiet_torch
 def tasks():
     found = {}
@@ -217,7 +287,7 @@ def test_threads_and_cores_are_the_files_unless_they_are_asked_for(bundle, tmp_p
 def batches():
     """A program whose batch is 1 to 8."""
     torch.manual_seed(0)
-    layers = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    layers = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
     sizes = {"input": {0: torch.export.Dim("batch", min=1, max=8)}}
     return torch.export.export(layers.eval(), (torch.rand(4, 8),), dynamic_shapes=sizes)
 

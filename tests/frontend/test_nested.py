@@ -93,6 +93,27 @@ def test_named_tuples(saved):
     torch.testing.assert_close(tuple(actual), (x + h, b, a * c, c))
 
 
+def from_its_end(listed: list[Tensor]) -> Tensor:
+    return listed[0] + listed[-1]
+
+
+def by_its_keys(named: dict[str, Tensor]) -> Tensor:
+    total = torch.zeros(3)
+    for key in named:
+        total = total + named[key]
+    return total
+
+
+def counted(named: dict[str, Tensor]) -> Tensor:
+    return named["a"] * len(named)
+
+
+@pytest.mark.parametrize("function", [from_its_end, by_its_keys, counted])
+def test_how_many_there_are_must_be_in_the_code(saved, function):
+    with pytest.raises(InputSpecError, match="lists and dicts whose items the code names; wrap"):
+        loaded(saved(function), ["3"] * 2)
+
+
 def test_a_list_is_as_long_as_its_last_index_says(saved):
     program = loaded(saved(indexed), ["2x3"] * 3)
     a, _, c = program.example_inputs

@@ -1,11 +1,14 @@
 """What depends on data stays a call of PyTorch; the graph is checked against the model."""
 
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch._higher_order_ops.while_loop import while_loop
 from torch.utils._pytree import tree_leaves
 
 from nnapi_prof.errors import FrontendError
@@ -51,6 +54,55 @@ def longest(x: Tensor, length: Tensor) -> Tensor:
 def branch(x: Tensor) -> Tensor:
     y = torch.relu(x)
     return torch.cond(y.sum() > 3, lambda v: v * 2, lambda v: v - 1, (y,)) + 1
+
+
+def autocast(enabled: bool, x: Tensor, layer: nn.Module) -> tuple[Tensor, Tensor]:
+    with torch.autocast("cpu", torch.bfloat16, enabled):
+        y = layer(x)
+    return y, y.float() * 2
+
+
+def without_grad(x: Tensor, layer: nn.Module) -> Tensor:
+    with torch.no_grad():
+        y = layer(x)
+    with torch.enable_grad():
+        return y * 2
+
+
+def chosen(x: Tensor, layer: nn.Module) -> Tensor:
+    """A branch whose condition is a constant."""
+    yes = torch.tensor(True)
+    return layer(torch.cond(yes, lambda v: v + 1, lambda v: v - 1, (x,)))
+
+
+@pytest.mark.parametrize(
+    ("function", "operations", "words"),
+    [
+        (partial(autocast, True), "linear _to_copy _to_copy mul", "1 parts of .* under autocast"),
+        (partial(autocast, False), "linear mul", None),
+        (without_grad, "linear mul", None),
+        (chosen, "add linear", None),
+    ],
+)
+def test_graphs_within_exported_graphs_are_carried_out(function, operations, words):
+    x, model = torch.randn(8, 64), Function(function, layer=nn.Linear(64, 8))
+    program = prepare(torch.export.export(model, (x,)), [x], "model")
+    calls = [n.target for n in program.module.graph.nodes if n.op == "call_function"]
+    assert [call._opname for call in calls] == operations.split()
+    assert len(program.notes) == (words is not None)
+    assert words is None or re.match(words, program.notes[0])
+    rtol = 0.02 if words else 1e-6  # bfloat16 has 8 bits
+    for ours, theirs in zip(program.module(x), tree_leaves(model(x)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=rtol, atol=rtol)
+
+
+def test_loops_in_exported_graphs_are_refused():
+    def doubled(x: Tensor) -> Tensor:
+        start = torch.tensor(0)
+        return while_loop(lambda i, _: i < 3, lambda i, v: (i + 1, v * 2), (start, x))[1]
+
+    with pytest.raises(FrontendError, match=r"the construct while_loop \(.*\) is not supported"):
+        prepare(Function(doubled), [torch.ones(2)], "model")
 
 
 def in_parts(model: nn.Module, *inputs: Tensor) -> tuple[Program, list[str]]:

@@ -29,7 +29,15 @@ def prepared(function, *shape):
 
 
 EXACT = {
+    "instance_norm": (
+        lambda x: ops.instance_norm(x, BIAS[:4], BIAS[4:], 1e-5, 0.05, 100),
+        (1, 4, 6, 8),
+    ),
     "add number": (lambda x: ops.add(x, 1.5), (2, 8)),
+    "add constant": (
+        lambda x: ops.add(x, torch.quantize_per_tensor(BIAS, 0.05, 128, torch.quint8), 0.1, 100),
+        (2, 8),
+    ),
     "mul number": (lambda x: ops.mul(x, -0.5), (2, 8)),
     "sub scale": (lambda x: ops.mul_scalar(x, 0.25), (2, 8)),
     "relu in place": (lambda x: torch.relu_(x), (2, 8)),
@@ -59,13 +67,21 @@ def test_floats_between_conversions_give_pytorchs_integers(name):
     assert (actual != expected).float().mean() < 0.15
 
 
-def test_an_operator_without_a_float_form_is_named():
-    def wide(x):
-        return torch.quantize_per_tensor(x.dequantize(), 0.001, 0, torch.qint32)
+def wide(x):
+    return torch.quantize_per_tensor(x.dequantize(), 0.001, 0, torch.qint32)
 
-    words = "aten::quantize_per_tensor .* not a float operator between conversions that is known"
-    with pytest.raises(FrontendError, match=words):
-        prepared(wide, 3, 8)
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (wide, r"aten::quantize_per_tensor .* \(quantize_per_tensor to torch.qint32\)"),
+        (lambda x: ops.add_out(x, x, x), r"quantized::add_out .* \(quantized::add_out\)"),
+    ],
+)
+def test_an_operator_without_a_float_form_is_named(function, words):
+    verdict = "not a float operator between conversions that is known here"
+    with pytest.raises(FrontendError, match=words.replace(".*", f".* is {verdict}")):
+        prepared(function, 3, 8)
 
 
 @pytest.mark.parametrize("engine", ["qnnpack", "fbgemm", "x86"])

@@ -2,7 +2,9 @@
 
 import enum
 import logging
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -88,6 +90,30 @@ def resized(x: Tensor) -> Tensor:
     return nn.functional.interpolate(y, size=(5, 7), mode="nearest")
 
 
+def interpolated(x: Tensor) -> Tensor:
+    """The operator of older TorchScript."""
+    y = torch.ops.aten.__interpolate(x, None, [2.0, 2.0], "bilinear", False)
+    return torch.ops.aten.__interpolate(y, 9)
+
+
+def told_by_kinds(x: Tensor) -> Tensor:
+    things: list[Any] = [x, 3, "a"]
+    for thing in things:
+        if isinstance(thing, int):
+            x = x * 2.0
+        elif isinstance(thing, str):
+            x = x + 1.0
+    return x
+
+
+def counts(x: Tensor) -> Tensor:
+    n = 0
+    while n < x.size(1):
+        x = x + 1.0
+        n += 3
+    return x
+
+
 def unusual(x: Tensor) -> Tensor:
     """Operations that nobody knows stay: the converter will refuse them."""
     return torch.cumsum(torch.special.erf(x), 2)
@@ -101,6 +127,9 @@ def unusual(x: Tensor) -> Tensor:
         (windows, "mul view index_select view softmax"),
         (containers, None),
         (resized, "to_channels_last upsample_bilinear2d upsample_nearest2d to_contiguous"),
+        (interpolated, "to_channels_last upsample_bilinear2d upsample_nearest2d to_contiguous"),
+        (told_by_kinds, "mul add"),
+        (counts, "add add"),
         (unusual, "erf cumsum"),
     ],
 )
@@ -211,6 +240,9 @@ SIZE_ARITHMETIC = {
     "the second half": lambda x: x.narrow(3, x.shape[3] // 2, x.size(3) - x.size(3) // 2),
     "split at a size": lambda x: torch.tensor_split(x, torch.tensor([x.size(1) // 2]), 1)[1],
     "repeats by a tensor": lambda x: x.repeat_interleave(torch.arange(x.size(1)), 1),
+    "a number of rows": lambda x: x.narrow(1, 1, 2),
+    "repeats by a number": lambda x: x.repeat_interleave(2, 1),
+    "moved with a type": lambda x: x.to(torch.device("cpu"), torch.float64).float(),
     "one repeat for all": lambda x: torch.repeat_interleave(x, torch.tensor([2]), 1),
     "a mask of positions": lambda x: x[:, torch.arange(x.size(1)) % 2 == 0],
     "selected by a mask": lambda x: x.masked_select(torch.ones(x.shape).tril() > 0),
@@ -422,7 +454,12 @@ class Point:
 
 class Objects(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return Point(x).x
+        return Point(x).x * 2.0
+
+
+class OfNumbers(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return Point(x).x * int(x.sum())
 
 
 def test_walker_refuses_what_it_does_not_know():
@@ -430,3 +467,14 @@ def test_walker_refuses_what_it_does_not_know():
         script = torch.jit.script(Objects())
     with pytest.raises(WalkRefused, match=r"prim::CreateObject .*test_torchscript\.py:\d+"):
         walked_graph(script, [torch.ones(2)], "objects")
+
+
+def test_other_routes_take_what_the_walker_does_not_know(saved):
+    assert labels(agree(saved(Objects()), IMAGE)) == ["mul 1x4x6x6"]
+    with pytest.raises(FrontendError) as refused:
+        frontend.load(saved(OfNumbers()), [IMAGE])
+    assert re.fullmatch(
+        r"model.pt cannot become a graph: the TorchScript construct prim::CreateObject at (\S+) is"
+        r" refused by PyTorch's converter and by tracing: prim::CreateObject \1",
+        str(refused.value),
+    )

@@ -173,6 +173,11 @@ def test_quantised_modules_restore_themselves(tmp_path):
     assert torch.equal(frontend.reference(path)(torch.ones(1, 4))[0], quantised(torch.ones(1, 4)))
 
 
+def stored(*of: object) -> bytes:
+    """A pickle that refers to a storage."""
+    return pickle.dumps(("storage", *of), 2)[:-1] + b"Q."
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -181,6 +186,13 @@ def test_quantised_modules_restore_themselves(tmp_path):
         (b"\x80\x02h\x07.", "it is damaged"),
         (b"\x80\x02", "it is damaged"),
         (b"\x80\x04\x8c\x03a\nb\x8c\x01c\x93.", "it names a\\nb.c"),
+        (b"\x80\x02ctorch\ndevice\n}b.", "it changes torch.device"),
+        (b"\x80\x02\x82\x01.", "it has the extension code 1"),
+        (b"\x80\x02c__torch__.torch.classes.evil\nThing\n.", "evil.Thing, which is not packed"),
+        (b"\x80\x02K\x01Q.", "it refers to what is not a storage"),
+        (stored("Float", "0", "cpu", 4), "it has a storage of an unknown type"),
+        (stored(torch.FloatStorage, 0, "cpu", 4), "it has a storage without name or length"),
+        (stored(torch.FloatStorage, "9", "cpu", 4), "has 4 elements, and the archive no bytes"),
     ],
 )
 def test_pickles_of_torchscript(tmp_path, data, words, sprung):
@@ -269,13 +281,21 @@ def test_the_older_layout(tmp_path, sprung):
     assert "serialized_state_dict.json is a pickle that is not loaded" in refuse(path)
 
 
+WEIGHTS = "data/weights/model_weights_config.json"
+
+
 @pytest.mark.parametrize(
     ("name", "data", "words"),
     [
         ("data/aotinductor/model/model.so", b"\x7fELF", "is compiled code, which would run"),
         ("models/model.json", b"[" * 200_000 + b"]" * 200_000, "nested too deeply"),
+        ("models/model.json", b"{", "its models/model.json is not JSON (Expecting"),
+        ("models/model.json", b"[]", "its models/model.json is not a program"),
+        (WEIGHTS, b"[]", "its data/weights/model_weights_config.json is not a list of tensors"),
+        (WEIGHTS, b'{"config": {"w": {}}}', "names a file that is not there (None)"),
+        ("data/weights/weight_0", b"", "gives weight no bytes for its elements"),
     ],
-    ids=["compiled code", "nested JSON"],
+    ids=lambda value: str(value)[:40],
 )
 def test_records_that_are_refused(exported, name, data, words):
     assert words in refuse(rewrite(exported, {name: data}))
@@ -312,6 +332,7 @@ GUARDS = (
     "L['x'].size()[0] == (lambda: {!r})()",
     "L['\"+str(1)+\"'].size()[0] == 1 and '{}'",
     "9 ** 9 ** 9 ** 9 == '{}'",
+    "L['{}'",
     "L['x'].__class__ == '{}'",
 )
 
@@ -360,6 +381,7 @@ def test_names_that_are_code(exported, sprung):
         {"default_factory_module": "antigravity", "default_factory_name": "x", "dict_context": []},
         json.dumps([{"__enum__": True, "fqn": "antigravity:X", "name": "A"}]),
         json.dumps(["a'b"]),
+        json.dumps(["[a'b"]),
     ],
 )
 def test_how_inputs_are_nested(exported, context):
