@@ -133,6 +133,8 @@ def export_by_trace(program: ExportedProgram) -> onnx.ModelProto:
     import torch
 
     examples, named = program.example_inputs or ((), {})
+    # It logs the graph of an operator that it does not support: to stdout, which may be a document.
+    torch._C._jit_set_onnx_log_output_stream("stderr")
     try:
         with quiet(), torch.no_grad(), tempfile.TemporaryDirectory(prefix="nnapi-prof-") as folder:
             path = Path(folder) / "model.onnx"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -207,25 +208,25 @@ def write_context(
     """
     if precision is QnnPrecision.FP16 and not chip.float_runs:
         raise ConversionError(f"{chip.name}: {FLOAT_REFUSED}")
-    before = set(path.parent.iterdir())
     with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
-        source = form.write(Path(folder) / "network.onnx")
-        request = CompileRequest(
-            source, form.hash, chip.soc_model, reasons=True, context=path.absolute()
-        )
+        source, own = form.write(Path(folder) / "network.onnx"), Path(folder) / "own" / path.name
+        own.parent.mkdir()
+        request = CompileRequest(source, form.hash, chip.soc_model, reasons=True, context=own)
         (result,) = pool.compile([request])
-    if result.error is not None or not path.exists():
-        raise ConversionError(
-            f"the compiler wrote nothing for {chip.name}:"
-            f" {result.error or 'it takes no operation of the model'}"
-        )
+        if result.error is not None or not own.exists():
+            raise ConversionError(
+                f"the compiler wrote nothing for {chip.name}:"
+                f" {result.error or 'it takes no operation of the model'}"
+            )
+        made = own.parent.iterdir()
+        written = {Path(shutil.move(file, path.parent / file.name)) for file in made}
     names = [node.input[0] for node in form.model.graph.node if node.op_type == "Transpose"]
     inputs = {value.name for value in form.model.graph.input}
     return ChipFiles(
         chip=chip.name,
         precision=precision,
         path=path,
-        binaries=tuple(sorted(set(path.parent.iterdir()) - before - {path})),
+        binaries=tuple(sorted(written - {path})),
         on_npu=len(result.on_npu),
         refused=group_refusals(result),
         channels_last=tuple(name for name in names if name in inputs),

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +17,18 @@ import onnx
 import nnapi_prof as nnp
 from nnapi_prof.api.chips import convert_for_chip, estimate_chips, profile_on_chip
 from nnapi_prof.api.model import load
+from nnapi_prof.cli.output import ms
 from nnapi_prof.errors import UsageError
+from nnapi_prof.qnn import CHIPS, LICENCE, QnnPrecision, qairt_version
+from nnapi_prof.qnn.calibration import calibrate
 from nnapi_prof.qnn.costs import RegionTime, fit_units
-from nnapi_prof.qnn.doubts import packed_attention
+from nnapi_prof.qnn.doubts import PACKED, packed_attention
 from nnapi_prof.qnn.graphs import Form, export_onnx, preprocess, quantise_form
+from nnapi_prof.qnn.network import FLOAT_REFUSED, exported_form
 from nnapi_prof.qnn.regions import RegionCutter, activation_groups
 from nnapi_prof.qnn.rewrites import unshare_initializers
+from nnapi_prof.reports.words import calibration_words
+from tests.cli.common import save, trace
 from tests.models import Function
 from tests.qnn import graphs
 
@@ -53,10 +60,20 @@ class Small(nn.Module):
 
 @pytest.fixture(scope="module")
 def file(wheel, tmp_path_factory):
-    torch.manual_seed(0)
-    path = tmp_path_factory.mktemp("qnn") / "net.pt2"
-    torch.export.save(torch.export.export(Small().eval(), (torch.randn(1, 3, 64, 64),)), path)
-    return path
+    return save(Small(), tmp_path_factory.mktemp("qnn") / "net.pt2", (torch.randn(1, 3, 64, 64),))
+
+
+class Odd(nn.Module):
+    """What the tracing exporter writes badly, a product as in attention, and what no NPU takes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.softshrink(x)
+        return torch.nn.functional.celu(y @ x.transpose(-1, -2))
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    return save(Odd(), tmp_path_factory.mktemp("odd") / "odd.pt2", (torch.randn(1, 16, 32, 32),))
 
 
 @pytest.mark.slow
@@ -69,6 +86,80 @@ def test_each_chip_has_a_time_within_its_band_or_a_reason(file, cache):
         assert one.taken["Conv"] == 1 and not one.refused
         assert one.calibration.networks >= 25
     assert new.whole_ns < middle.whole_ns
+    frame = made.frame()
+    assert frame[["chip", "taken", "refused", "doubts"]].to_numpy().tolist() == [
+        ["SM8350", 0, 4, 0],
+        ["SM8550", 4, 0, 0],
+        ["SM8750", 4, 0, 0],
+    ]
+    assert frame["whole_ms"].dropna().tolist() == [middle.whole_ns / 1e6, new.whole_ns / 1e6]
+
+
+@pytest.mark.slow
+def test_estimate_prints_a_row_for_each_chip(file, cache, cli):
+    asked = ("estimate", "--device", "qnn:SM8350,SM8750", file)
+    old, new = cli.ok(*asked, "--json").document("chips")["chips"]
+    printed = cli.ok(*asked)
+    assert LICENCE in printed.err
+    low, whole, high = (ms(new[f"{name}_ns"]) for name in ("low", "whole", "high"))
+    calibrated = calibration_words(calibrate(CHIPS["SM8750"], QnnPrecision.FP16, qairt_version()))
+    assert old["error"] == FLOAT_REFUSED
+    assert printed.out.splitlines()[4:] == [
+        "│ SM8350 │     – │                  – │          0 │       4 │",
+        f"│ SM8750 │ {whole} │     {low} to {high} │          4 │       0 │",
+        "└────────┴───────┴────────────────────┴────────────┴─────────┘",
+        "Not on the NPU",
+        *(f"SM8350  1 {kind}: {FLOAT_REFUSED}" for kind in ("Conv", "Gemm", "ReduceMean", "Relu")),
+        f"SM8750: {calibrated}.",
+        "Nothing of this was measured. A phone measures it: `nnapi-prof profile`, or Qualcomm AI"
+        " Hub for the whole network.",
+    ]
+
+
+@pytest.mark.slow
+def test_torchscript_is_estimated_as_the_same_network(wheel, cache, tmp_path):
+    path = trace(Small().eval(), tmp_path / "net.pt", (1, 3, 64, 64))
+    (one,) = estimate_chips(path, "SM8750", inputs=["1x3x64x64"]).chips
+    assert one.taken == {"Conv": 1, "Gemm": 1, "ReduceMean": 1, "Relu": 1} and one.whole_ns
+
+
+@pytest.mark.slow
+def test_the_form_of_the_faster_exporter_is_taken_and_said(odd, cache, cli, tmp_path):
+    asked = ("estimate", "--device", "qnn:SM8750", odd)
+    (one,) = cli.ok(*asked, "--json").document("chips")["chips"]
+    celu = "Operators of type `Celu` are not supported by QNN EP"
+    assert [(part["operation"], part["count"], part["reason"]) for part in one["refused"]] == [
+        ("Celu", 1, celu)
+    ]
+    assert one["doubts"][0]["kind"] == "exporters differ"
+    lines = cli.ok(*asked).out.splitlines()
+    assert lines[6:] == [
+        "Not on the NPU",
+        f"SM8750  1 Celu: {celu}",
+        *(f"? {doubt['words']}." for doubt in one["doubts"]),
+        lines[-1],
+    ]
+    page = tmp_path / "odd.qnn.onnx"
+    convert = ("convert", "--to", "qnn", "--device", "qnn:SM8650", "-o", page, odd)
+    files, again = cli.ok(*convert, "--json"), cli.ok(*convert)
+    (binary,) = map(Path, files.document("chip-files")["binaries"])
+    assert {page, binary} == set(tmp_path.iterdir())
+    n = files.document("chip-files")["on_npu"]
+    assert "dynamo=True is faster there, and is taken" in files.err
+    assert again.out.splitlines()[:-1] == [
+        f"{page} ({page.stat().st_size / 1e6:.1f} MB)",
+        f"{binary} ({binary.stat().st_size / 1e6:.1f} MB)",
+        f"{n} operations on the NPU of SM8650 in fp16, 1 for ONNX Runtime's CPU",
+        "images are channels last now: x",
+    ]
+
+
+def test_what_cannot_be_traced_has_the_other_form_and_nothing_is_printed(wheel, tmp_path, capfd):
+    module = Function(lambda x: x.trunc())
+    path = save(module, tmp_path / "trunc.pt2", (torch.randn(2, 3),))
+    form = exported_form(path)
+    assert [n.op_type for n in form.model.graph.node] == ["Abs", "Floor", "Sign", "Mul"]
+    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.slow
@@ -103,13 +194,14 @@ def test_without_the_wheel_one_sentence_says_what_to_install(monkeypatch, tmp_pa
         "estimate --device local model.pt2",
         "estimate --device qnn:SM1 model.pt2",
         "convert --to qnn model.pt2",
+        "convert --to qnn --to onnx --device qnn:SM8650 model.pt2",
         "partition --device qnn:SM8650,SM8750 model.pt2",
         "estimate --device qnn:SM8650 --calibration data.npz model.pt2",
         "run --device qnn:SM8650 model.nnprof",
     ],
 )
-def test_what_makes_no_sense_is_a_mistake_of_usage(wheel, misused, arguments):
-    misused(*arguments.split())
+def test_what_makes_no_sense_is_a_mistake_of_usage(wheel, cli, arguments):
+    cli.error(*arguments.split())
 
 
 def packed_projection(x: torch.Tensor) -> torch.Tensor:
@@ -123,6 +215,9 @@ def packed_projection(x: torch.Tensor) -> torch.Tensor:
 def test_packed_attention_is_found(wheel):
     packed = export_onnx(Function(packed_projection), (torch.randn(17, 1, 96),))
     assert len(packed_attention(packed)) == 1
+    shapes = {"x": (1, 8, 4, 3, 16)}, {"y": (3, 8, 4, 1, 16)}
+    node = onnx.helper.make_node("Transpose", ["x"], ["y"], "unpack", perm=PACKED)
+    assert packed_attention(graphs.graph([node], *shapes)) == ("unpack",)
     plain = export_onnx(Small().eval(), (torch.randn(1, 3, 32, 32),))
     assert packed_attention(preprocess(plain).model) == ()
 
