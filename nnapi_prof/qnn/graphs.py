@@ -115,9 +115,12 @@ def export_onnx(
     except ConversionError:
         raise
     except Exception as error:
-        first = next((line for line in str(error).splitlines() if line.strip()), "")
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # which names the operator
+            cause = cause.__cause__
+        first = next((line for line in str(cause).splitlines() if line.strip()), "")
         raise ConversionError(
-            f"torch.onnx cannot export the model ({type(error).__name__}: {first[:300]}): rewrite"
+            f"torch.onnx cannot export the model ({type(cause).__name__}: {first[:300]}): rewrite"
             " that part, or leave it to the CPU"
         ) from error
     return model

@@ -1,6 +1,7 @@
 """A network for chips: whole, as a file to ship, cut into regions, and what its units cost."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,12 +19,12 @@ import nnapi_prof as nnp
 from nnapi_prof.api.chips import convert_for_chip, estimate_chips, profile_on_chip
 from nnapi_prof.api.model import load
 from nnapi_prof.cli.output import ms
-from nnapi_prof.errors import UsageError
+from nnapi_prof.errors import ConversionError, UsageError
 from nnapi_prof.qnn import CHIPS, LICENCE, QnnPrecision, qairt_version
 from nnapi_prof.qnn.calibration import calibrate
 from nnapi_prof.qnn.costs import RegionTime, fit_units
 from nnapi_prof.qnn.doubts import PACKED, packed_attention
-from nnapi_prof.qnn.graphs import Form, export_onnx, preprocess, quantise_form
+from nnapi_prof.qnn.graphs import Form, export_onnx, preprocess, quantise_form, samples_for
 from nnapi_prof.qnn.network import FLOAT_REFUSED, exported_form
 from nnapi_prof.qnn.regions import RegionCutter, activation_groups
 from nnapi_prof.qnn.rewrites import unshare_initializers
@@ -186,22 +187,43 @@ def test_without_the_wheel_one_sentence_says_what_to_install(monkeypatch, tmp_pa
         estimate_chips(tmp_path / "model.pt2", "SM8650")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "estimate model.pt2",
-        "estimate --phone pixel4 --device qnn:SM8650 model.pt2",
-        "estimate --device local model.pt2",
-        "estimate --device qnn:SM1 model.pt2",
-        "convert --to qnn model.pt2",
-        "convert --to qnn --to onnx --device qnn:SM8650 model.pt2",
-        "partition --device qnn:SM8650,SM8750 model.pt2",
-        "estimate --device qnn:SM8650 --calibration data.npz model.pt2",
-        "run --device qnn:SM8650 model.nnprof",
-    ],
-)
-def test_what_makes_no_sense_is_a_mistake_of_usage(wheel, cli, arguments):
-    cli.error(*arguments.split())
+CHOOSE = "give either --phone or --device qnn:CHIP: see `nnapi-prof estimate --help`"
+MISUSES = {
+    "estimate": CHOOSE,
+    "estimate --phone pixel4 --device qnn:SM8650": CHOOSE,
+    "estimate --device local": "estimate needs no device, and takes --device qnn:CHIP only: 'local'"
+    " is measured by `nnapi-prof profile`",
+    "estimate --device qnn:SM1": f"no chip 'SM1': there are {', '.join(CHIPS)}",
+    "estimate --device qnn:SM8650 --threads 2": "--threads is for --phone: leave it out",
+    "estimate --device qnn:SM8650 --samples 3": "--calibration and --samples are for 8 bits: add"
+    " /int8 to the name of the device",
+    "convert --to qnn": "--to qnn writes for one chip: name it, as --device qnn:SM8650",
+    "convert --to qnn --to json --device qnn:SM8650": "--to qnn is of a model, and the only format:"
+    " leave the others out",
+    "partition --device qnn:SM8650,SM8750": "'qnn:SM8650,SM8750' names 2 chips: give one;"
+    " `nnapi-prof estimate` compares several",
+}
+
+
+@pytest.mark.parametrize("arguments", MISUSES)
+def test_what_makes_no_sense_is_a_mistake_of_usage(file, cli, arguments):
+    assert cli.error(*arguments.split(), file) == MISUSES[arguments]
+
+
+def test_what_the_tools_cannot_do_is_an_error_with_its_cause(wheel):
+    image, model = torch.ones(1, 16, 3, 28), graphs.convolutions()
+    untold = "torch.onnx cannot export the model (GuardOnDataDependentSymNode: Could not guard on"
+    unsupported = "torch.onnx cannot export the model (DispatchError: No ONNX function found for"
+    missing = "ONNX Runtime cannot quantise the graph (ValueError: Required inputs (['x'])"
+    for told, what in {
+        untold: lambda: export_onnx(Function(lambda x: x if x.sum() > 0 else -x), (image,)),
+        unsupported: lambda: export_onnx(Function(torch.special.bessel_j0), (image,)),
+        missing: lambda: quantise_form(Form(model), [{"y": image.numpy()}]),
+        "the graph has not the inputs of": lambda: samples_for(model, [(image, image)]),
+        "the graph's input x is not the model's": lambda: samples_for(model, [(image,)]),
+    }.items():
+        with pytest.raises(ConversionError, match=re.escape(told)):
+            what()
 
 
 def packed_projection(x: torch.Tensor) -> torch.Tensor:
