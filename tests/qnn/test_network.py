@@ -20,13 +20,13 @@ from nnapi_prof.api.chips import convert_for_chip, estimate_chips, profile_on_ch
 from nnapi_prof.api.model import load
 from nnapi_prof.cli.output import ms
 from nnapi_prof.errors import ConversionError, UsageError
-from nnapi_prof.qnn import CHIPS, LICENCE, QnnPrecision, qairt_version
+from nnapi_prof.qnn import CHIPS, LICENCE, QnnPrecision, compiler_available, qairt_version
 from nnapi_prof.qnn.calibration import calibrate
 from nnapi_prof.qnn.costs import RegionTime, fit_units
 from nnapi_prof.qnn.doubts import PACKED, packed_attention
 from nnapi_prof.qnn.graphs import Form, export_onnx, preprocess, quantise_form, samples_for
 from nnapi_prof.qnn.network import FLOAT_REFUSED, exported_form
-from nnapi_prof.qnn.regions import RegionCutter, activation_groups
+from nnapi_prof.qnn.regions import RegionCutter, activation_groups, prepared_export
 from nnapi_prof.qnn.rewrites import unshare_initializers
 from nnapi_prof.reports.words import calibration_words
 from tests.cli.common import save, trace
@@ -173,8 +173,9 @@ def test_eight_bits_are_faster_and_in_units(file, cache):
 
 
 @pytest.mark.slow
-def test_a_file_for_a_chip_has_its_parts_in_a_binary(file, cache, tmp_path):
-    files = convert_for_chip(file, "qnn:SM8650", tmp_path / "net.qnn.onnx")
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_a_file_for_a_chip_has_its_parts_in_a_binary(precision, file, cache, tmp_path):
+    files = convert_for_chip(file, f"qnn:SM8650/{precision}", tmp_path / "net.qnn.onnx")
     nodes = [node.op_type for node in onnx.load(files.path, load_external_data=False).graph.node]
     assert "EPContext" in nodes and "Conv" not in nodes
     assert all(binary.stat().st_size for binary in files.binaries) and files.binaries
@@ -184,6 +185,10 @@ def test_a_file_for_a_chip_has_its_parts_in_a_binary(file, cache, tmp_path):
 def test_without_the_wheel_one_sentence_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr("nnapi_prof.qnn.NEEDED", ("a_package_that_nobody_has",))
     with pytest.raises(UsageError, match="nnapi-prof\\[qnn\\]"):
+        estimate_chips(tmp_path / "model.pt2", "SM8650")
+    assert not compiler_available()
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(UsageError, match="on Linux x86-64 only, and this is linux aarch64: use"):
         estimate_chips(tmp_path / "model.pt2", "SM8650")
 
 
@@ -299,6 +304,30 @@ def test_images_at_borders_lie_channels_last_in_float32(cutter, model):
     assert shapes == [[1, 32, 32, 16], [1, 16, 16, 32]]
     assert {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)} == {1}
     assert [node.op_type for node in graph.node] == ["Transpose", "Conv", "Relu", "Transpose"]
+
+
+def test_samples_of_a_region_are_the_values_at_its_borders(cutter, model, monkeypatch):
+    import onnxruntime
+
+    unit = next(u for u in model.graph.units if "conv2d+relu" in u.label)
+    monkeypatch.setattr("nnapi_prof.qnn.regions.MOST_BYTES", 0)
+    (values,) = cutter.run([model.program.example_inputs] * 2)
+    form = cutter.cut([unit.index])
+    (sample,) = cutter.samples([unit.index], form, [values])
+    session = onnxruntime.InferenceSession(form.model.SerializeToString())
+    (result,) = session.run(None, dict(sample))
+    (name,) = unit.outputs
+    np.testing.assert_allclose(result, values[name].transpose(0, 2, 3, 1), rtol=1e-3, atol=1e-4)
+    with pytest.raises(ConversionError, match="the value nowhere has no counterpart in the export"):
+        cutter._between(set(), ["nowhere"])
+
+
+def test_a_module_without_bytes_to_hash_is_exported_each_time(wheel, tmp_path, monkeypatch):
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    module = torch.fx.symbolic_trace(nn.Sequential(nn.ReLU()))
+    exported = prepared_export(module, (torch.ones(2),), ["y"])
+    assert [node.op_type for node in exported.graph.node] == ["Relu"]
+    assert not list(tmp_path.rglob("*.onnx"))
 
 
 def test_an_activation_is_compiled_with_what_it_follows(model):
