@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
 from tests.convert.harness import image
 from tests.graph.test_composites import operators
 
@@ -17,15 +18,28 @@ MATRIX, HANN, VOLUME = C(image(4, 5, 2)), torch.hann_window(64), image(1, 2, 4, 
 WHOLE, ONE, BAG = tensor([[-7, -4, -3, -1], [1, 2, 5, 8]]), tensor([1]), tensor([1, 2, 3, 4])
 PLACES, TABLE, STACK = tensor([[0, 1], [2, 3], [4, 0]]), image(9, 4), IMAGE.view(2, 2, 2, 6, 6)
 PART, JOIN, SIZE = "slice slice complex", "real imag cat", "mul mul add sqrt"
+KERNELS = (image(6, 4, 3) * 20).to(torch.int8)
+SCALES = torch.full((6,), 0.05), torch.zeros(6, dtype=torch.int64), 0
+Q, LIMITS, TWELVE = "quantized_decomposed", (-128, 127, torch.int8), image(3, 12)
+QQ = f"{Q} {Q}"
 RESIZED = "slice linear slice slice constant_pad_nd constant_pad_nd cat linear slice slice"
 WIDENED = f"slice slice {PART} _to_copy complex add mul div abs _to_copy abs _to_copy abs _to_copy"
 SHAPE, HALF, TURNS = STACK.shape, IMAGE[:, :2], image(3, 2, 3)
 split_sizes, adaptive = aten.unsafe_split_with_sizes, F.adaptive_max_pool2d
+fake = torch.fake_quantize_per_tensor_affine
 
 
 def wide(x):
     y, z = C(x), C(x).to(WIDE)
     return [part.abs().float() for part in (z + y, z * y, z / y)]
+
+
+def near(x):
+    return DEQUANTIZE(QUANTIZE(x, 0.05, 0, *LIMITS), 0.05, 0, *LIMITS)
+
+
+def weights():
+    return DEQUANTIZE_CHANNELS(KERNELS, *SCALES, *LIMITS)
 
 
 def stft(x, mode, whole=True, window=HANN):
@@ -124,6 +138,12 @@ CASES: list[tuple[Any, ...]] = [
     ("embedding_bag", lambda i: F.embedding_bag(i, TABLE, tensor([0, 3]), mode="sum"), BAG),
     ("_to_copy affine_grid_generator", lambda m: F.affine_grid(m.double(), [3, 1, 4, 5]), TURNS),
     ("_to_copy _to_copy cdist _to_copy", lambda x: torch.cdist(x.double(), x.double()).float(), V),
+    # moves of weights in 8 bits
+    (f"{QQ} {Q} linear {QQ}", lambda x: near(F.linear(near(x), weights().view(6, 12))), TWELVE),
+    (f"{QQ} linear {QQ}", lambda x: near(F.linear(near(x), weights().view(9, 8))), image(3, 8)),
+    (f"{QQ} {Q} convolution {QQ}", lambda x: near(F.conv1d(near(x), weights())), image(2, 4, 9)),
+    ("_to_copy fake_quantize_per_tensor_affine", lambda x: fake(x.double(), 0.1, 0, 0, 99), V),
+    # images of depth
     ("max_pool2d max_pool2d", lambda x: F.max_pool3d(x, 2, return_indices=True)[0], VOLUME),
     ("max_pool3d_with_indices", lambda x: F.max_pool3d(x, 2, return_indices=True), VOLUME),
 ]
