@@ -12,7 +12,7 @@ import math
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,7 +72,6 @@ def estimate_network(
     pool: CompilerPool,
     *,
     rival: Form | None = None,
-    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[ChipEstimate, ...]:
     """Compiles the graph for each chip and both simulated generations.
 
@@ -86,7 +85,7 @@ def estimate_network(
             other, hashed = rival.write(Path(folder) / "rival.onnx"), rival.hash
             requests += [CompileRequest(other, hashed, s.soc_model) for s in simulations]
         requests += [CompileRequest(path, graph, chip.soc_model, reasons=True) for chip in chips]
-        answers = pool.compile(requests, progress)
+        answers = pool.compile(requests)
     n = len(simulations)
     simulated = dict(zip(simulations, answers[:n], strict=True))
     odd_ones = list(

@@ -258,6 +258,11 @@ def test_macs_are_those_of_convolutions():
     assert count_macs(up) == 28 * 28 * 16 * 8 * 9
 
 
+def test_a_random_sample_of_integers_has_zeros_and_ones():
+    sample = random_sample(graphs.quantised_convolution(0))["x"]
+    assert sample.dtype == np.uint8 and set(np.unique(sample)) == {0, 1}
+
+
 def test_every_chip_has_a_number_of_its_own():
     assert len({chip.soc_model for chip in CHIPS.values()}) == len(CHIPS)
 

@@ -25,7 +25,7 @@ from nnapi_prof.qnn.calibration import calibrate
 from nnapi_prof.qnn.costs import RegionTime, fit_units
 from nnapi_prof.qnn.doubts import PACKED, packed_attention
 from nnapi_prof.qnn.graphs import Form, export_onnx, preprocess, quantise_form, samples_for
-from nnapi_prof.qnn.network import FLOAT_REFUSED, exported_form
+from nnapi_prof.qnn.network import FLOAT_REFUSED, exported_form, other_form
 from nnapi_prof.qnn.regions import RegionCutter, activation_groups, prepared_export
 from nnapi_prof.qnn.rewrites import unshare_initializers
 from nnapi_prof.reports.words import calibration_words
@@ -119,6 +119,7 @@ def test_estimate_prints_a_row_for_each_chip(file, cache, cli):
 
 def test_torchscript_is_exported_from_its_normalised_graph(wheel, tmp_path):
     path = trace(Small().eval(), tmp_path / "net.pt", (1, 3, 64, 64))
+    assert other_form(path) is None
     form = whole_form(path, ["1x3x64x64"])
     operations = ["Transpose", "Conv", "Relu", "ReduceMean", "Gemm"]
     assert [node.op_type for node in form.model.graph.node] == operations
@@ -160,6 +161,8 @@ def test_what_cannot_be_traced_has_the_other_form_and_nothing_is_printed(wheel, 
     path = save(module, tmp_path / "trunc.pt2", (torch.randn(2, 3),))
     form = exported_form(path)
     assert [n.op_type for n in form.model.graph.node] == ["Abs", "Floor", "Sign", "Mul"]
+    neither = save(Function(torch.special.bessel_j0), tmp_path / "bessel.pt2", (torch.ones(2),))
+    assert exported_form(neither) is None
     assert capfd.readouterr().out == ""
 
 
@@ -242,9 +245,14 @@ def packed_projection(x: torch.Tensor) -> torch.Tensor:
 def test_packed_attention_is_found(wheel):
     packed = export_onnx(Function(packed_projection), (torch.randn(17, 1, 96),))
     assert len(packed_attention(packed)) == 1
-    shapes = {"x": (1, 8, 4, 3, 16)}, {"y": (3, 8, 4, 1, 16)}
-    node = onnx.helper.make_node("Transpose", ["x"], ["y"], "unpack", perm=PACKED)
-    assert packed_attention(graphs.graph([node], *shapes)) == ("unpack",)
+    node, axes = onnx.helper.make_node, {"first": np.array([0]), "fourth": np.array([3])}
+    nodes = [
+        node("Unsqueeze", ["x", "first"], ["a"]),
+        node("Transpose", ["a"], ["b"], "unpack", perm=PACKED),
+        node("Squeeze", ["b", "fourth"], ["y"]),
+    ]
+    unknown = graphs.graph(nodes, {"x": (8, 0, 3, 16)}, {"y": (3, 8, 0, 16)}, axes)
+    assert packed_attention(unknown) == ("unpack",)
     plain = export_onnx(Small().eval(), (torch.randn(1, 3, 32, 32),))
     assert packed_attention(preprocess(plain).model) == ()
 
