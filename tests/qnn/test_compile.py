@@ -11,16 +11,36 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 from nnapi_prof.qnn import CHIPS, NpuGeneration, QnnPrecision, compiler, find_chip
-from nnapi_prof.qnn.doubts import Doubt, DoubtKind, of_compiled, of_int8, outside_quantisation
+from nnapi_prof.qnn.doubts import (
+    PACKED,
+    Doubt,
+    DoubtKind,
+    of_compiled,
+    of_int8,
+    outside_quantisation,
+    packed_attention,
+)
 from nnapi_prof.qnn.worker import main, read_estimates, read_reasons
 
 onnx = pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="no onnxruntime: pip install -e '.[qnn]'")
 
 from nnapi_prof.qnn.compiler import MODE, Compiled, CompileRequest, GraphPart  # noqa: E402
-from nnapi_prof.qnn.graphs import Form, count_macs, float_form, random_sample, rewritten  # noqa: E402
+from nnapi_prof.qnn.graphs import (  # noqa: E402
+    Form,
+    count_macs,
+    export_onnx,
+    float_form,
+    preprocess,
+    quantise_form,
+    random_sample,
+    rewritten,
+)
+from nnapi_prof.qnn.rewrites import unshare_initializers  # noqa: E402
+from tests.models import Function  # noqa: E402
 from tests.qnn import graphs  # noqa: E402
 
 V73 = NpuGeneration.V73.soc_model
@@ -312,3 +332,43 @@ def test_that_form_is_simulated_to_be_faster(pool, tmp_path, plain, soc_model):
     better = float_form(rewritten(better)).model
     before, after = (compiled(pool, tmp_path, one, soc_model) for one in (plain, better))
     assert after.us < 0.9 * before.us
+
+
+def packed_projection(x: torch.Tensor) -> torch.Tensor:
+    """torchvision's way to project query, key and value."""
+    n, _, width = x.shape
+    qkv = x.reshape(n, 1, 3, width // 3).unsqueeze(0).transpose(0, -2).squeeze(-2)
+    return qkv[0] * qkv[1] + qkv[2]
+
+
+@pytest.mark.slow
+def test_packed_attention_is_found(wheel):
+    packed = export_onnx(Function(packed_projection), (torch.randn(17, 1, 96),))
+    assert len(packed_attention(packed)) == 1
+    node, axes = onnx.helper.make_node, {"first": np.array([0]), "fourth": np.array([3])}
+    nodes = [
+        node("Unsqueeze", ["x", "first"], ["a"]),
+        node("Transpose", ["a"], ["b"], "unpack", perm=PACKED),
+        node("Squeeze", ["b", "fourth"], ["y"]),
+    ]
+    unknown = graphs.graph(nodes, {"x": (8, 0, 3, 16)}, {"y": (3, 8, 0, 16)}, axes)
+    assert packed_attention(unknown) == ("unpack",)
+    plain = export_onnx(Function(torch.relu), (torch.randn(1, 3, 32, 32),))
+    assert packed_attention(preprocess(plain).model) == ()
+
+
+def test_shared_constants_become_each_nodes_own(wheel):
+    model = graphs.convolutions(2)
+    for node in model.graph.node:
+        if node.op_type == "Conv":
+            node.input.append("bias")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(graphs.weights(16), "bias"))
+    biases = [n.input[2] for n in unshare_initializers(model).graph.node if n.op_type == "Conv"]
+    assert len(set(biases)) == 2
+    quantised = quantise_form(Form(model)).model
+    types = {c.name: c.data_type for c in quantised.graph.initializer}
+    producer = {name: node for node in quantised.graph.node for name in node.output}
+    convolutions = [node for node in quantised.graph.node if node.op_type == "Conv"]
+    assert len(convolutions) == 2
+    for node in convolutions:
+        assert types[producer[node.input[2]].input[0]] == onnx.TensorProto.INT32

@@ -23,11 +23,9 @@ from nnapi_prof.errors import ConversionError, UsageError
 from nnapi_prof.qnn import CHIPS, LICENCE, QnnPrecision, compiler_available, qairt_version
 from nnapi_prof.qnn.calibration import calibrate
 from nnapi_prof.qnn.costs import RegionTime, fit_units
-from nnapi_prof.qnn.doubts import PACKED, packed_attention
-from nnapi_prof.qnn.graphs import Form, export_onnx, preprocess, quantise_form, samples_for
+from nnapi_prof.qnn.graphs import Form, export_onnx, quantise_form, samples_for
 from nnapi_prof.qnn.network import FLOAT_REFUSED, exported_form, other_form
 from nnapi_prof.qnn.regions import RegionCutter, activation_groups, prepared_export
-from nnapi_prof.qnn.rewrites import unshare_initializers
 from nnapi_prof.reports.words import calibration_words
 from tests.cli.common import save, trace
 from tests.models import Function
@@ -232,46 +230,6 @@ def test_what_the_tools_cannot_do_is_an_error_with_its_cause(wheel):
     }.items():
         with pytest.raises(ConversionError, match=re.escape(told)):
             what()
-
-
-def packed_projection(x: torch.Tensor) -> torch.Tensor:
-    """torchvision's way to project query, key and value."""
-    n, _, width = x.shape
-    qkv = x.reshape(n, 1, 3, width // 3).unsqueeze(0).transpose(0, -2).squeeze(-2)
-    return qkv[0] * qkv[1] + qkv[2]
-
-
-@pytest.mark.slow
-def test_packed_attention_is_found(wheel):
-    packed = export_onnx(Function(packed_projection), (torch.randn(17, 1, 96),))
-    assert len(packed_attention(packed)) == 1
-    node, axes = onnx.helper.make_node, {"first": np.array([0]), "fourth": np.array([3])}
-    nodes = [
-        node("Unsqueeze", ["x", "first"], ["a"]),
-        node("Transpose", ["a"], ["b"], "unpack", perm=PACKED),
-        node("Squeeze", ["b", "fourth"], ["y"]),
-    ]
-    unknown = graphs.graph(nodes, {"x": (8, 0, 3, 16)}, {"y": (3, 8, 0, 16)}, axes)
-    assert packed_attention(unknown) == ("unpack",)
-    plain = export_onnx(Small().eval(), (torch.randn(1, 3, 32, 32),))
-    assert packed_attention(preprocess(plain).model) == ()
-
-
-def test_shared_constants_become_each_nodes_own(wheel):
-    model = graphs.convolutions(2)
-    for node in model.graph.node:
-        if node.op_type == "Conv":
-            node.input.append("bias")
-    model.graph.initializer.append(onnx.numpy_helper.from_array(graphs.weights(16), "bias"))
-    biases = [n.input[2] for n in unshare_initializers(model).graph.node if n.op_type == "Conv"]
-    assert len(set(biases)) == 2
-    quantised = quantise_form(Form(model)).model
-    types = {c.name: c.data_type for c in quantised.graph.initializer}
-    producer = {name: node for node in quantised.graph.node for name in node.output}
-    convolutions = [node for node in quantised.graph.node if node.op_type == "Conv"]
-    assert len(convolutions) == 2
-    for node in convolutions:
-        assert types[producer[node.input[2]].input[0]] == onnx.TensorProto.INT32
 
 
 # ---- regions ------------------------------------------------------------------------------------
