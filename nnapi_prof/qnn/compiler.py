@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -254,21 +254,12 @@ class CompilerPool:
         for _ in range(self._size):
             self._idle.put(None)
 
-    def compile(
-        self,
-        requests: Sequence[CompileRequest],
-        progress: Callable[[int, int], None] | None = None,
-    ) -> list[Compiled]:
+    def compile(self, requests: Sequence[CompileRequest]) -> list[Compiled]:
         """Compiles each request, equal ones once; returns answers in the order of the requests."""
         distinct = {request.key: request for request in requests}
-        done: dict[str, Compiled] = {}
         with ThreadPoolExecutor(self._size) as threads:
-            for n, (key, answer) in enumerate(
-                zip(distinct, threads.map(self._one, distinct.values()), strict=True), 1
-            ):
-                done[key] = answer
-                if progress is not None:
-                    progress(n, len(distinct))
+            answers = threads.map(self._one, distinct.values())
+            done = dict(zip(distinct, answers, strict=True))
         return [done[request.key] for request in requests]
 
     def remembers(self, request: CompileRequest) -> bool:

@@ -104,14 +104,13 @@ class Doubt(Fact):
             return f"the simulator has no cost for {value:.0f} operations on {where}"
         if kind is DoubtKind.SEVERAL_SUBGRAPHS:
             return f"the NPU gets {value:.0f} parts, each an invocation with transfers of its own"
-        if kind is DoubtKind.PACKED_ATTENTION:
-            return (
-                f"{len(self.nodes)} attention blocks project query, key and value packed, through a"
-                f" transpose of rank 5 ({names}): write three linear layers, or timm's form of the"
-                " network; as torch.onnx's exporter with dynamo=True writes it, v73 is simulated to"
-                " take 20 to 50 times as long"
-            )
-        return f"{len(self.nodes)} operations stay on the CPU: {names}"
+        assert kind is DoubtKind.PACKED_ATTENTION
+        return (
+            f"{len(self.nodes)} attention blocks project query, key and value packed, through a"
+            f" transpose of rank 5 ({names}): write three linear layers, or timm's form of the"
+            " network; as torch.onnx's exporter with dynamo=True writes it, v73 is simulated to"
+            " take 20 to 50 times as long"
+        )
 
 
 def of_compiled(

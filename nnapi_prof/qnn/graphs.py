@@ -115,9 +115,12 @@ def export_onnx(
     except ConversionError:
         raise
     except Exception as error:
-        first = next((line for line in str(error).splitlines() if line.strip()), "")
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # which names the operator
+            cause = cause.__cause__
+        first = next((line for line in str(cause).splitlines() if line.strip()), "")
         raise ConversionError(
-            f"torch.onnx cannot export the model ({type(error).__name__}: {first[:300]}): rewrite"
+            f"torch.onnx cannot export the model ({type(cause).__name__}: {first[:300]}): rewrite"
             " that part, or leave it to the CPU"
         ) from error
     return model
@@ -133,6 +136,8 @@ def export_by_trace(program: ExportedProgram) -> onnx.ModelProto:
     import torch
 
     examples, named = program.example_inputs or ((), {})
+    # It logs the graph of an operator that it does not support: to stdout, which may be a document.
+    torch._C._jit_set_onnx_log_output_stream("stderr")
     try:
         with quiet(), torch.no_grad(), tempfile.TemporaryDirectory(prefix="nnapi-prof-") as folder:
             path = Path(folder) / "model.onnx"

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,7 +72,6 @@ def estimate_network(
     pool: CompilerPool,
     *,
     rival: Form | None = None,
-    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[ChipEstimate, ...]:
     """Compiles the graph for each chip and both simulated generations.
 
@@ -85,7 +85,7 @@ def estimate_network(
             other, hashed = rival.write(Path(folder) / "rival.onnx"), rival.hash
             requests += [CompileRequest(other, hashed, s.soc_model) for s in simulations]
         requests += [CompileRequest(path, graph, chip.soc_model, reasons=True) for chip in chips]
-        answers = pool.compile(requests, progress)
+        answers = pool.compile(requests)
     n = len(simulations)
     simulated = dict(zip(simulations, answers[:n], strict=True))
     odd_ones = list(
@@ -207,25 +207,25 @@ def write_context(
     """
     if precision is QnnPrecision.FP16 and not chip.float_runs:
         raise ConversionError(f"{chip.name}: {FLOAT_REFUSED}")
-    before = set(path.parent.iterdir())
     with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
-        source = form.write(Path(folder) / "network.onnx")
-        request = CompileRequest(
-            source, form.hash, chip.soc_model, reasons=True, context=path.absolute()
-        )
+        source, own = form.write(Path(folder) / "network.onnx"), Path(folder) / "own" / path.name
+        own.parent.mkdir()
+        request = CompileRequest(source, form.hash, chip.soc_model, reasons=True, context=own)
         (result,) = pool.compile([request])
-    if result.error is not None or not path.exists():
-        raise ConversionError(
-            f"the compiler wrote nothing for {chip.name}:"
-            f" {result.error or 'it takes no operation of the model'}"
-        )
+        if result.error is not None or not own.exists():
+            raise ConversionError(
+                f"the compiler wrote nothing for {chip.name}:"
+                f" {result.error or 'it takes no operation of the model'}"
+            )
+        made = own.parent.iterdir()
+        written = {Path(shutil.move(file, path.parent / file.name)) for file in made}
     names = [node.input[0] for node in form.model.graph.node if node.op_type == "Transpose"]
     inputs = {value.name for value in form.model.graph.input}
     return ChipFiles(
         chip=chip.name,
         precision=precision,
         path=path,
-        binaries=tuple(sorted(set(path.parent.iterdir()) - before - {path})),
+        binaries=tuple(sorted(written - {path})),
         on_npu=len(result.on_npu),
         refused=group_refusals(result),
         channels_last=tuple(name for name in names if name in inputs),

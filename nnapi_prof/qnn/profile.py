@@ -12,7 +12,7 @@ from pathlib import Path
 from nnapi_prof.costs.estimate.costs import EstimatedCosts
 from nnapi_prof.costs.table import Estimate, Price
 from nnapi_prof.errors import ConversionError
-from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Target
+from nnapi_prof.graph.plan import CPU, HOST, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.qnn import Chip, NpuGeneration, QnnPrecision
 from nnapi_prof.qnn import doubts as odd
@@ -342,9 +342,3 @@ def phone_side(costs: EstimatedCosts) -> EstimatedCosts:
         models={t: m for t, m in costs.models.items() if t in used},
         works=costs.works,
     )
-
-
-def on_npu(plan: Plan) -> float:
-    """Returns the share of the plan's latency on the NPU."""
-    total = sum(s.predicted_ns for s in plan.segments if s.target.engine is Engine.QNN)
-    return total / plan.predicted_ns if plan.predicted_ns else 0.0

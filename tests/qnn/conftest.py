@@ -2,8 +2,8 @@
 
 import pytest
 
-from nnapi_prof.cli import main
 from nnapi_prof.errors import UsageError
+from tests.cli.common import Cli
 from tests.parts import missing
 
 
@@ -36,13 +36,5 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture
-def misused(capsys):
-    """Runs a command that must end as a mistake of usage; what it says."""
-
-    def run(*arguments: object) -> str:
-        with pytest.raises(SystemExit) as ended:
-            main([*map(str, arguments)])
-        assert ended.value.code == 2
-        return str(capsys.readouterr().err)
-
-    return run
+def cli(capsys) -> Cli:
+    return Cli(capsys)

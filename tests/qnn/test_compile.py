@@ -1,23 +1,46 @@
 """Graphs of a few nodes through Qualcomm's compiler: estimates, refusals, faults, and the traps of
 its options."""
 
+import json
+import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 
 import numpy as np
 import pytest
+import torch
 
-from nnapi_prof.qnn import CHIPS, NpuGeneration, find_chip
-from nnapi_prof.qnn.doubts import outside_quantisation
-from nnapi_prof.qnn.worker import read_estimates, read_reasons
+from nnapi_prof.qnn import CHIPS, NpuGeneration, QnnPrecision, compiler, find_chip
+from nnapi_prof.qnn.doubts import (
+    PACKED,
+    Doubt,
+    DoubtKind,
+    of_compiled,
+    of_int8,
+    outside_quantisation,
+    packed_attention,
+)
+from nnapi_prof.qnn.worker import main, read_estimates, read_reasons
 
 onnx = pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="no onnxruntime: pip install -e '.[qnn]'")
 
-from nnapi_prof.qnn.compiler import MODE, Compiled, CompileRequest  # noqa: E402
-from nnapi_prof.qnn.graphs import Form, count_macs, float_form, random_sample, rewritten  # noqa: E402
+from nnapi_prof.qnn.compiler import MODE, Compiled, CompileRequest, GraphPart  # noqa: E402
+from nnapi_prof.qnn.graphs import (  # noqa: E402
+    Form,
+    count_macs,
+    export_onnx,
+    float_form,
+    preprocess,
+    quantise_form,
+    random_sample,
+    rewritten,
+)
+from nnapi_prof.qnn.rewrites import unshare_initializers  # noqa: E402
+from tests.models import Function  # noqa: E402
 from tests.qnn import graphs  # noqa: E402
 
 V73 = NpuGeneration.V73.soc_model
@@ -69,12 +92,10 @@ def test_a_phones_own_number_gives_refusals_and_no_time(pool, tmp_path):
 @pytest.mark.slow
 def test_optimisation_mode_1_is_not_asked_for(pool, tmp_path):
     """Its estimate is many times that of mode 3."""
-    import nnapi_prof.qnn.compiler as module
-
     good = compiled(pool, tmp_path, graphs.convolutions(4, channels=32))
     assert MODE == 3
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MODE", 1)
+        patch.setattr(compiler, "MODE", 1)
         bad = compiled(pool, tmp_path, graphs.convolutions(4, channels=32))
     assert bad.us > 1.2 * good.us
 
@@ -123,6 +144,53 @@ def test_a_session_that_fails_has_no_estimate_and_the_next_graph_has_one(pool, t
 
 
 @pytest.mark.slow
+def test_the_worker_answers_each_request_with_its_parts_or_an_error(wheel, tmp_path):
+    """In a fork of this process, which the library may end."""
+    source, requests, answers = (tmp_path / name for name in ("g.onnx", "requests", "answers"))
+    Form(graphs.softsign()).write(source)
+    context = tmp_path / "context.onnx"
+    base = {"onnx": str(source), "mode": MODE, "log": str(tmp_path / "log")}
+    asked = [
+        {"soc_model": V73},
+        {"soc_model": find_chip("SM8650").soc_model, "reasons": True, "context": str(context)},
+        {"soc_model": 46},
+    ]
+    requests.write_text("".join(json.dumps(base | one) + "\n" for one in asked))
+
+    def work() -> None:
+        sys.stdin = requests.open()
+        main(os.open(answers, os.O_WRONLY | os.O_CREAT))
+
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    simulated, own, unknown = map(json.loads, answers.read_text().splitlines())
+    assert {"npu": False, "nodes": [["the_softsign", "Softsign"]]} in simulated["assigned"]
+    parts = {(part["npu"], kind) for part in simulated["assigned"] for _, kind in part["nodes"]}
+    assert parts == {(True, "Transpose"), (True, "Conv"), (False, "Softsign")}
+    assert simulated["estimates"] and all(one["us"] > 0 for one in simulated["estimates"])
+    assert simulated["error"] is own["error"] is None and unknown["error"]
+    why = "Operators of type `Softsign` are not supported by QNN EP"
+    assert own["reasons"]["the_softsign"] == why and own["estimates"] == []
+    assert context.exists()
+
+
+def test_a_worker_that_ends_or_takes_too_long_gives_no_estimate(pool, tmp_path, monkeypatch):
+    request = CompileRequest(tmp_path / "none.onnx", "0", V73)
+    worker = compiler._Worker(tmp_path)
+    os.kill(worker.process.pid, signal.SIGKILL)
+    worker.process.wait()
+    with pytest.raises(compiler.WorkerDied, match="the compiler's process ended with signal 9"):
+        worker.ask(request, 1.0)
+    assert not worker.used_up and compiler._cpu_s(worker.process.pid) == 0
+    for name in ("BASE_S", "POLL_S"):
+        monkeypatch.setattr(compiler, name, 0.0)
+    told = "the compiler did not finish in 0 s of a core"
+    assert pool.compile([request]) == [Compiled(error=told)] and not pool.n_compiled
+
+
+@pytest.mark.slow
 def test_a_worker_killed_at_random_loses_nothing(pool, tmp_path):
     models = [graphs.convolutions(2, channels=8 * k) for k in range(1, 9)]
     requests = []
@@ -157,6 +225,40 @@ def test_a_convolution_with_a_zero_point_behind_its_relu_is_found_outside_its_un
     assert compiled(pool, tmp_path, bad).us > 2 * compiled(pool, tmp_path, good).us
 
 
+def test_doubts_are_worded_with_their_numbers():
+    parts = (GraphPart(True, (("conv", "Conv"),)),) * 2
+    old = Compiled(us=700, low_us=100, high_us=300, missing=3, parts=parts)
+    generations = NpuGeneration.V73, NpuGeneration.V81
+    simulated = dict(zip(generations, (old, Compiled(us=100, parts=parts[:1])), strict=True))
+    faster = dict.fromkeys(generations, Compiled(us=350))
+    doubts = [
+        *of_compiled(simulated, QnnPrecision.FP16, macs=3e8, moved=0),
+        *of_int8(simulated, faster),
+        Doubt(DoubtKind.INT8_IN_FLOAT, nodes=tuple("abcd")),
+        *(Doubt(DoubtKind.EXPORTERS_DIFFER, value=times) for times in (1.5, 0.0)),
+        Doubt(DoubtKind.PACKED_ATTENTION, nodes=("unpack",)),
+    ]
+    apart = "the graph of torch.onnx's tracing exporter (dynamo=False) is {}: these are figures"
+    apart += " of the other one (dynamo=True); ship that one"
+    assert [doubt.words() for doubt in doubts] == [
+        "the simulator's own bounds on v73 are 3.0 times apart (more than 2): it does not know this"
+        " graph well",
+        "the simulator has no cost for 3 operations on v73",
+        "on v73 it takes 7.0 times what its arithmetic and its bytes take: data movement dominates,"
+        " which the simulator may overestimate",
+        "v73 is simulated 7.0 times as slow as v81 (others 1.8 to 4.2): a form of the graph that"
+        " one of them handles badly",
+        "the NPU gets 2 parts, each an invocation with transfers of its own",
+        "int8 takes 2.00 times as long as fp16 on v73: suspect the Q/DQ form",
+        "4 convolutions or products stand outside a Q/DQ unit and compute in float: a, b, c ...",
+        apart.format("1.5 times as slow"),
+        apart.format("not to be compiled"),
+        "1 attention blocks project query, key and value packed, through a transpose of rank 5"
+        " (unpack): write three linear layers, or timm's form of the network; as torch.onnx's"
+        " exporter with dynamo=True writes it, v73 is simulated to take 20 to 50 times as long",
+    ]
+
+
 @pytest.mark.slow
 def test_borders_channels_first_in_float16_cost_the_most(pool, tmp_path):
     """So regions never have them: see test_images_at_borders_lie_channels_last_in_float32."""
@@ -170,6 +272,15 @@ def test_borders_channels_first_in_float16_cost_the_most(pool, tmp_path):
 
 def test_macs_are_those_of_convolutions():
     assert count_macs(graphs.convolutions(2, channels=16, size=28)) == 2 * 28 * 28 * 16 * 16 * 9
+    node = onnx.helper.make_node("ConvTranspose", ["x", "w"], ["y"])
+    shapes = {"x": (1, 16, 28, 28)}, {"y": (1, 8, 30, 30)}
+    up = graphs.graph([node], *shapes, {"w": graphs.weights(16, 8, 3, 3)})
+    assert count_macs(up) == 28 * 28 * 16 * 8 * 9
+
+
+def test_a_random_sample_of_integers_has_zeros_and_ones():
+    sample = random_sample(graphs.quantised_convolution(0))["x"]
+    assert sample.dtype == np.uint8 and set(np.unique(sample)) == {0, 1}
 
 
 def test_every_chip_has_a_number_of_its_own():
@@ -221,3 +332,43 @@ def test_that_form_is_simulated_to_be_faster(pool, tmp_path, plain, soc_model):
     better = float_form(rewritten(better)).model
     before, after = (compiled(pool, tmp_path, one, soc_model) for one in (plain, better))
     assert after.us < 0.9 * before.us
+
+
+def packed_projection(x: torch.Tensor) -> torch.Tensor:
+    """torchvision's way to project query, key and value."""
+    n, _, width = x.shape
+    qkv = x.reshape(n, 1, 3, width // 3).unsqueeze(0).transpose(0, -2).squeeze(-2)
+    return qkv[0] * qkv[1] + qkv[2]
+
+
+@pytest.mark.slow
+def test_packed_attention_is_found(wheel):
+    packed = export_onnx(Function(packed_projection), (torch.randn(17, 1, 96),))
+    assert len(packed_attention(packed)) == 1
+    node, axes = onnx.helper.make_node, {"first": np.array([0]), "fourth": np.array([3])}
+    nodes = [
+        node("Unsqueeze", ["x", "first"], ["a"]),
+        node("Transpose", ["a"], ["b"], "unpack", perm=PACKED),
+        node("Squeeze", ["b", "fourth"], ["y"]),
+    ]
+    unknown = graphs.graph(nodes, {"x": (8, 0, 3, 16)}, {"y": (3, 8, 0, 16)}, axes)
+    assert packed_attention(unknown) == ("unpack",)
+    plain = export_onnx(Function(torch.relu), (torch.randn(1, 3, 32, 32),))
+    assert packed_attention(preprocess(plain).model) == ()
+
+
+def test_shared_constants_become_each_nodes_own(wheel):
+    model = graphs.convolutions(2)
+    for node in model.graph.node:
+        if node.op_type == "Conv":
+            node.input.append("bias")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(graphs.weights(16), "bias"))
+    biases = [n.input[2] for n in unshare_initializers(model).graph.node if n.op_type == "Conv"]
+    assert len(set(biases)) == 2
+    quantised = quantise_form(Form(model)).model
+    types = {c.name: c.data_type for c in quantised.graph.initializer}
+    producer = {name: node for node in quantised.graph.node for name in node.output}
+    convolutions = [node for node in quantised.graph.node if node.op_type == "Conv"]
+    assert len(convolutions) == 2
+    for node in convolutions:
+        assert types[producer[node.input[2]].input[0]] == onnx.TensorProto.INT32

@@ -1,8 +1,10 @@
 """A network for chips: whole, as a file to ship, cut into regions, and what its units cost."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,14 +16,18 @@ pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
 import onnx
 
 import nnapi_prof as nnp
-from nnapi_prof.api.chips import convert_for_chip, estimate_chips, profile_on_chip
+from nnapi_prof.api.chips import convert_for_chip, estimate_chips, profile_on_chip, whole_form
 from nnapi_prof.api.model import load
-from nnapi_prof.errors import UsageError
+from nnapi_prof.cli.output import ms
+from nnapi_prof.errors import ConversionError, UsageError
+from nnapi_prof.qnn import CHIPS, LICENCE, QnnPrecision, compiler_available, qairt_version
+from nnapi_prof.qnn.calibration import calibrate
 from nnapi_prof.qnn.costs import RegionTime, fit_units
-from nnapi_prof.qnn.doubts import packed_attention
-from nnapi_prof.qnn.graphs import Form, export_onnx, preprocess, quantise_form
-from nnapi_prof.qnn.regions import RegionCutter, activation_groups
-from nnapi_prof.qnn.rewrites import unshare_initializers
+from nnapi_prof.qnn.graphs import Form, export_onnx, quantise_form, samples_for
+from nnapi_prof.qnn.network import FLOAT_REFUSED, exported_form, other_form
+from nnapi_prof.qnn.regions import RegionCutter, activation_groups, prepared_export
+from nnapi_prof.reports.words import calibration_words
+from tests.cli.common import save, trace
 from tests.models import Function
 from tests.qnn import graphs
 
@@ -53,10 +59,20 @@ class Small(nn.Module):
 
 @pytest.fixture(scope="module")
 def file(wheel, tmp_path_factory):
-    torch.manual_seed(0)
-    path = tmp_path_factory.mktemp("qnn") / "net.pt2"
-    torch.export.save(torch.export.export(Small().eval(), (torch.randn(1, 3, 64, 64),)), path)
-    return path
+    return save(Small(), tmp_path_factory.mktemp("qnn") / "net.pt2", (torch.randn(1, 3, 64, 64),))
+
+
+class Odd(nn.Module):
+    """What the tracing exporter writes badly, a product as in attention, and what no NPU takes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.softshrink(x)
+        return torch.nn.functional.celu(y @ x.transpose(-1, -2))
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    return save(Odd(), tmp_path_factory.mktemp("odd") / "odd.pt2", (torch.randn(1, 16, 32, 32),))
 
 
 @pytest.mark.slow
@@ -69,6 +85,83 @@ def test_each_chip_has_a_time_within_its_band_or_a_reason(file, cache):
         assert one.taken["Conv"] == 1 and not one.refused
         assert one.calibration.networks >= 25
     assert new.whole_ns < middle.whole_ns
+    frame = made.frame()
+    assert frame[["chip", "taken", "refused", "doubts"]].to_numpy().tolist() == [
+        ["SM8350", 0, 4, 0],
+        ["SM8550", 4, 0, 0],
+        ["SM8750", 4, 0, 0],
+    ]
+    assert frame["whole_ms"].dropna().tolist() == [middle.whole_ns / 1e6, new.whole_ns / 1e6]
+
+
+@pytest.mark.slow
+def test_estimate_prints_a_row_for_each_chip(file, cache, cli):
+    asked = ("estimate", "--device", "qnn:SM8350,SM8750", file)
+    old, new = cli.ok(*asked, "--json").document("chips")["chips"]
+    printed = cli.ok(*asked)
+    assert LICENCE in printed.err
+    low, whole, high = (ms(new[f"{name}_ns"]) for name in ("low", "whole", "high"))
+    calibrated = calibration_words(calibrate(CHIPS["SM8750"], QnnPrecision.FP16, qairt_version()))
+    assert old["error"] == FLOAT_REFUSED
+    assert printed.out.splitlines()[4:] == [
+        "│ SM8350 │     – │                  – │          0 │       4 │",
+        f"│ SM8750 │ {whole} │     {low} to {high} │          4 │       0 │",
+        "└────────┴───────┴────────────────────┴────────────┴─────────┘",
+        "Not on the NPU",
+        *(f"SM8350  1 {kind}: {FLOAT_REFUSED}" for kind in ("Conv", "Gemm", "ReduceMean", "Relu")),
+        f"SM8750: {calibrated}.",
+        "Nothing of this was measured. A phone measures it: `nnapi-prof profile`, or Qualcomm AI"
+        " Hub for the whole network.",
+    ]
+
+
+def test_torchscript_is_exported_from_its_normalised_graph(wheel, tmp_path):
+    path = trace(Small().eval(), tmp_path / "net.pt", (1, 3, 64, 64))
+    assert other_form(path) is None
+    form = whole_form(path, ["1x3x64x64"])
+    operations = ["Transpose", "Conv", "Relu", "ReduceMean", "Gemm"]
+    assert [node.op_type for node in form.model.graph.node] == operations
+
+
+@pytest.mark.slow
+def test_the_form_of_the_faster_exporter_is_taken_and_said(odd, cache, cli, tmp_path):
+    asked = ("estimate", "--device", "qnn:SM8750", odd)
+    (one,) = cli.ok(*asked, "--json").document("chips")["chips"]
+    celu = "Operators of type `Celu` are not supported by QNN EP"
+    assert [(part["operation"], part["count"], part["reason"]) for part in one["refused"]] == [
+        ("Celu", 1, celu)
+    ]
+    assert one["doubts"][0]["kind"] == "exporters differ"
+    lines = cli.ok(*asked).out.splitlines()
+    assert lines[6:] == [
+        "Not on the NPU",
+        f"SM8750  1 Celu: {celu}",
+        *(f"? {doubt['words']}." for doubt in one["doubts"]),
+        lines[-1],
+    ]
+    page = tmp_path / "odd.qnn.onnx"
+    convert = ("convert", "--to", "qnn", "--device", "qnn:SM8650", "-o", page, odd)
+    files, again = cli.ok(*convert, "--json"), cli.ok(*convert)
+    (binary,) = map(Path, files.document("chip-files")["binaries"])
+    assert {page, binary} == set(tmp_path.iterdir())
+    n = files.document("chip-files")["on_npu"]
+    assert "dynamo=True is faster there, and is taken" in files.err
+    assert again.out.splitlines()[:-1] == [
+        f"{page} ({page.stat().st_size / 1e6:.1f} MB)",
+        f"{binary} ({binary.stat().st_size / 1e6:.1f} MB)",
+        f"{n} operations on the NPU of SM8650 in fp16, 1 for ONNX Runtime's CPU",
+        "images are channels last now: x",
+    ]
+
+
+def test_what_cannot_be_traced_has_the_other_form_and_nothing_is_printed(wheel, tmp_path, capfd):
+    module = Function(lambda x: x.trunc())
+    path = save(module, tmp_path / "trunc.pt2", (torch.randn(2, 3),))
+    form = exported_form(path)
+    assert [n.op_type for n in form.model.graph.node] == ["Abs", "Floor", "Sign", "Mul"]
+    neither = save(Function(torch.special.bessel_j0), tmp_path / "bessel.pt2", (torch.ones(2),))
+    assert exported_form(neither) is None
+    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.slow
@@ -81,8 +174,9 @@ def test_eight_bits_are_faster_and_in_units(file, cache):
 
 
 @pytest.mark.slow
-def test_a_file_for_a_chip_has_its_parts_in_a_binary(file, cache, tmp_path):
-    files = convert_for_chip(file, "qnn:SM8650", tmp_path / "net.qnn.onnx")
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_a_file_for_a_chip_has_its_parts_in_a_binary(precision, file, cache, tmp_path):
+    files = convert_for_chip(file, f"qnn:SM8650/{precision}", tmp_path / "net.qnn.onnx")
     nodes = [node.op_type for node in onnx.load(files.path, load_external_data=False).graph.node]
     assert "EPContext" in nodes and "Conv" not in nodes
     assert all(binary.stat().st_size for binary in files.binaries) and files.binaries
@@ -93,55 +187,49 @@ def test_without_the_wheel_one_sentence_says_what_to_install(monkeypatch, tmp_pa
     monkeypatch.setattr("nnapi_prof.qnn.NEEDED", ("a_package_that_nobody_has",))
     with pytest.raises(UsageError, match="nnapi-prof\\[qnn\\]"):
         estimate_chips(tmp_path / "model.pt2", "SM8650")
+    assert not compiler_available()
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(UsageError, match="on Linux x86-64 only, and this is linux aarch64: use"):
+        estimate_chips(tmp_path / "model.pt2", "SM8650")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "estimate model.pt2",
-        "estimate --phone pixel4 --device qnn:SM8650 model.pt2",
-        "estimate --device local model.pt2",
-        "estimate --device qnn:SM1 model.pt2",
-        "convert --to qnn model.pt2",
-        "partition --device qnn:SM8650,SM8750 model.pt2",
-        "estimate --device qnn:SM8650 --calibration data.npz model.pt2",
-        "run --device qnn:SM8650 model.nnprof",
-    ],
-)
-def test_what_makes_no_sense_is_a_mistake_of_usage(wheel, misused, arguments):
-    misused(*arguments.split())
+CHOOSE = "give either --phone or --device qnn:CHIP: see `nnapi-prof estimate --help`"
+MISUSES = {
+    "estimate": CHOOSE,
+    "estimate --phone pixel4 --device qnn:SM8650": CHOOSE,
+    "estimate --device local": "estimate needs no device, and takes --device qnn:CHIP only: 'local'"
+    " is measured by `nnapi-prof profile`",
+    "estimate --device qnn:SM1": f"no chip 'SM1': there are {', '.join(CHIPS)}",
+    "estimate --device qnn:SM8650 --threads 2": "--threads is for --phone: leave it out",
+    "estimate --device qnn:SM8650 --samples 3": "--calibration and --samples are for 8 bits: add"
+    " /int8 to the name of the device",
+    "convert --to qnn": "--to qnn writes for one chip: name it, as --device qnn:SM8650",
+    "convert --to qnn --to json --device qnn:SM8650": "--to qnn is of a model, and the only format:"
+    " leave the others out",
+    "partition --device qnn:SM8650,SM8750": "'qnn:SM8650,SM8750' names 2 chips: give one;"
+    " `nnapi-prof estimate` compares several",
+}
 
 
-def packed_projection(x: torch.Tensor) -> torch.Tensor:
-    """torchvision's way to project query, key and value."""
-    n, _, width = x.shape
-    qkv = x.reshape(n, 1, 3, width // 3).unsqueeze(0).transpose(0, -2).squeeze(-2)
-    return qkv[0] * qkv[1] + qkv[2]
+@pytest.mark.parametrize("arguments", MISUSES)
+def test_what_makes_no_sense_is_a_mistake_of_usage(file, cli, arguments):
+    assert cli.error(*arguments.split(), file) == MISUSES[arguments]
 
 
-@pytest.mark.slow
-def test_packed_attention_is_found(wheel):
-    packed = export_onnx(Function(packed_projection), (torch.randn(17, 1, 96),))
-    assert len(packed_attention(packed)) == 1
-    plain = export_onnx(Small().eval(), (torch.randn(1, 3, 32, 32),))
-    assert packed_attention(preprocess(plain).model) == ()
-
-
-def test_shared_constants_become_each_nodes_own(wheel):
-    model = graphs.convolutions(2)
-    for node in model.graph.node:
-        if node.op_type == "Conv":
-            node.input.append("bias")
-    model.graph.initializer.append(onnx.numpy_helper.from_array(graphs.weights(16), "bias"))
-    biases = [n.input[2] for n in unshare_initializers(model).graph.node if n.op_type == "Conv"]
-    assert len(set(biases)) == 2
-    quantised = quantise_form(Form(model)).model
-    types = {c.name: c.data_type for c in quantised.graph.initializer}
-    producer = {name: node for node in quantised.graph.node for name in node.output}
-    convolutions = [node for node in quantised.graph.node if node.op_type == "Conv"]
-    assert len(convolutions) == 2
-    for node in convolutions:
-        assert types[producer[node.input[2]].input[0]] == onnx.TensorProto.INT32
+def test_what_the_tools_cannot_do_is_an_error_with_its_cause(wheel):
+    image, model = torch.ones(1, 16, 3, 28), graphs.convolutions()
+    untold = "torch.onnx cannot export the model (GuardOnDataDependentSymNode: Could not guard on"
+    unsupported = "torch.onnx cannot export the model (DispatchError: No ONNX function found for"
+    missing = "ONNX Runtime cannot quantise the graph (ValueError: Required inputs (['x'])"
+    for told, what in {
+        untold: lambda: export_onnx(Function(lambda x: x if x.sum() > 0 else -x), (image,)),
+        unsupported: lambda: export_onnx(Function(torch.special.bessel_j0), (image,)),
+        missing: lambda: quantise_form(Form(model), [{"y": image.numpy()}]),
+        "the graph has not the inputs of": lambda: samples_for(model, [(image, image)]),
+        "the graph's input x is not the model's": lambda: samples_for(model, [(image,)]),
+    }.items():
+        with pytest.raises(ConversionError, match=re.escape(told)):
+            what()
 
 
 # ---- regions ------------------------------------------------------------------------------------
@@ -182,6 +270,30 @@ def test_images_at_borders_lie_channels_last_in_float32(cutter, model):
     assert shapes == [[1, 32, 32, 16], [1, 16, 16, 32]]
     assert {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)} == {1}
     assert [node.op_type for node in graph.node] == ["Transpose", "Conv", "Relu", "Transpose"]
+
+
+def test_samples_of_a_region_are_the_values_at_its_borders(cutter, model, monkeypatch):
+    import onnxruntime
+
+    unit = next(u for u in model.graph.units if "conv2d+relu" in u.label)
+    monkeypatch.setattr("nnapi_prof.qnn.regions.MOST_BYTES", 0)
+    (values,) = cutter.run([model.program.example_inputs] * 2)
+    form = cutter.cut([unit.index])
+    (sample,) = cutter.samples([unit.index], form, [values])
+    session = onnxruntime.InferenceSession(form.model.SerializeToString())
+    (result,) = session.run(None, dict(sample))
+    (name,) = unit.outputs
+    np.testing.assert_allclose(result, values[name].transpose(0, 2, 3, 1), rtol=1e-3, atol=1e-4)
+    with pytest.raises(ConversionError, match="the value nowhere has no counterpart in the export"):
+        cutter._between(set(), ["nowhere"])
+
+
+def test_a_module_without_bytes_to_hash_is_exported_each_time(wheel, tmp_path, monkeypatch):
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    module = torch.fx.symbolic_trace(nn.Sequential(nn.ReLU()))
+    exported = prepared_export(module, (torch.ones(2),), ["y"])
+    assert [node.op_type for node in exported.graph.node] == ["Relu"]
+    assert not list(tmp_path.rglob("*.onnx"))
 
 
 def test_an_activation_is_compiled_with_what_it_follows(model):

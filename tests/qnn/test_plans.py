@@ -1,7 +1,10 @@
 """Plans for a chip: in a folder, in a report, with advice, and what is refused."""
 
 import json
+import re
+import sys
 
+import click
 import numpy as np
 import pytest
 import torch
@@ -12,11 +15,13 @@ pytest.importorskip("onnx", reason="no onnx: pip install -e '.[qnn]'")
 import nnapi_prof as nnp
 from nnapi_prof.api.chips import profile_on_chip
 from nnapi_prof.api.model import load
-from nnapi_prof.cli import main
+from nnapi_prof.cli.output import ms
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.qnn.costs import ChipCosts
+from nnapi_prof.qnn.network import FLOAT_REFUSED
 from nnapi_prof.reports.frames import baseline_frame, unit_frame
-from nnapi_prof.reports.headline import headline, rivals_of
+from nnapi_prof.reports.headline import headline, rivals_of, tie_words
+from tests.cli.common import save
 
 pytestmark = pytest.mark.slow("each region of a network is compiled for a chip")
 CHIP = "qnn:SM8750"
@@ -41,9 +46,7 @@ class Net(nn.Module):
 @pytest.fixture(scope="module")
 def file(wheel, tmp_path_factory):
     torch.manual_seed(0)
-    path = tmp_path_factory.mktemp("qnn") / "net.pt2"
-    torch.export.save(torch.export.export(Net().eval(), (torch.randn(1, 3, 112, 112),)), path)
-    return path
+    return save(Net(), tmp_path_factory.mktemp("qnn") / "net.pt2", (torch.randn(1, 3, 112, 112),))
 
 
 @pytest.fixture(scope="module")
@@ -95,34 +98,92 @@ def test_a_gain_within_the_error_is_a_tie(result):
     assert ("within the estimate's error" in sentence) == bool(result.ties)
 
 
-def test_nothing_runs_or_gates_such_a_folder(result, tmp_path, cache, misused):
+def test_nothing_runs_or_gates_such_a_folder(result, tmp_path, cache, cli):
     folder = result.planned.save(tmp_path / "net.nnprof")
-    assert "estimated" in misused("run", "--device", "local", folder)
-    assert "estimated" in misused("compare", "--fail-if-slower", "5%", folder, folder)
-    assert "estimated" in misused("ship", folder)
+    assert "estimated" in cli.error("run", "--device", "local", folder)
+    assert "estimated" in cli.error("compare", "--fail-if-slower", "5%", folder, folder)
+    assert "estimated" in cli.error("ship", folder)
     with pytest.raises(UsageError, match="estimated"):
         nnp.compare(result.planned, result.planned, fail_if_slower=0.05)
     with pytest.raises(UsageError, match="estimated"):
         nnp.run(result.planned, device="local")
 
 
-def run(*arguments) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([*map(str, arguments)])
-    assert ended.value.code in (0, None)
-
-
-def test_commands_write_bundle_and_report(file, cache, tmp_path, capsys):
+def test_commands_write_bundle_and_report(file, cache, tmp_path, cli, monkeypatch):
     folder, page = tmp_path / "cut.nnprof", tmp_path / "all.html"
-    run("partition", "--device", CHIP, "--pin", "conv2d*=cpu", "-o", folder, file)
+    cli.ok("partition", "--device", CHIP, "--pin", "conv2d*=cpu", "-o", folder, file)
     pinned = nnp.read_plan(folder)
     graph = pinned.model.graph
     on_cpu = {u for s in pinned.plan.segments if s.target.key == "cpu" for u in s.units}
     assert {u.index for u in graph.units if u.operation.startswith("conv2d")} <= on_cpu
-    run("go", "--device", CHIP, "-o", page, file)
-    assert page.exists() and page.with_suffix(".nnprof").is_dir()
-    run("report", "--format", "md", "-o", "-", page.with_suffix(".nnprof"))
-    assert "estimated by Qualcomm's simulator" in capsys.readouterr().out
+    monkeypatch.setattr(click, "launch", lambda url: False)
+    went = cli.ok("go", "--device", CHIP, "-o", page, "--open", file)
+    assert went.err.splitlines()[-3:] == [
+        f"bundle in {page.with_suffix('.nnprof')}",
+        f"report in {page}",
+        "note: no browser was opened: the system has none",
+    ]
+    told = cli.ok("report", "--format", "md", "-o", "-", page.with_suffix(".nnprof")).out
+    assert "estimated by Qualcomm's simulator" in told
+
+
+def test_profile_prints_what_its_document_has(result, file, cache, cli):
+    asked = ("profile", "--device", CHIP, file)
+    document = cli.ok(*asked, "--json").document("chip-plan")
+    out = cli.ok(*asked).out
+    slowest = sorted(document["units"], key=lambda unit: -max(unit["costs"].values()))
+    rows = [line for line in out.partition("└")[0].splitlines() if line.startswith("│")]
+    assert [re.split(r" *│ *", row)[1:-1] for row in rows] == [
+        [unit["label"], *(ms(unit["costs"].get(key)) for key in ("cpu", f"{CHIP}/fp16"))]
+        for unit in slowest
+    ]
+    (celu,) = (unit["label"] for unit in document["units"] if unit["refusals"])
+    off = sorted(map(abs, document["region_errors"]))
+    tie = tie_words(result.planned.report_data()).strip()
+    assert out.partition("Not on the NPU\n")[2].splitlines() == [
+        f"{celu}  Celu: Operators of type `Celu` are not supported by QNN EP",
+        *([tie] if tie else []),
+        *(f"? {at}: {d['words']}." for at, odd in document["doubts"].items() for d in odd),
+        f"Sums of units were {off[len(off) // 2]:.0%} off in the median, {off[-1]:.0%} at worst,"
+        f" over {len(off)} regions compiled whole; those of the plan are all compiled whole.",
+        *(f"{note[0].upper()}{note[1:]}." for note in document["notes"]),
+        "Nothing of this was measured. Take the plan to a phone: `nnapi-prof go --device SERIAL`"
+        " measures it by NNAPI, Qualcomm AI Hub the whole network on the NPU.",
+    ]
+
+
+def test_where_nothing_can_be_compiled_every_unit_says_why(file, tmp_path, cli, monkeypatch):
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    why = "the compiler's process ended with exit code 1"
+    asked = ("profile", "--device", CHIP, file)
+    document = cli.ok(*asked, "--json").document("chip-plan")
+    units = [unit["label"] for unit in document["units"]]
+    failures = document["failures"]
+    assert set(failures) >= set(units) and set(failures.values()) == {why}
+    assert [unit["refusals"] for unit in document["units"]] == len(units) * [
+        {f"{CHIP}/fp16": f"no estimate: {why}"}
+    ]
+    out = cli.ok(*asked).out
+    assert re.findall(r"^\? (.*)", out, re.M) == [f"{at}: no estimate: {why}" for at in failures]
+    out = cli.ok("estimate", "--device", CHIP, file).out
+    assert f"Not on the NPU\nSM8750  {why}\n" in out
+    target = tmp_path / "net.onnx"
+    told = cli.error("convert", "--to", "qnn", "--device", CHIP, "-o", target, file, code=1)
+    assert told == f"the compiler wrote nothing for SM8750: {why}" and not target.exists()
+
+
+def test_a_chip_without_floats_is_refused_floats_and_its_cpu_is_anothers(file, cache, cli):
+    document = cli.ok("profile", "--device", "qnn:SM8350", file, "--json").document("chip-plan")
+    why = {"qnn:SM8350/fp16": FLOAT_REFUSED}
+    assert [unit["refusals"] for unit in document["units"]] == [why] * len(document["units"])
+    assert document["plan"]["segments"][0]["target"] == "cpu"
+    assert document["notes"][-1] == (
+        "that CPU is another phone's than SM8350's: of a plan between the two only the NPU's part"
+        " is the chip's own"
+    )
+    told = cli.error("convert", "--to", "qnn", "--device", "qnn:SM8350", file, code=1)
+    assert told == f"SM8350: {FLOAT_REFUSED}"
 
 
 @pytest.mark.parametrize(
@@ -134,8 +195,8 @@ def test_commands_write_bundle_and_report(file, cache, tmp_path, capsys):
         "partition --calibration data.npz",
     ],
 )
-def test_options_that_only_devices_have_are_refused(wheel, file, cache, misused, arguments):
-    misused(*arguments.split(), "--device", CHIP, file)
+def test_options_that_only_devices_have_are_refused(wheel, file, cache, cli, arguments):
+    cli.error(*arguments.split(), "--device", CHIP, file)
 
 
 def test_a_rewrite_that_the_compiler_makes_itself_is_not_offered(result, cache):
