@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from nnapi_prof.bisection import FaultKind
 from nnapi_prof.device.find import PHONES_DIR
 from tests.cli.common import Result
 from tests.cli.conftest import cli as cli
+from tests.convert.quantised_models import ExportedNet
 from tests.parts import again_but
 
 INCLUDE = Path(nnp.__file__).resolve().parents[1] / "device_agent" / "include"
@@ -138,8 +140,67 @@ def test_what_a_target_refuses_is_told(model, tmp_path, cli):
     names = [model.graph.units[each.unit].name for each in outcome.unchecked]
     assert names and not any(name.startswith("conv") for name in names)
     assert {each.target for each in outcome.unchecked} == {NPU}
-    out: Result = cli("bisect", "--json", "--device", device, "--target", NPU, model.path)
+    command = ("bisect", "--device", device, "--target", NPU, model.path)
+    out: Result = cli(*command, "--json")
     assert len(out.document("bisect")["unchecked"]) == len(outcome.unchecked)
+    _, nothing, refused = cli.ok(*command).out.splitlines()
+    assert nothing == "Nothing differs from PyTorch beyond rounding."
+    first = outcome.unchecked[0]
+    assert refused == (
+        f"{NPU} refuses {len(names)} of 9 units, which were not checked: {first.label}, ..."
+        f" ({first.reason})."
+    )
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_fault_in_words(model, tmp_path, monkeypatch, cli, runs):
+    device = f"sim:{phone(tmp_path, **WIDE, how='scale', amount=1.05)}" if runs else "sim:npu-phone"
+    if not runs:
+        monkeypatch.setenv("NNAPI_EMULATOR_FAULTS", "fail:execute:ADD@sim-npu")
+    case = tmp_path / "case"
+    out = cli("bisect", "--device", device, "--target", NPU, "--reproducer", case, model.path)
+    name, facts = (
+        "add 1x8x16x16",
+        [
+            "   kind   does not run: compute returned OP_FAILED (5): the driver failed, died, or"
+            " may not map the memory it was handed (`adb logcat` has its words)",
+            f"   from   first {__file__}:{Block.forward.__code__.co_firstlineno + 1}",
+        ],
+    )
+    if runs:
+        name, facts = "conv2d 1x1 8->12 16x16", [
+            "   kind   scale",
+            f"   from   wide {__file__}:{Net.forward.__code__.co_firstlineno + 1}",
+            "   error  0.05 of the largest value of convolution_2, 500 times what is allowed",
+            "   output N off by this alone, 100% of all error",
+            "   value  convolution_2: N to N, expected N to N; N% of its elements are off; 1.05"
+            " times the right values",
+        ]  # fmt: skip
+    lines = re.sub(r"-?\b\d\.\d{3}\b|\d\d\.\d\d(?=%)", "N", out.out).splitlines()
+    assert (out.code, lines) == (
+        1,
+        [
+            f"net: 9 units on {NPU}, 2 inputs, 6 runs.",
+            f"{NPU} refuses 1 of 9 units, which was not checked: mean 1x12 (sim-npu does not"
+            " support MEAN).",
+            f"1. {name} on {NPU}",
+            *facts,
+            "   cure   another target (cpu)",
+        ],
+    )
+    assert out.error == f"{name} on {NPU} differs from PyTorch: see its cures above"
+    assert {path.name for path in case.iterdir()} >= {"main.cpp", "region.cpp", "region.pt2"}
+
+
+def test_a_model_of_8_bits(tmp_path):
+    inputs = (torch.randn(2, 3, 16, 16),)
+    model = nnp.load(torch.export.export(ExportedNet(False).eval(), inputs))
+    assert nnp.bisect(model, "sim:npu-phone", target=NPU).clean
+    bad, case = phone(tmp_path, operation="CONV_2D", how="scale", amount=1.5), tmp_path / "case"
+    (culprit,) = nnp.bisect(model, f"sim:{bad}", target=NPU, reproducer=case).culprits
+    assert culprit.label == "quantised conv2d+relu 3x3/2 3->8 8x8" and culprit.worst.ratio > 50
+    assert [(cure.name, cure.target) for cure in culprit.cures] == [("another target", "cpu")]
+    assert "quantized" in (case / "main.cpp").read_text()
 
 
 def test_all_faults_and_masked_ones(model, tmp_path):
