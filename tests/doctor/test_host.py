@@ -50,6 +50,9 @@ def test_packages_that_are_too_old(site):
     assert "numpy 1.24.4 is installed: numpy>=" in finding
     assert "libusb1 0.1 is installed: libusb1>=" in finding
     assert fix.startswith("python -m pip install '") and "'numpy>=" in fix and "'libusb1>=" in fix
+    install(site, "nnapi-prof", "0", "click>=8", "no-such-package>=1; python_version > '3'")
+    words = "no-such-package is not installed: no-such-package>=1 is required"
+    assert problem(host.packages(Host())) == (words, "python -m pip install 'no-such-package>=1'")
 
 
 def test_a_package_that_is_missing(tmp_path):
@@ -116,17 +119,34 @@ def test_a_compiler_without_headers(tools):
     assert "math.h" in words and words.endswith(": zig takes its place")
 
 
-def test_a_program_that_does_not_run(tools):
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [
+        ('printf garbage >"$3"', "cannot be started: Exec format error"),
+        ('printf "#!/bin/sh\necho 3" >"$3"', "said '3\\n' in place of '2'"),
+        ('printf "#!/bin/sh\nexec /bin/sleep 60" >"$3"', "did not end within 1 s"),
+    ],
+)
+def test_a_program_that_does_not_run(tools, monkeypatch, does, words):
     """As one for another machine: compiled without complaint, and of no use here."""
-    script(tools / "cc", 'PATH=/bin:/usr/bin; printf garbage >"$3"; chmod 755 "$3"')
-    words, _ = warning(host.c_compiler(Host()))
-    assert f"{tools}/cc compiles, but the program does not run: it cannot be started" in words
+    monkeypatch.setattr(host, "LIMIT_S", 1.0)
+    monkeypatch.setenv("NNAPI_PROF_CC", str(tools / "cc"))
+    script(tools / "cc", f'PATH=/bin:/usr/bin; {does}; chmod 755 "$3"')
+    found = f"{tools}/cc compiles, but the program does not run: it {words}"
+    fix = "unset NNAPI_PROF_CC, or name a working one"
+    assert problem(host.c_compiler(Host())) == (found, fix)
 
 
 def test_a_compiler_that_is_named(tools, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_CC", "no-such-cc")
     words, fix = "there is no no-such-cc on the PATH", "unset NNAPI_PROF_CC, or name a working one"
     assert problem(host.c_compiler(Host())) == (words, fix)
+    monkeypatch.setenv("NNAPI_PROF_CC", "zig")
+    assert host.c_compiler(Host()) is None  # it has a check of its own
+    monkeypatch.setattr("cmake.CMAKE_BIN_DIR", str(tools))
+    script(tools / "cmake", "echo no room >&2; exit 3")
+    words, fix = f"{tools}/cmake ended with 3: no room", "--force-reinstall cmake"
+    assert problem(host.build_tools(Host())) == (words, f"python -m pip install {fix}")
 
 
 # ---- the cache -----------------------------------------------------------------------------------
@@ -239,6 +259,10 @@ def test_no_cost_table_yet(tmp_path, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_COSTS", str(path))
     assert well(cost_table(Host())).startswith(f"{path} is not there yet")
     assert not path.parent.exists()
+    monkeypatch.setenv("NNAPI_PROF_COSTS", "sqlite:////proc/none/costs.sqlite")
+    words, fix = problem(cost_table(Host()))
+    assert words.startswith("/proc/none/costs.sqlite cannot be made: /proc: ")
+    assert fix.startswith("name another: --costs FILE, or export NNAPI_PROF_COSTS=FILE")
 
 
 def test_a_cost_table_that_is_no_database(table):
@@ -265,6 +289,9 @@ def test_cost_tables_of_newer_and_older_versions(table):
     change(table, "update nnapi_prof_schema set version = 2")
     words, _ = problem(cost_table(Host()))
     assert words.endswith(f"schema 2, this nnapi-prof reads {SCHEMA_VERSION}")
+    change(table, f"update nnapi_prof_schema set version = {SCHEMA_VERSION - 1}")
+    old = f"brought from schema {SCHEMA_VERSION - 1} to {SCHEMA_VERSION} when first used"
+    assert well(cost_table(Host())) == f"{table}: writable; {old}"
 
 
 def test_a_cost_table_of_another_user(table):
@@ -289,6 +316,9 @@ def test_a_cost_table_on_a_server(postgres, monkeypatch):
     assert well(cost_table(Host())).endswith("is empty: the first `nnapi-prof profile` fills it")
     CostStore(where).close()
     assert well(cost_table(Host())).endswith(": reached")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    words, fix = problem(cost_table(Host()))
+    assert words.endswith(": psycopg is not installed") and fix.endswith("'nnapi-prof[postgres]'")
 
 
 @pytest.mark.parametrize(
