@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nnapi_prof import errors
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.agent import AgentClient, clean, clean_all
 from nnapi_prof.device.find import open_device, open_local, open_simulated
@@ -17,14 +18,7 @@ from nnapi_prof.device.protocol.actions import ActionSpec, SegmentSpec, TensorSo
 from nnapi_prof.device.protocol.request import Request, RequestBuilder
 from nnapi_prof.device.transport import LocalTransport
 from nnapi_prof.device.transport.adb import connect_tcp
-from nnapi_prof.errors import (
-    AgentError,
-    BuildError,
-    DeviceError,
-    DeviceOffline,
-    DeviceStorageError,
-    UsageError,
-)
+from nnapi_prof.errors import AgentError, BuildError, DeviceOffline, DeviceStorageError, UsageError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.nnapi.container import read_container, write_container
 from tests.agent import packer
@@ -328,7 +322,7 @@ def test_folders_that_cannot_be_used(broken, words):
         if broken:
             (client.transport.folder / broken).rmdir()
             (client.transport.folder / broken).touch()
-        with pytest.raises(DeviceError, match=words):
+        with pytest.raises(errors.DeviceError, match=words):
             list(client.run(replace(endless(), blobs={ABSENT: b"x"})))
 
 
@@ -344,6 +338,7 @@ OLD = (
         ("echo oops; exit 1", r"tells nothing .* \(exit code 1\): oops"),
         (f"echo '{OLD}'", "speaks protocol 9, 5 is required"),
         ("""echo '{"type":"info"}'""", "local: "),
+        ("""echo '{"type":"error","message":"lost"}'; exit 2""", r"\(exit code 2\): lost"),
     ],
 )
 def test_an_agent_that_tells_nothing_or_speaks_another_protocol(script, words):
