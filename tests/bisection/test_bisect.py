@@ -4,15 +4,18 @@ import json
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 import nnapi_prof as nnp
 from nnapi_prof.bisection import FaultKind
+from nnapi_prof.cli.bisect import show_bisection
 from nnapi_prof.device.find import PHONES_DIR
 from tests.cli.common import Result
 from tests.cli.conftest import cli as cli
@@ -121,15 +124,26 @@ def test_a_planted_fault_is_named(model, tmp_path, how, kind):
     assert outcome.runs <= 10
 
 
-def test_faults_in_some_ways_of_running_only(model, tmp_path):
+def test_faults_in_some_ways_of_running_only(model, tmp_path, capsys, caplog):
     bad = f"sim:{phone(tmp_path, **WIDE, how='scale', amount=1.2, when='shared')}"
     (culprit,) = nnp.bisect(model, bad, target=NPU).culprits
     assert {way.pointers for way in culprit.only_in} == {False}
     bad = f"sim:{phone(tmp_path, **WIDE, how='scale', amount=1.2, when='burst')}"
     for mode in ("sync", "burst"):  # what agrees in the way asked for is tried in the others
         conditions = nnp.ConditionOptions(mode=mode)
-        (culprit,) = nnp.bisect(model, bad, target=NPU, conditions=conditions).culprits
+        outcome = nnp.bisect(model, bad, target=NPU, conditions=conditions)
+        (culprit,) = outcome.culprits
         assert {way.mode.value for way in culprit.only_in} == {"burst"}
+    caplog.set_level("INFO", "nnapi_prof")
+    cure = replace(culprit.cures[0], before_ns=1e6, after_ns=3.5e6)
+    told = replace(outcome, culprits=(replace(culprit, cures=(cure,)),), notes=("by hand",))
+    show_bisection(Console(width=100), told)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [
+        "   only   burst, addresses",
+        "   cure   another target (cpu): 2.500 ms longer, simulated",
+    ]
+    assert caplog.messages == ["note: by hand"]
 
 
 def test_what_a_target_refuses_is_told(model, tmp_path, cli):

@@ -1,5 +1,6 @@
 """This host: Python and packages, compilers, the cache, cost tables."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -151,25 +152,35 @@ def test_a_compiler_that_is_named(tools, monkeypatch):
 
 # ---- the cache -----------------------------------------------------------------------------------
 
-_CODE = (
-    "import json, dataclasses; from nnapi_prof.doctor import host;"
-    "from nnapi_prof.doctor import Host\n"
-    "found = {'cache': host.folder(Host()), 'cost table': host.cost_table(Host())}\n"
-    "print(json.dumps([[name, e.level.value, e.found, e.fix] for name, e in found.items()]))"
-)
+NEW_MOUNTS, NEW_USER = 0x20000, 0x10000000  # flags of unshare(2)
 
 
 def on_storage(folder: Path, options: str) -> dict[str, list[str]]:
-    """What is found where ``folder`` is a file system of its own."""
-    isolation = rig.mount_isolation()
-    if isolation is None:
+    """What a fork of this process finds where ``folder`` is a file system of its own."""
+    if rig.mount_isolation() is None:
         pytest.skip("needs a mount namespace: run the tests as root")
-    script = f'mount -t tmpfs -o {options} tmpfs "$0" && exec "$@"'
-    command = [*isolation, "sh", "-c", script, str(folder), sys.executable, "-c", _CODE]
-    own = {"CACHE_DIR": folder / "cache", "COSTS": folder / "costs" / "costs.sqlite"}
-    env = os.environ | {f"NNAPI_PROF_{name}": str(path) for name, path in own.items()}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    return {check: rest for check, *rest in json.loads(done.stdout)}
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            user = os.geteuid()
+            ctypes.CDLL(None).unshare(NEW_MOUNTS | (NEW_USER if user else 0))
+            if user:
+                Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+            mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+            for command in (["mount", "--make-rprivate", "/"], mount):
+                subprocess.run(command, check=True)
+            own = {"CACHE_DIR": folder / "cache", "COSTS": folder / "costs" / "costs.sqlite"}
+            os.environ |= {f"NNAPI_PROF_{name}": str(path) for name, path in own.items()}
+            found = {"cache": host.folder(Host()), "cost table": cost_table(Host())}
+            rows = {name: [each.level.value, each.found, each.fix] for name, each in found.items()}
+            os.write(writer, json.dumps(rows).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as told:
+        findings: dict[str, list[str]] = json.load(told)
+    return findings
 
 
 STORAGES = {

@@ -191,6 +191,16 @@ def test_a_worker_until_ctrl_c(lab, npu, monkeypatch, capsys):
     assert said == [f"offers 1 phones to {lab.address}"]
 
 
+def test_a_worker_whose_code_fails(lab, npu, monkeypatch):
+    monkeypatch.setattr(run, "PAUSE_S", 0.0)
+    notes: list[str] = []
+    jobs = jobs_of("r", lab.models, [npu], str(lab.folder / "none"), (), {"wrong": 1})
+    (job,) = Coordinator(lab.address, jobs, notes.append, lambda _: None).run().failed
+    why = "TypeError: profile() got an unexpected keyword argument 'wrong'"
+    assert job.history == [why] * 3 and job.reason == f"set aside after 3 tries: {why}"
+    assert notes == [f"{npu.label}: {why}; tried again"] * 2 + [f"{npu.label} is {job.reason}"]
+
+
 def test_why_a_task_has_no_measurements(lab, npu, monkeypatch):
     changed = replace(npu, fingerprint="0" * 16)
     monkeypatch.setenv(cluster.PHONES, listed([npu, changed]))
