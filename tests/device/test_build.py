@@ -136,8 +136,8 @@ def test_the_program_that_makes_builds(built_host, tmp_path, monkeypatch, capsys
     monkeypatch.setattr(build, "build_agent", lambda *_, **__: built_host.agent)
     shipped = [agents / f"{os_name}-{abi}" / "agent" for os_name, abi in build.SHIPPED]
     assert main("--shipped") == (0, list(map(str, shipped)), "")
-    found = build.shipped_agent("arm64-v8a", "android", build.sources_key(), agents)
-    assert found == agents / "android-arm64-v8a" / "agent"
+    arm64 = build.shipped_agent("arm64-v8a", "android", build.sources_key(), agents)
+    assert arm64 == agents / "android-arm64-v8a" / "agent"
     assert {path.read_bytes() for path in shipped} == {built_host.agent.read_bytes()}
     assert main("--abi", "x86_64") == (0, [str(built_host.agent)], "")
     assert main("--clean") == (0, [], "") and not agents.exists()

@@ -7,6 +7,7 @@ import socket
 import stat
 import threading
 from types import SimpleNamespace
+from unittest.mock import Mock, PropertyMock
 
 import pytest
 
@@ -252,20 +253,12 @@ def test_phones_on_usb(start_daemon, monkeypatch):
     """No phone is plugged in here: the bytes of this one take a way over TCP."""
     usb1 = pytest.importorskip("usb1")
 
-    class Link(adb.TcpLink):
-        serial_number = "on usb"
-
-    class Claimed(Link):
-        def connect(self, _timeout_s):
-            raise usb1.USBErrorBusy
-
-    class Forbidden(Link):
-        @property
-        def serial_number(self):
-            raise usb1.USBErrorAccess
-
     daemon = start_daemon()
-    links = [kind("127.0.0.1", daemon.port) for kind in (Link, Claimed, Forbidden)]
+    links = [Mock(adb.TcpLink, wraps=adb.TcpLink("127.0.0.1", daemon.port)) for _ in range(3)]
+    for link in links[:2]:
+        link.serial_number = "on usb"
+    links[1].connect.side_effect = usb1.USBErrorBusy
+    type(links[2]).serial_number = PropertyMock(side_effect=usb1.USBErrorAccess)
     usb = SimpleNamespace(
         find_adb=lambda serial, default_transport_timeout_s: links[int(serial)],
         find_all_adb_devices=lambda: links,

@@ -133,9 +133,9 @@ def test_a_program_that_does_not_run(tools, monkeypatch, does, words):
     monkeypatch.setattr(host, "LIMIT_S", 1.0)
     monkeypatch.setenv("NNAPI_PROF_CC", str(tools / "cc"))
     script(tools / "cc", f'PATH=/bin:/usr/bin; {does}; chmod 755 "$3"')
-    found = f"{tools}/cc compiles, but the program does not run: it {words}"
+    flaw = f"{tools}/cc compiles, but the program does not run: it {words}"
     fix = "unset NNAPI_PROF_CC, or name a working one"
-    assert problem(host.c_compiler(Host())) == (found, fix)
+    assert problem(host.c_compiler(Host())) == (flaw, fix)
 
 
 def test_a_compiler_that_is_named(tools, monkeypatch):
@@ -163,7 +163,8 @@ def on_storage(folder: Path, options: str) -> dict[str, list[str]]:
     if (child := os.fork()) == 0:
         try:
             user = os.geteuid()
-            ctypes.CDLL(None).unshare(NEW_MOUNTS | (NEW_USER if user else 0))
+            flags = NEW_MOUNTS | (NEW_USER if user else 0)
+            assert ctypes.CDLL(None).unshare(flags) == 0, "would mount for all"
             if user:
                 Path("/proc/self/uid_map").write_text(f"0 {user} 1")
             mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
@@ -171,8 +172,8 @@ def on_storage(folder: Path, options: str) -> dict[str, list[str]]:
                 subprocess.run(command, check=True)
             own = {"CACHE_DIR": folder / "cache", "COSTS": folder / "costs" / "costs.sqlite"}
             os.environ |= {f"NNAPI_PROF_{name}": str(path) for name, path in own.items()}
-            found = {"cache": host.folder(Host()), "cost table": cost_table(Host())}
-            rows = {name: [each.level.value, each.found, each.fix] for name, each in found.items()}
+            both = {"cache": host.folder(Host()), "cost table": cost_table(Host())}
+            rows = {name: [each.level.value, each.found, each.fix] for name, each in both.items()}
             os.write(writer, json.dumps(rows).encode())
         finally:
             os._exit(0)

@@ -10,19 +10,11 @@ import pytest
 from nnapi_prof.device.find import open_local
 from nnapi_prof.device.transport import CommandResult, LocalTransport, adb
 from nnapi_prof.doctor import CheckedDevice, CheckResult, Family, Host, Severity, joined, ok, run
+from nnapi_prof.doctor import examine as checks
 from nnapi_prof.doctor import problem as problem_
 from nnapi_prof.doctor import warning as warning_
 from nnapi_prof.doctor.adb import ADB
-from nnapi_prof.doctor.examine import (
-    PHONE,
-    android,
-    battery,
-    examine,
-    execution,
-    nnapi,
-    processor,
-    space,
-)
+from nnapi_prof.doctor.examine import PHONE, examine
 from tests.doctor.common import only, problem, script, warning, well
 
 DUMPSYS = """
@@ -168,22 +160,25 @@ def test_what_a_phone_does_not_tell_or_allow(built_host):
         linux = CheckedDevice(transport, "x86_64", "linux", {}, "/proc/none/agent")
         mute = replace(linux, os="android", facts={"page": "65536"})
         assert (
-            well(android(linux)) == "none: a Linux on x86_64" and well(processor(linux)) == "x86_64"
+            well(checks.android(linux)) == "none: a Linux on x86_64"
+            and well(checks.processor(linux)) == "x86_64"
         )
-        assert warning(android(mute)) == ("its version is not reported", "adb shell getprop")
+        assert warning(checks.android(mute)) == ("its version is not reported", "adb shell getprop")
         words = "x86_64, pages of 65536 bytes: agents are built for pages of 4 and 16 KB"
-        assert warning(processor(mute)) == (words, "use a phone with pages of 4 or 16 KB")
-        assert battery(mute) is None and nnapi(mute) is None
-        words, fix = problem(execution(mute))
+        assert warning(checks.processor(mute)) == (words, "use a phone with pages of 4 or 16 KB")
+        assert checks.battery(mute) is None and checks.nnapi(mute) is None
+        words, fix = problem(checks.execution(mute))
         assert words.startswith("/proc/none/agent cannot be written to: mkdir: cannot create")
         assert fix.startswith("export NNAPI_PROF_REMOTE_DIR=/another/folder")
         transport.shell = lambda *_: CommandResult(1, "df: not found\n")
         words = "not reported for /proc/none: df: not found"
-        assert warning(space(mute)) == (words, "adb shell df /proc/none")
+        assert warning(checks.space(mute)) == (words, "adb shell df /proc/none")
     with open_local() as client:
         info = client.info()
     alone = replace(linux, info=replace(info, nnapi=replace(info.nnapi, accelerators=())))
-    assert well(nnapi(alone)).endswith("; before Android 10 only its own choice (auto) is measured")
+    assert well(checks.nnapi(alone)).endswith(
+        "; before Android 10 only its own choice (auto) is measured"
+    )
 
 
 def test_out_of_reach(asking_phone, monkeypatch):

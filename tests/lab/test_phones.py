@@ -1,16 +1,14 @@
 """Which phones a selector means, and that a phone has one user at a time."""
 
 import contextlib
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from nnapi_prof.device.find import open_device
 from nnapi_prof.device.transport import LocalTransport
-from nnapi_prof.errors import DeviceError, DeviceNotFound, UsageError
+from nnapi_prof.errors import DeviceNotFound, UsageError
 from nnapi_prof.lab import (
     LabPhone,
     PhoneBusy,
@@ -119,24 +117,6 @@ def test_another_host(tmp_path):
             with held_there(transport, folder, "left 1"):
                 pass  # whoever had it has been silent for longer than a model takes
         assert not (tmp_path / "phone" / "lab-lock").exists()
-
-
-@pytest.mark.adbd
-def test_a_phone_of_an_adb_server_has_a_lock_with_the_name_of_this_host(
-    adb_server, start_daemon, built_host, monkeypatch
-):
-    monkeypatch.setattr("nnapi_prof.device.transport.adb.UsbTransport", None)
-    daemon = start_daemon("npu-phone")
-    adb_server.connect(daemon.serial)
-    ((phone,), silent) = shelf()
-    assert (phone.serial, phone.host, silent) == (daemon.serial, socket.gethostname(), [])
-    with open_device(phone.serial) as opened:
-        transport, folder = opened.client.transport, opened.client.folder
-        with held_there(transport, folder):
-            holder = transport.pull(f"{folder}/lab-lock/host").decode()
-        assert holder.split()[0] == phone.host
-        with pytest.raises(DeviceError, match="No such file"):
-            transport.pull(f"{folder}/lab-lock/host")
 
 
 def test_what_runs_here_alone_needs_no_lock_there(tmp_path):

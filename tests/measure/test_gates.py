@@ -285,21 +285,21 @@ def test_a_phone_that_android_calls_hot(monkeypatch, statuses, limit_s):
     told = [ANDROID.replace("Status: 1", f"Status: {status}") for status in statuses]
     client.transport = create_autospec(Transport, instance=True)
     client.transport.shell.side_effect = [CommandResult(0, text) for text in told]
-    waits, said, options = Waits({}, bounded=False), [], ProfileOptions(cooldown_s=limit_s)
-    monitor = DeviceMonitor(client, options, iter, silently, lambda *words: said.append(words))
+    waits, phases, options = Waits({}, bounded=False), [], ProfileOptions(cooldown_s=limit_s)
+    monitor = DeviceMonitor(client, options, iter, silently, lambda *words: phases.append(words))
     assert monitor.before(waits) == parse_state(told[-1])
-    assert said == [(WAITING, 0, 600, "the phone to cool down")] * (len(told) - 1)
+    assert phases == [(WAITING, 0, 600, "the phone to cool down")] * (len(told) - 1)
     assert (waits.waited_s > 0, waits.fruitless) == (len(told) > 1, False)
 
 
 @pytest.mark.parametrize("cools", [True, False])
 def test_a_phone_rests_until_the_reference_is_as_fast_as_before(monkeypatch, cools):
     monkeypatch.setattr(device_monitor, "LOOK_SIMULATED_S", 0.0)
-    client, waits, said = ScriptedClient(throttled=(False,) * 9), Waits({}, bounded=False), []
+    client, waits, phases = ScriptedClient(throttled=(False,) * 9), Waits({}, bounded=False), []
 
     def report(*words: object) -> None:
-        said.append(words)
-        client.throttled = (not cools or len(said) < 2,) * 9
+        phases.append(words)
+        client.throttled = (not cools or len(phases) < 2,) * 9
 
     def ask(request):
         return (event for event in client.run(request) if isinstance(event, ActionResult))
@@ -313,7 +313,7 @@ def test_a_phone_rests_until_the_reference_is_as_fast_as_before(monkeypatch, coo
     held_down.add(hot)
     monitor.rest(drift.settled, waits)
     words = (WAITING, 0, 60 if cools else 1, "the reference model to be as fast as it was")
-    assert set(said) == {words} and (len(said) == 2 or not cools)
+    assert set(phases) == {words} and (len(phases) == 2 or not cools)
     assert (waits.waited_s > 0, waits.fruitless) == (True, not cools)
     earlier = [row for anchor in (hot, calm) for row in monitor.rows(anchor, "f")]
     for each in (drift, held_down):
