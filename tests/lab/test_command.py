@@ -13,10 +13,10 @@ import distributed
 import pytest
 
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.lab import LabPhone, cluster, command, held_here, listed, run, shelf
+from nnapi_prof.lab import LabPhone, cluster, command, held_here, listed, run
 from nnapi_prof.lab.run import Coordinator, LabJob, jobs_of
 from tests.documents.common import check
-from tests.lab.test_lab import OPTIONS, Lab, called, exported, measured
+from tests.lab.test_lab import OPTIONS, Lab, called, exported, measured, shelf_of
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own
@@ -36,14 +36,15 @@ def in_this_process(phones: Sequence[LabPhone], port: int = 0) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def lab(built_host: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("lab")
-    phones, _ = shelf(["sim:npu-phone"])
+    phones = shelf_of(folder, 1)  # one that no other process has
     with in_this_process(phones) as address:
         yield Lab(address, phones, [exported(4, folder)], folder)
 
 
 @pytest.fixture
 def npu(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> LabPhone:
-    """The phone of this process's worker."""
+    """The phone of this process's worker, which has a long name."""
+    monkeypatch.setattr("nnapi_prof.cli.output._PIPE_COLUMNS", 400)
     monkeypatch.setenv(cluster.PHONES, listed(lab.phones))
     return lab.phones[0]
 
@@ -76,7 +77,7 @@ def test_profile_in_words_and_on_a_live_board(lab, npu, capsys, monkeypatch):
     assert err[1:] == [measured, f"{failed} (2 of 2)"]
 
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("COLUMNS", "400")
     assert called(*profiling, str(lab.models[0])) == 0
     out, err = map(told, capsys.readouterr())
     assert re.fullmatch(rf"{re.escape(npu.label)} small4.pt2 0 0 \d+ 0.017", out[2])
@@ -227,5 +228,6 @@ def test_a_scheduler_that_goes_away_and_comes_back(lab, npu, monkeypatch):
         jobs = jobs_of("r", lab.models, [npu], str(lab.folder / "back.sqlite"), (), OPTIONS)
         outcome = Coordinator(address, jobs, note, lambda _: first.close(), 60.0).run()
     assert [job.history for job in outcome.profiled] == [[]] and not outcome.failed
-    reason = f"Timed out trying to connect to {address} after 1 s"
-    assert notes == [f"the scheduler at {address} went away ({reason}); looks for it again"]
+    (told,) = notes  # in Dask's words
+    assert told.startswith(f"the scheduler at {address} went away (")
+    assert told.endswith("); looks for it again")
