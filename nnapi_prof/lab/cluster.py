@@ -314,8 +314,9 @@ async def serve(
             async with nanny:
                 told(f"offers {len(phones)} phones to {address}")
                 await nanny.finished()
-        except (OSError, TimeoutError) as error:
-            told(f"no scheduler at {address} ({str(error) or type(error).__name__})")
+        except (OSError, TimeoutError, RuntimeError) as error:  # Dask wraps those of a start
+            reason = error.__cause__ or error
+            told(f"no scheduler at {address} ({str(reason) or type(reason).__name__})")
         told(f"looks for {address} again in {AGAIN_S:.0f} s")
         await asyncio.sleep(AGAIN_S)
 

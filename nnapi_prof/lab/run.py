@@ -129,7 +129,7 @@ class Coordinator:
                     self._reconnect(error)
                     flag = cluster.flag(self._client, name)
                 time.sleep(POLL_S)
-        except KeyboardInterrupt:
+        except (Cancelled, KeyboardInterrupt):
             cancelled = True
             cluster.flag(self._client, name).set()
         finally:
@@ -204,8 +204,8 @@ class Coordinator:
         else:
             error = future.exception()
             if isinstance(error, Cancelled):
-                job.reason = "cancelled before it was done"
-            elif isinstance(error, cluster.distributed().KilledWorker):
+                raise error
+            if isinstance(error, cluster.distributed().KilledWorker):
                 # Dask blames a worker's death on all of its tasks, although one caused it.
                 if future.key in cluster.begun(self._client, job.task.run):
                     self._dropped(job, "its worker died while it measured")

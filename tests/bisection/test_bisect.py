@@ -2,19 +2,24 @@
 
 import json
 import os
+import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 import nnapi_prof as nnp
 from nnapi_prof.bisection import FaultKind
+from nnapi_prof.cli.bisect import show_bisection
 from nnapi_prof.device.find import PHONES_DIR
 from tests.cli.common import Result
 from tests.cli.conftest import cli as cli
+from tests.convert.quantised_models import ExportedNet
 from tests.parts import again_but
 
 INCLUDE = Path(nnp.__file__).resolve().parents[1] / "device_agent" / "include"
@@ -119,15 +124,23 @@ def test_a_planted_fault_is_named(model, tmp_path, how, kind):
     assert outcome.runs <= 10
 
 
-def test_faults_in_some_ways_of_running_only(model, tmp_path):
+def test_faults_in_some_ways_of_running_only(model, tmp_path, capsys):
     bad = f"sim:{phone(tmp_path, **WIDE, how='scale', amount=1.2, when='shared')}"
     (culprit,) = nnp.bisect(model, bad, target=NPU).culprits
     assert {way.pointers for way in culprit.only_in} == {False}
     bad = f"sim:{phone(tmp_path, **WIDE, how='scale', amount=1.2, when='burst')}"
     for mode in ("sync", "burst"):  # what agrees in the way asked for is tried in the others
         conditions = nnp.ConditionOptions(mode=mode)
-        (culprit,) = nnp.bisect(model, bad, target=NPU, conditions=conditions).culprits
+        outcome = nnp.bisect(model, bad, target=NPU, conditions=conditions)
+        (culprit,) = outcome.culprits
         assert {way.mode.value for way in culprit.only_in} == {"burst"}
+    cure = replace(culprit.cures[0], before_ns=1e6, after_ns=3.5e6)
+    planned = replace(outcome, culprits=(replace(culprit, cures=(cure,)),))
+    show_bisection(Console(width=100), planned)
+    words = (
+        "   only   burst, addresses\n   cure   another target (cpu): 2.500 ms longer, simulated\n"
+    )
+    assert capsys.readouterr().out.endswith(words)
 
 
 def test_what_a_target_refuses_is_told(model, tmp_path, cli):
@@ -138,8 +151,54 @@ def test_what_a_target_refuses_is_told(model, tmp_path, cli):
     names = [model.graph.units[each.unit].name for each in outcome.unchecked]
     assert names and not any(name.startswith("conv") for name in names)
     assert {each.target for each in outcome.unchecked} == {NPU}
-    out: Result = cli("bisect", "--json", "--device", device, "--target", NPU, model.path)
+    command = ("bisect", "--device", device, "--target", NPU, model.path)
+    out: Result = cli(*command, "--json")
     assert len(out.document("bisect")["unchecked"]) == len(outcome.unchecked)
+    first = f"{outcome.unchecked[0].label}, ... ({outcome.unchecked[0].reason})"
+    assert cli.ok(*command).out.splitlines()[1:] == [
+        "Nothing differs from PyTorch beyond rounding.",
+        f"{NPU} refuses {len(names)} of 9 units, which were not checked: {first}.",
+    ]
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_fault_in_words(model, tmp_path, monkeypatch, cli, runs):
+    device = f"sim:{phone(tmp_path, **WIDE, how='scale', amount=1.05)}" if runs else "sim:npu-phone"
+    if not runs:
+        monkeypatch.setenv("NNAPI_EMULATOR_FAULTS", "fail:execute:ADD@sim-npu")
+    case = tmp_path / "case"
+    out = cli("bisect", "--device", device, "--target", NPU, "--reproducer", case, model.path)
+    lines = iter(re.sub(r"-?\b\d\.\d{3}\b|\d\d\.\d\d(?=%)", "N", out.out).splitlines())
+    name, source = ("conv2d 1x1 8->12 16x16", Net) if runs else ("add 1x8x16x16", Block)
+    assert next(lines) == f"net: 9 units on {NPU}, 2 inputs, 6 runs."
+    mean = "mean 1x12 (sim-npu does not support MEAN)"
+    assert next(lines) == f"{NPU} refuses 1 of 9 units, which was not checked: {mean}."
+    assert next(lines) == f"1. {name} on {NPU}"
+    failure = "does not run: compute returned OP_FAILED (5): the driver failed, died, or may not"
+    assert next(lines).startswith("   kind   " + ("scale" if runs else failure))
+    line = source.forward.__code__.co_firstlineno + 1
+    assert next(lines) == f"   from   {'wide' if runs else 'first'} {__file__}:{line}"
+    values = [
+        "   error  0.05 of the largest value of convolution_2, 500 times what is allowed",
+        "   output N off by this alone, 100% of all error",
+        "   value  convolution_2: N to N, expected N to N; N% of its elements are off; 1.05 times"
+        " the right values",
+    ]
+    assert list(lines) == [*(values if runs else ()), "   cure   another target (cpu)"]
+    assert out.code == 1
+    assert out.error == f"{name} on {NPU} differs from PyTorch: see its cures above"
+    assert {path.name for path in case.iterdir()} >= {"main.cpp", "region.cpp", "region.pt2"}
+
+
+def test_a_model_of_8_bits(tmp_path):
+    inputs = (torch.randn(2, 3, 16, 16),)
+    model = nnp.load(torch.export.export(ExportedNet(False).eval(), inputs))
+    assert nnp.bisect(model, "sim:npu-phone", target=NPU).clean
+    bad, case = phone(tmp_path, operation="CONV_2D", how="scale", amount=1.5), tmp_path / "case"
+    (culprit,) = nnp.bisect(model, f"sim:{bad}", target=NPU, reproducer=case).culprits
+    assert culprit.label == "quantised conv2d+relu 3x3/2 3->8 8x8" and culprit.worst.ratio > 50
+    assert [(cure.name, cure.target) for cure in culprit.cures] == [("another target", "cpu")]
+    assert "quantized" in (case / "main.cpp").read_text()
 
 
 def test_all_faults_and_masked_ones(model, tmp_path):

@@ -10,6 +10,7 @@ import torch
 from nnapi_prof.bisection import FaultKind, Halving, Region, Verdict
 from nnapi_prof.bisection.deviation import deviation, difference
 from nnapi_prof.bisection.diagnosis import facts_of, kind_of
+from nnapi_prof.cli.bisect import _facts_words
 from nnapi_prof.costs import Precision
 from nnapi_prof.graph import Quantisation, TensorType
 
@@ -107,31 +108,33 @@ BORDER[:, :, 0] = 0
 BORDER[:, :, :, -1] *= 2
 CHANNELS[:, 2] = X[:, 2].square() + 3
 NAN[0, 1, 2, 3] = math.nan
+MOVED = "are off; the right values at other places"
 
 
 @pytest.mark.parametrize(
-    ("wrong", "kind"),
+    ("wrong", "kind", "words"),
     [
-        (X * 1.03, FaultKind.SCALE),
-        (X + 0.25, FaultKind.SCALE),
-        ((X * 1.01).half().float(), FaultKind.SCALE),
-        (X.clamp(-1, 1), FaultKind.SATURATION),
-        (X.clamp(max=0.5), FaultKind.SATURATION),
-        (X.transpose(2, 3).contiguous(), FaultKind.LAYOUT),
-        (X.flip(1), FaultKind.LAYOUT),
-        (X.permute(0, 2, 3, 1).reshape(X.shape), FaultKind.LAYOUT),
-        (BORDER, FaultKind.PADDING),
-        (X.roll((1, -1), (2, 3)), FaultKind.PADDING),
-        (CHANNELS, FaultKind.CHANNELS),
-        (NAN, FaultKind.NOT_FINITE),
-        (X.square(), FaultKind.KERNEL),
+        (X * 1.03, FaultKind.SCALE, "off; 1.03 times the right values"),
+        (X + 0.25, FaultKind.SCALE, "off; the right values plus 0.25"),
+        ((X * 1.01).half().float(), FaultKind.SCALE, "off; 1.01 times the right values"),
+        (X.clamp(-1, 1), FaultKind.SATURATION, "off; values end at 1"),
+        (X.clamp(max=0.5), FaultKind.SATURATION, "off; values end at 0.5"),
+        (X.transpose(2, 3).contiguous(), FaultKind.LAYOUT, MOVED),
+        (X.flip(1), FaultKind.LAYOUT, MOVED),
+        (X.permute(0, 2, 3, 1).reshape(X.shape), FaultKind.LAYOUT, MOVED),
+        (BORDER, FaultKind.PADDING, "off; only at the borders"),
+        (X.roll((1, -1), (2, 3)), FaultKind.PADDING, "values +1 rows and -1 columns away"),
+        (CHANNELS, FaultKind.CHANNELS, "off; only in channels 2"),
+        (NAN, FaultKind.NOT_FINITE, "0 infinite; only at the borders; only in channels 1"),
+        (X.square(), FaultKind.KERNEL, "elements are off"),
     ],
 )
-def test_kinds(wrong: torch.Tensor, kind: FaultKind) -> None:
+def test_kinds(wrong: torch.Tensor, kind: FaultKind, words: str) -> None:
     facts = [facts_of(wrong, X)]
     error = difference(wrong.double(), X.double()).max().item()
     told = kind_of(facts, runs=True, repeats=True, n_units=1, error=error, half_movement=1e-4)
     assert told is kind, facts
+    assert _facts_words(facts[0]).endswith(words)
 
 
 def test_numbers_of_the_facts() -> None:
@@ -165,6 +168,16 @@ def test_deviations_of_8_bits_allow_ties_and_no_more() -> None:
         for mine in (reference, ties, reference + 1)
     )
     assert same == 0 and tied < 1 < shifted
+
+
+def test_other_shapes_nothing_and_truths() -> None:
+    float32, truth = TensorType((4,), "float32"), TensorType((100,), "bool")
+    assert ratio(X, X[0], float32, Precision.FLOAT32) == math.inf
+    assert ratio(X[:0], X[:0], float32, Precision.FLOAT32) == 0
+    assert ratio(torch.zeros(4), torch.zeros(4), float32, Precision.RELAXED) == 0
+    right = torch.arange(100) < 50
+    assert ratio(right, right, truth, Precision.FLOAT32) == 0
+    assert ratio(~right, right, truth, Precision.FLOAT32, n_units=2) > 1
 
 
 def test_infinity_and_denormals() -> None:

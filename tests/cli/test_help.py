@@ -10,7 +10,6 @@ import select
 import shlex
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from nnapi_prof.cli.output import Output
 from nnapi_prof.device.find import list_phones
 from nnapi_prof.documents import COMMANDS, plugins, schemas
 from nnapi_prof.options import default_of, options_of
+from tests import warm
 from tests.cli.common import Cli, python, start_program
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -233,7 +233,7 @@ def home(tmp_path: Path, cli: Cli) -> Path:
     for folder in ("bin", "done.nnprof", "models"):
         (tmp_path / folder).mkdir()
     program = tmp_path / "bin" / "nnapi-prof"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m nnapi_prof "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(warm.python())} -m nnapi_prof "$@"\n')
     program.chmod(0o755)
     (tmp_path / "script").write_text(cli("completion", "bash").out)
     for name in ("one.pt", "two.pt2", "notes.txt", "phone.json", ".hidden.pt", "a b.pt"):
@@ -278,6 +278,9 @@ def offered(home: Path, line: str) -> list[str]:
         ("profile ~/models/", ["~/models/inner.pt"]),
         ("run d", ["done.nnprof"]),
         ("run nowhere/", []),
+        ("schema lab-", ["lab-cancel", "lab-phones", "lab-profile", "lab-status", "lab-worker"]),
+        # bash replaces only what stands behind a colon
+        ("estimate --device qnn:SM8350,SM84", ["SM8350,SM8450", "SM8350,SM8475"]),
     ],
 )
 def test_commands_options_and_files(home, line, wanted):
@@ -295,6 +298,8 @@ def test_devices_and_phones(home):
     assert offered(home, "nnapi-prof estimate --phone pi") == ["pixel4"]
     assert "phone.json" in offered(home, "nnapi-prof estimate --phone ")
     assert {"--json", "--quiet", "--verbose"} <= set(offered(home, "nnapi-prof devices --"))
+    asked = environment(home, "nnapi-prof profile o")  # zsh and fish look for files themselves
+    assert subprocess.check_output(["nnapi-prof"], env=asked, text=True) == "file,o\n"
 
 
 def test_connected_phones(home, adb_server, start_daemon):

@@ -184,6 +184,7 @@ MISUSED = [
     # ---- conditions, and doors to NNAPI
     ("profile {named} --relaxed --float16 {model}", "--float16 has no float32"),
     ("profile {named} --cpus little {model}", "'little' is neither big nor all nor a mask like"),
+    ("profile {named} --threads few {model}", "'few' is neither auto nor a number from 1 to "),
     ("profile {named} --memory-mb 0 {model}", "invalid value for '--memory-mb'"),
     ("profile {named} --cooldown-s -1 {model}", "invalid value for '--cooldown-s'"),
     ("partition {named} --relaxed --float16 {model}", "--float16 has no float32"),
@@ -207,6 +208,7 @@ MISUSED = [
     ("partition {named} --parallel --max-regions 1 {model}",
      "--max-regions and --parallel exclude each other"),
     ("pareto {named} --budget much {model}", "'much' is not an error: write 2%, 0.02 or 34dB"),
+    ("pareto {named} --budget 1.2.3 {model}", "'1.2.3' is not an error: write 2%, 0.02 or"),
     ("pareto {named} --precisions int3 {model}", "some of float32,relaxed,float16,int8 are"),
     ("pareto {named} --precisions float32 {model}", "name them with --precisions"),
     ("fleet {table} --phones pixel* {model}", "no device of the cost table is called 'pixel*'"),

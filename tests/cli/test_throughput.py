@@ -10,10 +10,21 @@ from torch import nn
 import nnapi_prof as np_
 from nnapi_prof.bundle.plan_set import FramePlan, FrameSchedule, PlanChoice
 from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.device.find import open_device
 from nnapi_prof.device.protocol import FrameSample, Outcome
 from nnapi_prof.errors import SerializationError, UsageError
-from nnapi_prof.execution.frames import all_cores, choose_way, conditions_of, fastest
+from nnapi_prof.execution import RunOptions
+from nnapi_prof.execution.frames import (
+    all_cores,
+    choose_way,
+    conditions_of,
+    fastest,
+    frame_notes,
+    time_frames,
+    ways_of,
+)
 from nnapi_prof.execution.report import FrameScheduleRun, RunReport
+from nnapi_prof.graph.plan import HOST
 from tests.cli.common import INPUT, SIM, Profiled, call, trace
 
 
@@ -149,6 +160,45 @@ def test_the_fastest_as_it_ran_is_taken(planned):
     # As fast but for noise: fewer plans.
     runs = [run_of(way, 1_000_000 + 5_000 * (way is alone)) for way in ways]
     assert ways[fastest(runs)] is alone
+
+
+def test_frames_of_plans_with_parts_on_the_host(planned):
+    device = planned.bundle.plans[1]
+    on_host = (replace(segment, target=HOST) for segment in device.segments)
+    host = replace(device, segments=tuple(on_host))
+    alone = replace(planned.bundle, plans=(host,), frames=None, plan_set=None)
+    with pytest.raises(UsageError, match="every plan of this bundle has segments that only eager"):
+        ways_of(alone)
+    assert all_cores(alone, 64) is None
+    ways = [FrameSchedule(name, (PlanChoice(n),), 1) for n, name in enumerate(("host", "device"))]
+    inputs = planned.model.program.example_inputs
+    both, told = replace(alone, plans=(host, device)), []
+    with open_device(SIM[1]) as opened:
+        client, options = opened.client, RunOptions()
+        runs = time_frames(
+            both, FramePlan(tuple(ways)), inputs, client, options, 4, lambda *s: told.append(s)
+        )
+    assert [run.error for run in runs] == ["segments that only eager PyTorch runs", None]
+    assert [run.outcomes[Outcome.SAME] for run in runs] == [0, 4] and told == [("device", 1, 2)]
+
+
+def test_what_frames_at_once_did_on_a_phone(planned):
+    """Their rates replace what was predicted from costs measured one at a time."""
+    ways = [FrameSchedule(str(n), (PlanChoice(n),), 1, 50.0 + n) for n in range(2)]
+    frames, bundle = FramePlan(tuple(ways)), replace(planned.bundle, simulated=False)
+    runs = [run_of(ways[0], 2_000_000), run_of(ways[1], 1_000_000)]
+    chosen = choose_way(bundle, frames, runs)
+    assert chosen.notes[-2:] == (
+        "run whole, 0 did 500 frames/s, 1 1000 frames/s: frames run as 1",
+        "predicted by a run of frames at once: 1000 frames/s, from costs measured one at a time 51",
+    )
+    assert [way.predicted_per_second for way in chosen.frames.ways] == pytest.approx([1000, 500])
+    outcomes = (Outcome.SAME, Outcome.DIFFERS, Outcome.FAILED)
+    samples = tuple(FrameSample(0, outcome, 0, 1) for outcome in outcomes)
+    assert frame_notes([runs[0], replace(runs[1], frames=samples, error="OP_FAILED")]) == [
+        "1: 1 of 3 frames at once gave other bits than their plan gives alone",
+        "1: 1 of 3 frames failed, the first with OP_FAILED",
+    ]
 
 
 def test_every_core_is_a_rule_of_its_own(planned):

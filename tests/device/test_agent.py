@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nnapi_prof import errors
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.agent import AgentClient, clean, clean_all
 from nnapi_prof.device.find import open_device, open_local, open_simulated
@@ -132,6 +133,8 @@ def test_a_request_from_end_to_end(client):
     assert output.n_bytes == 4000
     actual = np.frombuffer(client.pull_output(output), np.float32)
     np.testing.assert_array_equal(actual, expected)
+    with pytest.raises(AgentError, match=r"with other bytes than .* \(4000 bytes, 4000 stated\)"):
+        client.pull_output(replace(output, sha256="0" * 64))
 
     # The blobs are there now: a host that has none left can run it again.
     again = [e for e in client.run(replace(request, blobs={})) if isinstance(e, ActionResult)]
@@ -304,6 +307,25 @@ def test_an_agent_that_misbehaves(script, words):
         list(client.run(replace(endless(), blobs={ABSENT: b"x"})))
 
 
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ("work", r"cannot make \S+/work/[0-9a-f]{12}: "),
+        ("store", r"cannot write to \S+/store: "),
+        ("", "the storage that holds .*/store is full"),
+    ],
+)
+def test_folders_that_cannot_be_used(broken, words):
+    missing = f"""echo '{{"type":"missing","blobs":["{ABSENT}"]}}'; exit 3"""
+    script = missing if broken else "echo No space left on device >&2; exit 1"
+    with fake_agent(script) as client:
+        if broken:
+            (client.transport.folder / broken).rmdir()
+            (client.transport.folder / broken).touch()
+        with pytest.raises(errors.DeviceError, match=words):
+            list(client.run(replace(endless(), blobs={ABSENT: b"x"})))
+
+
 OLD = (
     '{"type":"info","protocol":9,"agent":"9","abi":"x","os":"linux","properties":{},'
     '"cpus":1,"simulated":false,"nnapi":{}}'
@@ -315,6 +337,8 @@ OLD = (
     [
         ("echo oops; exit 1", r"tells nothing .* \(exit code 1\): oops"),
         (f"echo '{OLD}'", "speaks protocol 9, 5 is required"),
+        ("""echo '{"type":"info"}'""", "local: "),
+        ("""echo '{"type":"error","message":"lost"}'; exit 2""", r"\(exit code 2\): lost"),
     ],
 )
 def test_an_agent_that_tells_nothing_or_speaks_another_protocol(script, words):
@@ -345,6 +369,13 @@ def test_other_agents_and_blobs_go(used):
     assert OTHER_AGENT not in on_phone(used, 'ls "$0"')
     assert on_phone(used, 'cat "$0/photos/agent"') == ["precious"]
     run_product(used)  # and all goes on
+
+
+def test_an_agent_that_does_not_clean():
+    script = """echo '{"type":"error","message":"it is mine"}'; exit 1"""
+    words = r"local: the agent does not clean \(exit code 1\): it is mine"
+    with fake_agent(script) as client, pytest.raises(AgentError, match=words):
+        clean(client)
 
 
 def test_what_is_young_stays(used):

@@ -119,6 +119,36 @@ def test_devices_that_no_agent_exists_for(built_host, tmp_path, monkeypatch):
     assert build.agent_binary(build.host_abi(), "linux") == built_host.agent
 
 
+def test_the_program_that_makes_builds(built_host, tmp_path, monkeypatch, capsys):
+    def main(*words: str) -> tuple[int, list[str], str]:
+        monkeypatch.setattr(sys, "argv", ["build", *words])
+        code = build._main()
+        out, err = capsys.readouterr()
+        return code, out.splitlines(), err
+
+    assert main() == (0, [str(built_host.agent), str(built_host.library)], "")
+    words = "python -m nnapi_prof.device.build: the device is linux on riscv64: agents exist for"
+    code, out, err = main("--abi", "riscv64", "--os", "linux")
+    assert (code, out) == (1, []) and err.startswith(words)
+    agents = tmp_path / "agents"
+    monkeypatch.setattr(build, "AGENTS_DIR", agents)
+    # Agents of all devices take minutes.
+    monkeypatch.setattr(build, "build_agent", lambda *_, **__: built_host.agent)
+    shipped = [agents / f"{os_name}-{abi}" / "agent" for os_name, abi in build.SHIPPED]
+    assert main("--shipped") == (0, list(map(str, shipped)), "")
+    arm64 = build.shipped_agent("arm64-v8a", "android", build.sources_key(), agents)
+    assert arm64 == agents / "android-arm64-v8a" / "agent"
+    assert {path.read_bytes() for path in shipped} == {built_host.agent.read_bytes()}
+    assert main("--abi", "x86_64") == (0, [str(built_host.agent)], "")
+    assert main("--clean") == (0, [], "") and not agents.exists()
+
+
+def test_a_cache_that_is_no_folder(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BuildError, match=f"cannot be built in {tmp_path}/file: Not a directory: "):
+        build.build_agent("arm64-v8a", "android", tmp_path / "file")
+
+
 @pytest.mark.again("zig builds for Android in another test")
 @pytest.mark.parametrize(("abi", "machine"), [("arm64-v8a", 183), ("x86_64", 62)])
 def test_agents_for_other_linux_machines(tiny, tmp_path, monkeypatch, abi, machine):

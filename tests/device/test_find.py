@@ -6,6 +6,8 @@ import re
 import socket
 import stat
 import threading
+from types import SimpleNamespace
+from unittest.mock import Mock, PropertyMock
 
 import pytest
 
@@ -245,6 +247,39 @@ def test_usb_without_libusb_or_without_a_phone(monkeypatch):
     if adb.UsbTransport is not None:
         with pytest.raises(DeviceError, match=r"no phone NO-SUCH-SERIAL on USB|cannot be opened"):
             adb.connect_usb("NO-SUCH-SERIAL")
+
+
+def test_phones_on_usb(start_daemon, monkeypatch):
+    """No phone is plugged in here: the bytes of this one take a way over TCP."""
+    usb1 = pytest.importorskip("usb1")
+
+    daemon = start_daemon()
+    links = [Mock(adb.TcpLink, wraps=adb.TcpLink("127.0.0.1", daemon.port)) for _ in range(3)]
+    for link in links[:2]:
+        link.serial_number = "on usb"
+    links[1].connect.side_effect = usb1.USBErrorBusy
+    type(links[2]).serial_number = PropertyMock(side_effect=usb1.USBErrorAccess)
+    usb = SimpleNamespace(
+        find_adb=lambda serial, default_transport_timeout_s: links[int(serial)],
+        find_all_adb_devices=lambda: links,
+    )
+    monkeypatch.setattr(adb, "UsbTransport", usb)
+    closed = "USB, cannot be opened: LIBUSB_ERROR_ACCESS [-3]"
+    assert adb.list_usb() == [("on usb", "USB")] * 2 + [("?", closed)]
+    for number, name, why in (("1", "on usb", "BUSY"), ("2", "2", "ACCESS")):
+        with pytest.raises(DeviceError, match=rf"phone {name} on USB cannot be opened \(.*_{why} "):
+            adb.connect_usb(number)
+    with contextlib.closing(adb.connect_usb("0")) as phone:
+        assert (phone.serial, phone.description) == ("on usb", "adb over USB")
+        assert phone.shell(["echo", "here"]) == (0, "here\n")
+        monkeypatch.setattr(adb, "_PATIENCE_S", 0.0)  # as on a slow link
+        monkeypatch.setattr(adb, "_HURRY_S", 0.0)
+        path, content = f"{daemon.remote_dir}-large", bytes(range(256)) * 8192
+        phone.push(content, path)
+        assert phone.pull(path) == content
+        monkeypatch.setattr(adb, "MAX_FILE_BYTES", 1 << 20)
+        with pytest.raises(DeviceError, match="on usb sends a file of more than 1 MiB, which no"):
+            phone.pull(path)
 
 
 @pytest.mark.parametrize(

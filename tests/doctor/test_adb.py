@@ -133,6 +133,12 @@ def test_a_server_of_another_version(host, peer, tmp_path, monkeypatch):
     assert fix.startswith("adb kill-server && adb start-server")
     peer(b"OKAY00040029")
     assert well(adb.adb_server(host)).startswith("version 41, at ")
+    (tmp_path / "adb").write_text("no program")
+    peer(b"OKAY00040028")
+    assert well(adb.adb_server(host)).startswith("version 40, at ")
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    peer(b"OKAY00040028")
+    assert well(adb.adb_server(host)).startswith("version 40, at ")
 
 
 @pytest.mark.parametrize(

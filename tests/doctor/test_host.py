@@ -1,5 +1,6 @@
 """This host: Python and packages, compilers, the cache, cost tables."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -50,6 +51,9 @@ def test_packages_that_are_too_old(site):
     assert "numpy 1.24.4 is installed: numpy>=" in finding
     assert "libusb1 0.1 is installed: libusb1>=" in finding
     assert fix.startswith("python -m pip install '") and "'numpy>=" in fix and "'libusb1>=" in fix
+    install(site, "nnapi-prof", "0", "click>=8", "no-such-package>=1; python_version > '3'")
+    words = "no-such-package is not installed: no-such-package>=1 is required"
+    assert problem(host.packages(Host())) == (words, "python -m pip install 'no-such-package>=1'")
 
 
 def test_a_package_that_is_missing(tmp_path):
@@ -116,40 +120,68 @@ def test_a_compiler_without_headers(tools):
     assert "math.h" in words and words.endswith(": zig takes its place")
 
 
-def test_a_program_that_does_not_run(tools):
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [
+        ('printf garbage >"$3"', "cannot be started: Exec format error"),
+        ('printf "#!/bin/sh\necho 3" >"$3"', "said '3\\n' in place of '2'"),
+        ('printf "#!/bin/sh\nexec /bin/sleep 60" >"$3"', "did not end within 1 s"),
+    ],
+)
+def test_a_program_that_does_not_run(tools, monkeypatch, does, words):
     """As one for another machine: compiled without complaint, and of no use here."""
-    script(tools / "cc", 'PATH=/bin:/usr/bin; printf garbage >"$3"; chmod 755 "$3"')
-    words, _ = warning(host.c_compiler(Host()))
-    assert f"{tools}/cc compiles, but the program does not run: it cannot be started" in words
+    monkeypatch.setattr(host, "LIMIT_S", 1.0)
+    monkeypatch.setenv("NNAPI_PROF_CC", str(tools / "cc"))
+    script(tools / "cc", f'PATH=/bin:/usr/bin; {does}; chmod 755 "$3"')
+    flaw = f"{tools}/cc compiles, but the program does not run: it {words}"
+    fix = "unset NNAPI_PROF_CC, or name a working one"
+    assert problem(host.c_compiler(Host())) == (flaw, fix)
 
 
 def test_a_compiler_that_is_named(tools, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_CC", "no-such-cc")
     words, fix = "there is no no-such-cc on the PATH", "unset NNAPI_PROF_CC, or name a working one"
     assert problem(host.c_compiler(Host())) == (words, fix)
+    monkeypatch.setenv("NNAPI_PROF_CC", "zig")
+    assert host.c_compiler(Host()) is None  # it has a check of its own
+    monkeypatch.setattr("cmake.CMAKE_BIN_DIR", str(tools))
+    script(tools / "cmake", "echo no room >&2; exit 3")
+    words, fix = f"{tools}/cmake ended with 3: no room", "--force-reinstall cmake"
+    assert problem(host.build_tools(Host())) == (words, f"python -m pip install {fix}")
 
 
 # ---- the cache -----------------------------------------------------------------------------------
 
-_CODE = (
-    "import json, dataclasses; from nnapi_prof.doctor import host;"
-    "from nnapi_prof.doctor import Host\n"
-    "found = {'cache': host.folder(Host()), 'cost table': host.cost_table(Host())}\n"
-    "print(json.dumps([[name, e.level.value, e.found, e.fix] for name, e in found.items()]))"
-)
+NEW_MOUNTS, NEW_USER = 0x20000, 0x10000000  # flags of unshare(2)
 
 
 def on_storage(folder: Path, options: str) -> dict[str, list[str]]:
-    """What is found where ``folder`` is a file system of its own."""
-    isolation = rig.mount_isolation()
-    if isolation is None:
+    """What a fork of this process finds where ``folder`` is a file system of its own."""
+    if rig.mount_isolation() is None:
         pytest.skip("needs a mount namespace: run the tests as root")
-    script = f'mount -t tmpfs -o {options} tmpfs "$0" && exec "$@"'
-    command = [*isolation, "sh", "-c", script, str(folder), sys.executable, "-c", _CODE]
-    own = {"CACHE_DIR": folder / "cache", "COSTS": folder / "costs" / "costs.sqlite"}
-    env = os.environ | {f"NNAPI_PROF_{name}": str(path) for name, path in own.items()}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    return {check: rest for check, *rest in json.loads(done.stdout)}
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            user = os.geteuid()
+            flags = NEW_MOUNTS | (NEW_USER if user else 0)
+            assert ctypes.CDLL(None).unshare(flags) == 0, "would mount for all"
+            if user:
+                Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+            mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+            for command in (["mount", "--make-rprivate", "/"], mount):
+                subprocess.run(command, check=True)
+            own = {"CACHE_DIR": folder / "cache", "COSTS": folder / "costs" / "costs.sqlite"}
+            os.environ |= {f"NNAPI_PROF_{name}": str(path) for name, path in own.items()}
+            both = {"cache": host.folder(Host()), "cost table": cost_table(Host())}
+            rows = {name: [each.level.value, each.found, each.fix] for name, each in both.items()}
+            os.write(writer, json.dumps(rows).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as told:
+        findings: dict[str, list[str]] = json.load(told)
+    return findings
 
 
 STORAGES = {
@@ -239,6 +271,10 @@ def test_no_cost_table_yet(tmp_path, monkeypatch):
     monkeypatch.setenv("NNAPI_PROF_COSTS", str(path))
     assert well(cost_table(Host())).startswith(f"{path} is not there yet")
     assert not path.parent.exists()
+    monkeypatch.setenv("NNAPI_PROF_COSTS", "sqlite:////proc/none/costs.sqlite")
+    words, fix = problem(cost_table(Host()))
+    assert words.startswith("/proc/none/costs.sqlite cannot be made: /proc: ")
+    assert fix.startswith("name another: --costs FILE, or export NNAPI_PROF_COSTS=FILE")
 
 
 def test_a_cost_table_that_is_no_database(table):
@@ -265,6 +301,9 @@ def test_cost_tables_of_newer_and_older_versions(table):
     change(table, "update nnapi_prof_schema set version = 2")
     words, _ = problem(cost_table(Host()))
     assert words.endswith(f"schema 2, this nnapi-prof reads {SCHEMA_VERSION}")
+    change(table, f"update nnapi_prof_schema set version = {SCHEMA_VERSION - 1}")
+    old = f"brought from schema {SCHEMA_VERSION - 1} to {SCHEMA_VERSION} when first used"
+    assert well(cost_table(Host())) == f"{table}: writable; {old}"
 
 
 def test_a_cost_table_of_another_user(table):
@@ -289,6 +328,9 @@ def test_a_cost_table_on_a_server(postgres, monkeypatch):
     assert well(cost_table(Host())).endswith("is empty: the first `nnapi-prof profile` fills it")
     CostStore(where).close()
     assert well(cost_table(Host())).endswith(": reached")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    words, fix = problem(cost_table(Host()))
+    assert words.endswith(": psycopg is not installed") and fix.endswith("'nnapi-prof[postgres]'")
 
 
 @pytest.mark.parametrize(

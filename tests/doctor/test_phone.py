@@ -1,12 +1,16 @@
 """Phones: real adbd devices with the storage, system and state that a phone may have."""
 
+import contextlib
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from nnapi_prof.device.transport import adb
-from nnapi_prof.doctor import CheckResult, Family, Host, Severity, joined, ok, run
+from nnapi_prof.device.find import open_local
+from nnapi_prof.device.transport import CommandResult, LocalTransport, adb
+from nnapi_prof.doctor import CheckedDevice, CheckResult, Family, Host, Severity, joined, ok, run
+from nnapi_prof.doctor import examine as checks
 from nnapi_prof.doctor import problem as problem_
 from nnapi_prof.doctor import warning as warning_
 from nnapi_prof.doctor.adb import ADB
@@ -132,6 +136,10 @@ WELL = dict(thermal="not throttled", battery="80 %, charging, 27.5 degrees Celsi
         (dict(thermal="3"), dict(thermal="throttled: severe (3 of 6)")),
         (dict(level="9", usb="false"), dict(battery="9 %, not charging, 27.5 degrees Celsius: ph")),
         (dict(tenths="431"), dict(battery="80 %, charging, 43.1 degrees Celsius: hot")),
+        (
+            dict(saver="1"),
+            dict(battery="80 %, charging, 27.5 degrees Celsius; battery saver is on"),
+        ),
         (dict(wake="Dozing"), dict(screen="off (dozing): some phones clock down then")),
     ],
 )
@@ -139,11 +147,38 @@ def test_state(start_daemon, state, expected):
     daemon = start_daemon()
     usual = {"thermal": "0", "usb": "true", "level": "80", "tenths": "275", "wake": "Awake"}
     script(daemon.folder / "bin" / "dumpsys", DUMPSYS.format(**usual | state))
+    script(daemon.folder / "bin" / "settings", f"echo {state.get('saver', 0)}")
     findings = examine(daemon.serial)
     for check, words in expected.items():
         finding = only(findings, check)
         assert finding.found.startswith(words)
         assert (finding.level is Severity.OK) == (not state)
+
+
+def test_what_a_phone_does_not_tell_or_allow(built_host):
+    with contextlib.closing(LocalTransport("phone", "a phone", {})) as transport:
+        linux = CheckedDevice(transport, "x86_64", "linux", {}, "/proc/none/agent")
+        mute = replace(linux, os="android", facts={"page": "65536"})
+        assert (
+            well(checks.android(linux)) == "none: a Linux on x86_64"
+            and well(checks.processor(linux)) == "x86_64"
+        )
+        assert warning(checks.android(mute)) == ("its version is not reported", "adb shell getprop")
+        words = "x86_64, pages of 65536 bytes: agents are built for pages of 4 and 16 KB"
+        assert warning(checks.processor(mute)) == (words, "use a phone with pages of 4 or 16 KB")
+        assert checks.battery(mute) is None and checks.nnapi(mute) is None
+        words, fix = problem(checks.execution(mute))
+        assert words.startswith("/proc/none/agent cannot be written to: mkdir: cannot create")
+        assert fix.startswith("export NNAPI_PROF_REMOTE_DIR=/another/folder")
+        transport.shell = lambda *_: CommandResult(1, "df: not found\n")
+        words = "not reported for /proc/none: df: not found"
+        assert warning(checks.space(mute)) == (words, "adb shell df /proc/none")
+    with open_local() as client:
+        info = client.info()
+    alone = replace(linux, info=replace(info, nnapi=replace(info.nnapi, accelerators=())))
+    assert well(checks.nnapi(alone)).endswith(
+        "; before Android 10 only its own choice (auto) is measured"
+    )
 
 
 def test_out_of_reach(asking_phone, monkeypatch):
@@ -219,3 +254,5 @@ def test_of_several_things_the_worst_is_told():
     both = joined([ok("a"), warning_("b", "mend b"), problem_("c", "mend c"), problem_("d", "x")])
     assert (both.level, both.found, both.fix) == (Severity.PROBLEM, "c; d", "mend c; x")
     assert joined([ok("a"), ok("b")]).found == "a; b"
+    with pytest.raises(ValueError, match="what is not ok has a fix, what is ok has none"):
+        CheckResult(Severity.PROBLEM, "hot")

@@ -26,13 +26,17 @@ from nnapi_prof.costs.measurement import DRIFTING, LOW, Kind, Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol import End
+from nnapi_prof.device.protocol import ActionResult, End
 from nnapi_prof.device.state import SCRIPT, SILENCE_S, DeviceState, Gates, parse_state
+from nnapi_prof.device.transport import CommandResult, Transport
 from nnapi_prof.errors import DeviceError
+from nnapi_prof.execution.profile import ProfileOptions, device_monitor
+from nnapi_prof.execution.profile.device_monitor import DeviceMonitor, DriftMonitor
 from nnapi_prof.execution.profile.state import Waits
 from nnapi_prof.graph.plan import CPU
 from tests.conftest import PHONES
 from tests.emulator.phones.descriptions import constant
+from tests.measure.scripted import NPU, ScriptedClient, info
 
 ANDROID = """\
 IsStatusOverride: false
@@ -267,6 +271,54 @@ def test_a_hot_phone_is_waited_for(tmp_path, body):
     assert len(waits) == 1 and "60 at most" in waits[0]
     measured = [row for row in rows(tmp_path / "a.sqlite") if row.usable]
     assert measured and all(row.skin_mc is not None and row.skin_mc <= 60_000 for row in measured)
+
+
+def silently(_purpose: str) -> contextlib.nullcontext[None]:
+    return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize(("statuses", "limit_s"), [([3, 1, 0], 600.0), ([3], 0.0), ([0], 600.0)])
+def test_a_phone_that_android_calls_hot(monkeypatch, statuses, limit_s):
+    monkeypatch.setattr(device_monitor, "REST_S", 0.0)
+    client = create_autospec(AgentClient, instance=True, serial="phone")
+    client.info.return_value = replace(info(NPU), os="android", simulated=False)
+    told = [ANDROID.replace("Status: 1", f"Status: {status}") for status in statuses]
+    client.transport = create_autospec(Transport, instance=True)
+    client.transport.shell.side_effect = [CommandResult(0, text) for text in told]
+    waits, phases, options = Waits({}, bounded=False), [], ProfileOptions(cooldown_s=limit_s)
+    monitor = DeviceMonitor(client, options, iter, silently, lambda *words: phases.append(words))
+    assert monitor.before(waits) == parse_state(told[-1])
+    assert phases == [(WAITING, 0, 600, "the phone to cool down")] * (len(told) - 1)
+    assert (waits.waited_s > 0, waits.fruitless) == (len(told) > 1, False)
+
+
+@pytest.mark.parametrize("cools", [True, False])
+def test_a_phone_rests_until_the_reference_is_as_fast_as_before(monkeypatch, cools):
+    monkeypatch.setattr(device_monitor, "LOOK_SIMULATED_S", 0.0)
+    client, waits, phases = ScriptedClient(throttled=(False,) * 9), Waits({}, bounded=False), []
+
+    def report(*words: object) -> None:
+        phases.append(words)
+        client.throttled = (not cools or len(phases) < 2,) * 9
+
+    def ask(request):
+        return (event for event in client.run(request) if isinstance(event, ActionResult))
+
+    options = ProfileOptions(cooldown_s=60.0 if cools else 0.01)
+    monitor = DeviceMonitor(client, options, ask, silently, report)
+    calm, drift, held_down = monitor.anchor(), DriftMonitor(0.0), DriftMonitor(0.0)
+    client.throttled = (True,) * 9
+    hot = monitor.anchor()
+    drift.add(calm)
+    held_down.add(hot)
+    monitor.rest(drift.settled, waits)
+    words = (WAITING, 0, 60 if cools else 1, "the reference model to be as fast as it was")
+    assert set(phases) == {words} and (len(phases) == 2 or not cools)
+    assert (waits.waited_s > 0, waits.fruitless) == (True, not cools)
+    earlier = [row for anchor in (hot, calm) for row in monitor.rows(anchor, "f")]
+    for each in (drift, held_down):
+        each.note_earlier(earlier)
+    assert (drift.low, held_down.low) == (False, True)
 
 
 def test_what_drifts_is_marked_and_measured_again(tmp_path, body):
