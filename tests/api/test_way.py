@@ -29,7 +29,7 @@ print(result)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts a program that profiles")
 def test_the_snippet_in_a_fresh_process(way, tmp_path):
     command = [*warm.python(), "-c", SNIPPET.format(file=way.file)]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)

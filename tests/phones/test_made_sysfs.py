@@ -116,7 +116,7 @@ def profile_host(folder: Path, progress: ProgressCallback | None = None):
         return outcome, store.measurements(outcome.fingerprint)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures a network on this machine")
 @two_cores
 @pytest.mark.parametrize("made", again_but(MASKS, offline, why=WHY))
 def test_a_profile_is_that_of_the_host(built_host, tmp_path, monkeypatch, made):

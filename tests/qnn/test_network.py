@@ -123,7 +123,7 @@ def test_torchscript_is_exported_from_its_normalised_graph(wheel, tmp_path):
     assert [node.op_type for node in form.model.graph.node] == operations
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles two forms of a network")
 def test_the_form_of_the_faster_exporter_is_taken_and_said(odd, cache, cli, tmp_path):
     asked = ("estimate", "--device", "qnn:SM8750", odd)
     (one,) = cli.ok(*asked, "--json").document("chips")["chips"]
