@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -207,8 +206,9 @@ def write_context(
     """
     if precision is QnnPrecision.FP16 and not chip.float_runs:
         raise ConversionError(f"{chip.name}: {FLOAT_REFUSED}")
-    with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-") as folder:
-        source, own = form.write(Path(folder) / "network.onnx"), Path(folder) / "own" / path.name
+    with tempfile.TemporaryDirectory(prefix="nnapi-prof-qnn-", dir=path.parent) as name:
+        folder = Path(name).absolute()
+        source, own = form.write(folder / "network.onnx"), folder / "own" / path.name
         own.parent.mkdir()
         request = CompileRequest(source, form.hash, chip.soc_model, reasons=True, context=own)
         (result,) = pool.compile([request])
@@ -217,15 +217,14 @@ def write_context(
                 f"the compiler wrote nothing for {chip.name}:"
                 f" {result.error or 'it takes no operation of the model'}"
             )
-        made = own.parent.iterdir()
-        written = {Path(shutil.move(file, path.parent / file.name)) for file in made}
+        written = [file.replace(path.parent / file.name) for file in [*own.parent.iterdir()]]
     names = [node.input[0] for node in form.model.graph.node if node.op_type == "Transpose"]
     inputs = {value.name for value in form.model.graph.input}
     return ChipFiles(
         chip=chip.name,
         precision=precision,
         path=path,
-        binaries=tuple(sorted(written - {path})),
+        binaries=tuple(sorted(file for file in written if file != path)),
         on_npu=len(result.on_npu),
         refused=group_refusals(result),
         channels_last=tuple(name for name in names if name in inputs),
