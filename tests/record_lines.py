@@ -16,19 +16,17 @@ import slipcover
 
 MEASURED = ("nnapi_prof", "partition", "reports")
 """Folders of the repository whose modules are measured."""
-RECORDED = ("pytest", "sys.stdin.readline", "tests.warm")
-"""Command lines of processes that are recorded have one of these: pytest's, its workers', and those
-of :mod:`tests.warm`, whose forks run our commands. Other programs that tests start would load for
-seconds longer."""
+RECORDED = ("pytest", "sys.stdin.readline")
+"""Command lines of processes that are recorded have one of these: pytest's and its workers'. Their
+forks are, too. Programs that tests start are not: they would load for seconds longer, or run for a
+third of a second longer as forks of :mod:`tests.warm`."""
 
 
 def record(tree: Path, results: Path) -> None:
     """Writes what this process and its forks run of a tree into a folder, one file each."""
     if not any(part in " ".join(sys.orig_argv) for part in RECORDED):
         return
-    # Short-lived forks would each pay for taking out again what has run often.
-    often = 50 if "tests.warm" not in sys.orig_argv else sys.maxsize
-    recorder = slipcover.Slipcover(branch=True, d_miss_threshold=often, exclude_lines=[])
+    recorder = slipcover.Slipcover(branch=True, exclude_lines=[])
     matcher = slipcover.FileMatcher(sources=[tree / name for name in MEASURED])
     slipcover.ImportManager(recorder, matcher).__enter__()
     leave = os._exit

@@ -39,7 +39,10 @@ PRELOADED = (
     *("sqlalchemy.dialects.sqlite", "jsonschema", "rich.table"),
     *("nnapi_prof.cli.go", "nnapi_prof.cli.agent", "nnapi_prof.cli.report"),
     *("nnapi_prof.cli.measure", "nnapi_prof.api.end_to_end", "nnapi_prof.api.cost_tables"),
-    *("nnapi_prof.frontend.loader",),
+    *("nnapi_prof.cli.convert", "nnapi_prof.cli.partition", "nnapi_prof.documents.conversion"),
+    *("nnapi_prof.bundle.torchscript", "nnapi_prof.execution.timing", "nnapi_prof.reports.html"),
+    *("nnapi_prof.frontend.loader", "nnapi_prof.precision.program"),
+    "tabulate",  # by torch._dynamo, as a program ends
 )
 """What most programs import, and what costs most of their start."""
 
