@@ -244,17 +244,20 @@ def convert_for_chip(
 
     ``device`` is ``"qnn:SM8650"`` or with ``/int8``; the file is ``MODEL.SM8650.qnn.onnx`` beside
     the model where ``output`` is None. ``samples`` set the ranges of 8 bits, as in
-    :func:`estimate_chips`, whose errors this raises, too.
+    :func:`estimate_chips`, whose errors this raises, too, and OSError for a folder of ``output``
+    that does not exist.
     """
     chip, precision = one_chip(device)
     require_compiler()
-    path = Path(model)
-    with listener.working(f"exporting {path.name} to ONNX"):
-        form = whole_form(path, inputs)
     from nnapi_prof.qnn.compiler import CompilerPool
     from nnapi_prof.qnn.graphs import attends
     from nnapi_prof.qnn.network import SUFFIX, write_context
 
+    path = Path(model)
+    target = Path(output) if output is not None else path.with_suffix(f".{chip.name}{SUFFIX}")
+    target.parent.stat()  # fails now rather than after minutes
+    with listener.working(f"exporting {path.name} to ONNX"):
+        form = whole_form(path, inputs)
     if attends(form.model):
         form = _faster_form(path, form, chip, listener)
     if precision is QnnPrecision.INT8:
@@ -268,7 +271,6 @@ def convert_for_chip(
 
         (samples or CalibrationOptions()).refuse("/int8")
         form = float_form(form)
-    target = Path(output) if output is not None else path.with_suffix(f".{chip.name}{SUFFIX}")
     with CompilerPool(1) as pool, listener.working(f"compiling for {chip.name}"):
         return write_context(form, chip, precision, target, pool)
 
