@@ -181,7 +181,7 @@ def test_a_file_for_a_chip_has_its_parts_in_a_binary(precision, file, cache, tmp
     assert "EPContext" in nodes and "Conv" not in nodes
     assert all(binary.stat().st_size for binary in files.binaries) and files.binaries
     assert files.channels_last == ("x",)
-    with pytest.raises(FileNotFoundError, match="'.*/nowhere'"):
+    with pytest.raises(FileNotFoundError, match="/nowhere'"):
         convert_for_chip(file, "qnn:SM8650", tmp_path / "nowhere" / "net.qnn.onnx")
 
 
