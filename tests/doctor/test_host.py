@@ -156,7 +156,7 @@ NEW_MOUNTS, NEW_USER = 0x20000, 0x10000000  # flags of unshare(2)
 
 
 def on_storage(folder: Path, options: str) -> dict[str, list[str]]:
-    """What a fork of this process finds where ``folder`` is a file system of its own."""
+    """Returns what a fork of this process finds where ``folder`` is a file system of its own."""
     if rig.mount_isolation() is None:
         pytest.skip("needs a mount namespace: run the tests as root")
     reader, writer = os.pipe()

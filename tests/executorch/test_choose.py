@@ -190,7 +190,7 @@ def test_crashes_and_hangs_are_answers(monkeypatch, work, limit_s, status, messa
 
 
 def answers(jobs=(), **options):
-    """What the process of a stopwatch says to jobs."""
+    """Returns the answers of a stopwatch's process to jobs."""
     options = json.dumps({"threads": 1, "device": None, "libraries": [], **options})
     program = "from nnapi_prof.executorch.stopwatch import main; main()"
     command = [*warm.python(), "-c", program, options]

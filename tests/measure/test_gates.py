@@ -282,14 +282,14 @@ def test_a_phone_that_android_calls_hot(monkeypatch, statuses, limit_s):
     monkeypatch.setattr(device_monitor, "REST_S", 0.0)
     client = create_autospec(AgentClient, instance=True, serial="phone")
     client.info.return_value = replace(info(NPU), os="android", simulated=False)
-    told = [ANDROID.replace("Status: 1", f"Status: {status}") for status in statuses]
+    dumps = [ANDROID.replace("Status: 1", f"Status: {status}") for status in statuses]
     client.transport = create_autospec(Transport, instance=True)
-    client.transport.shell.side_effect = [CommandResult(0, text) for text in told]
+    client.transport.shell.side_effect = [CommandResult(0, text) for text in dumps]
     waits, phases, options = Waits({}, bounded=False), [], ProfileOptions(cooldown_s=limit_s)
     monitor = DeviceMonitor(client, options, iter, silently, lambda *words: phases.append(words))
-    assert monitor.before(waits) == parse_state(told[-1])
-    assert phases == [(WAITING, 0, 600, "the phone to cool down")] * (len(told) - 1)
-    assert (waits.waited_s > 0, waits.fruitless) == (len(told) > 1, False)
+    assert monitor.before(waits) == parse_state(dumps[-1])
+    assert phases == [(WAITING, 0, 600, "the phone to cool down")] * (len(dumps) - 1)
+    assert (waits.waited_s > 0, waits.fruitless) == (len(dumps) > 1, False)
 
 
 @pytest.mark.parametrize("cools", [True, False])

@@ -186,8 +186,8 @@ def test_a_worker_that_ends_or_takes_too_long_gives_no_estimate(pool, tmp_path, 
     assert not worker.used_up and compiler._cpu_s(worker.process.pid) == 0
     for name in ("BASE_S", "POLL_S"):
         monkeypatch.setattr(compiler, name, 0.0)
-    told = "the compiler did not finish in 0 s of a core"
-    assert pool.compile([request]) == [Compiled(error=told)] and not pool.n_compiled
+    message = "the compiler did not finish in 0 s of a core"
+    assert pool.compile([request]) == [Compiled(error=message)] and not pool.n_compiled
 
 
 @pytest.mark.slow

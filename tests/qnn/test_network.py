@@ -59,11 +59,12 @@ class Small(nn.Module):
 
 @pytest.fixture(scope="module")
 def file(wheel, tmp_path_factory):
+    torch.manual_seed(0)
     return save(Small(), tmp_path_factory.mktemp("qnn") / "net.pt2", (torch.randn(1, 3, 64, 64),))
 
 
 class Odd(nn.Module):
-    """What the tracing exporter writes badly, a product as in attention, and what no NPU takes."""
+    """A form of its own by each exporter, a product as in attention, and what no NPU takes."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.nn.functional.softshrink(x)
@@ -223,14 +224,14 @@ def test_what_the_tools_cannot_do_is_an_error_with_its_cause(wheel):
     untold = "torch.onnx cannot export the model (GuardOnDataDependentSymNode: Could not guard on"
     unsupported = "torch.onnx cannot export the model (DispatchError: No ONNX function found for"
     missing = "ONNX Runtime cannot quantise the graph (ValueError: Required inputs (['x'])"
-    for told, what in {
+    for message, what in {
         untold: lambda: export_onnx(Function(lambda x: x if x.sum() > 0 else -x), (image,)),
         unsupported: lambda: export_onnx(Function(torch.special.bessel_j0), (image,)),
         missing: lambda: quantise_form(Form(model), [{"y": image.numpy()}]),
         "the graph has not the inputs of": lambda: samples_for(model, [(image, image)]),
         "the graph's input x is not the model's": lambda: samples_for(model, [(image,)]),
     }.items():
-        with pytest.raises(ConversionError, match=re.escape(told)):
+        with pytest.raises(ConversionError, match=re.escape(message)):
             what()
 
 

@@ -46,6 +46,7 @@ class Net(nn.Module):
 @pytest.fixture(scope="module")
 def file(wheel, tmp_path_factory):
     torch.manual_seed(0)
+    torch.manual_seed(0)
     return save(Net(), tmp_path_factory.mktemp("qnn") / "net.pt2", (torch.randn(1, 3, 112, 112),))
 
 
@@ -123,8 +124,8 @@ def test_commands_write_bundle_and_report(file, cache, tmp_path, cli, monkeypatc
         f"report in {page}",
         "note: no browser was opened: the system has none",
     ]
-    told = cli.ok("report", "--format", "md", "-o", "-", page.with_suffix(".nnprof")).out
-    assert "estimated by Qualcomm's simulator" in told
+    text = cli.ok("report", "--format", "md", "-o", "-", page.with_suffix(".nnprof")).out
+    assert "estimated by Qualcomm's simulator" in text
 
 
 def test_profile_prints_what_its_document_has(result, file, cache, cli):
@@ -169,8 +170,8 @@ def test_where_nothing_can_be_compiled_every_unit_says_why(file, tmp_path, cli, 
     out = cli.ok("estimate", "--device", CHIP, file).out
     assert f"Not on the NPU\nSM8750  {why}\n" in out
     target = tmp_path / "net.onnx"
-    told = cli.error("convert", "--to", "qnn", "--device", CHIP, "-o", target, file, code=1)
-    assert told == f"the compiler wrote nothing for SM8750: {why}" and not target.exists()
+    error = cli.error("convert", "--to", "qnn", "--device", CHIP, "-o", target, file, code=1)
+    assert error == f"the compiler wrote nothing for SM8750: {why}" and not target.exists()
 
 
 def test_a_chip_without_floats_is_refused_floats_and_its_cpu_is_anothers(file, cache, cli):
@@ -182,8 +183,8 @@ def test_a_chip_without_floats_is_refused_floats_and_its_cpu_is_anothers(file, c
         "that CPU is another phone's than SM8350's: of a plan between the two only the NPU's part"
         " is the chip's own"
     )
-    told = cli.error("convert", "--to", "qnn", "--device", "qnn:SM8350", file, code=1)
-    assert told == f"SM8350: {FLOAT_REFUSED}"
+    error = cli.error("convert", "--to", "qnn", "--device", "qnn:SM8350", file, code=1)
+    assert error == f"SM8350: {FLOAT_REFUSED}"
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ CASES: list[tuple[Any, ...]] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
-def test_what_remains(case: tuple[Any, ...]) -> None:
+def test_a_pass_rewrites_or_leaves(case: tuple[Any, ...]) -> None:
     left, function, *inputs = case
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of indices out of order, and of stft in real numbers
