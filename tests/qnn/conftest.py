@@ -3,7 +3,7 @@
 import pytest
 
 from nnapi_prof.errors import UsageError
-from tests.cli.common import Cli
+from tests.cli.conftest import cli as cli
 from tests.parts import missing
 
 
@@ -33,8 +33,3 @@ def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
-
-
-@pytest.fixture
-def cli(capsys) -> Cli:
-    return Cli(capsys)
