@@ -97,18 +97,13 @@ def main(arguments: list[str]) -> int:
         }
         ctest = Path(python_tool("cmake", "CMAKE_BIN_DIR")).with_name("ctest")
         pytest = [sys.executable, "-m", "pytest", *IMPORTED_BEFORE, *arguments]
-        with (folder / "ctest.txt").open("w+") as said:  # the C tests wait more than they compute
-            c_tests = subprocess.Popen(
+        codes = [
+            subprocess.run(command, cwd=copy.root, env=environment, check=False).returncode
+            for command in (
                 [ctest, "--test-dir", "build/mutants", "--output-on-failure", "-j", "2"],
-                cwd=copy.root,
-                env=environment,
-                stdout=said,
-                stderr=subprocess.STDOUT,
+                pytest,
             )
-            codes = [subprocess.run(pytest, cwd=copy.root, env=environment, check=False).returncode]
-            codes.append(c_tests.wait())
-            said.seek(0)
-            print(said.read())
+        ]
         python = percent_run(copy.root, results)
         c = c_lines(copy.root / "build" / "mutants")
         print(f"Python: {python:.1f} % of lines and branches; C: {c:.1f} % of lines")
