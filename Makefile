@@ -81,7 +81,7 @@ bench: $(READY)  ## ratios against a baseline in the same run
 	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done
 
 sanitize: $(READY)  ## the C tests and the solver under address and undefined-behaviour sanitizers, those of threads under TSan
-	$(BIN)/python -m pytest -q --everything tests/partition/test_kernels_sanitized.py
+	$(BIN)/python -m pytest -q --noconftest tests/partition/test_kernels_sanitized.py
 	export NNAPI_PROF_XNNPACK="$$($(MAKE) -s xnnpack)" PATH="$(abspath $(BIN)):$$PATH"; \
 	  cd device_agent && for p in host-sanitize host-threads; do \
 	  cmake --preset $$p && cmake --build --preset $$p && ctest --preset $$p -j 2 || exit 1; done

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nnapi_prof.device.build import ARCHIVES
@@ -25,15 +26,29 @@ record(Path({tree!r}), Path({results!r}))
 """
 IMPORTED_BEFORE = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 """slipcover is a plugin of pytest, too, which warns that it could not rewrite it."""
-ENDS = "void np_dump_and_exit(int code) { __gcov_dump(); _Exit(code); }\n"
-"""A child that calls _exit would lose its counts."""
+ENDS = """
+#include <stdlib.h>
+#include <sys/mman.h>
+void __gcov_dump(void);
+static int *n_ended;
+__attribute__((constructor)) static void begin(void) {
+  n_ended = mmap(NULL, sizeof *n_ended, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+}
+void np_dump_and_exit(int code) {
+  if (code != 0 || __atomic_fetch_add(n_ended, 1, __ATOMIC_RELAXED) == 0) {
+    __gcov_dump();
+  }
+  _Exit(code);
+}
+"""
+"""A child that calls _exit would lose its counts. An agent forks many that do the same, and each
+would write a file for each object: so the first of an agent's children does, and all that fail."""
 
 
 def c_flags(folder: Path) -> tuple[str, ...]:
     """Returns CMake's options for a build that counts lines, also in children."""
     source, compiled = folder / "ends.c", folder / "ends.o"
-    declared = "#include <stdlib.h>\nvoid __gcov_dump(void);\n"
-    source.write_text(declared + ENDS)
+    source.write_text(ENDS)
     subprocess.run(["gcc", "-fPIC", "-c", source, "-o", compiled], check=True)
     linked = [f"-DCMAKE_{kind}_LINKER_FLAGS={compiled}" for kind in ("EXE", "SHARED")]
     flags = "--coverage -D_exit=np_dump_and_exit"
@@ -51,17 +66,17 @@ def add_counters(archive: Path, ends: Path) -> None:
 def c_lines(build: Path) -> float:
     """Returns how many per cent of the lines of the sources, without the tests, ran."""
     counts: Counter[tuple[str, int]] = Counter()
-    for notes in build.rglob("*.gcno"):
-        for document in filter(None, _gcov(notes).splitlines()):
-            for file in json.loads(document)["files"]:
-                _, ours, name = file["file"].partition("/device_agent/")
-                if ours and not name.startswith("tests/"):
-                    for line in file["lines"]:
-                        counts[name, line["line_number"]] += line["count"]
+    with ThreadPoolExecutor() as pool:
+        documents = [text for out in pool.map(_gcov, build.rglob("*.gcno")) for text in out if text]
+    for file in [file for text in documents for file in json.loads(text)["files"]]:
+        _, ours, name = file["file"].partition("/device_agent/")
+        if ours and not name.startswith("tests/"):
+            for line in file["lines"]:
+                counts[name, line["line_number"]] += line["count"]
     return 100 * sum(count > 0 for count in counts.values()) / len(counts)
 
 
-def _gcov(notes: Path) -> str:
+def _gcov(notes: Path) -> list[str]:
     """Returns what ran of an object; nothing ran where a killed process left half its counts."""
     command = ["gcov", "--json-format", "--stdout", notes]
     ran = subprocess.run(command, cwd=notes.parent, capture_output=True, text=True, check=False)
@@ -69,7 +84,7 @@ def _gcov(notes: Path) -> str:
         print(f"{notes.name}: counts that cannot be read: {ran.stderr.strip()}", file=sys.stderr)
         notes.with_suffix(".gcda").unlink()
         return _gcov(notes)
-    return ran.stdout
+    return ran.stdout.splitlines()
 
 
 def main(arguments: list[str]) -> int:

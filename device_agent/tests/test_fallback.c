@@ -332,7 +332,7 @@ static const struct scenario helped[] = {
     {"", NNP_TRIAL, 0, 0, NNP_NO_CAUSE, NNP_OK, 0, ""},
     {"refuse:compile:ADD", NNP_TRIAL, 0, 0, NNP_REFUSED, NNP_UNSUPPORTED, -1, "does not support"},
     {"crash:execute:ADD", NNP_TRIAL, 0, 0, NNP_CRASHED, NNP_FAILED, -1, "a trial"},
-    {"hang:execute:ADD", NNP_TRIAL, 2000 * MS, 2000 * MS, NNP_TOO_LATE, NNP_LATE, -1, "a trial"},
+    {"hang:execute:ADD", NNP_TRIAL, 500 * MS, 500 * MS, NNP_TOO_LATE, NNP_LATE, -1, "a trial"},
 };
 enum { N_HELPED = sizeof helped / sizeof *helped };
 
