@@ -4,7 +4,6 @@ import ctypes
 import dataclasses
 import struct
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from nnapi_prof.bundle.deployment import runtime_bundle, runtime_plans
 from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule, phone_of
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import HOST, Plan, Segment
+from tests.emulator.nnapi import Nnapi
 from tests.library import embedding
 from tests.library.embedding import ASYNC, BURST, BUSY, MIXTURE, POINTERS, Runtime, RuntimeFailure
 
@@ -34,21 +34,6 @@ def by_phone(bundle: Bundle, choices: Iterable[PlanChoice]) -> Bundle:
     return dataclasses.replace(bundle, plan_set=plan_set)
 
 
-def accelerators(library: Path) -> list[tuple[str, int]]:
-    """Names and feature levels of an NNAPI's devices."""
-    nnapi = ctypes.CDLL(str(library))
-    count = ctypes.c_uint32()
-    assert nnapi.ANeuralNetworks_getDeviceCount(ctypes.byref(count)) == 0
-    rows = []
-    for index in range(count.value):
-        device, name, level = ctypes.c_void_p(), ctypes.c_char_p(), ctypes.c_int64()
-        assert nnapi.ANeuralNetworks_getDevice(index, ctypes.byref(device)) == 0
-        assert nnapi.ANeuralNetworksDevice_getName(device, ctypes.byref(name)) == 0
-        assert nnapi.ANeuralNetworksDevice_getFeatureLevel(device, ctypes.byref(level)) == 0
-        rows.append(((name.value or b"").decode(), level.value))
-    return rows
-
-
 def chosen(runtime: Runtime, build: str, soc: str) -> int:
     phone = PhoneNames(build.encode(), soc.encode() or None)
     plan = ctypes.c_uint32(77)
@@ -63,7 +48,7 @@ def chosen(runtime: Runtime, build: str, soc: str) -> int:
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.data())
 def test_the_rule_of_phones_is_that_of_plan_sets(opened, sample, emulator_library, data):
-    there = accelerators(emulator_library)
+    there = [*Nnapi(emulator_library).levels().items()]
     nnapi = phone_of({}, there).keys
     keys = [f"build:{b}" for b in BUILDS if b] + [f"soc:{s}" for s in SOCS if s] + [*nnapi]
     keys += ["nnapi:nnapi-reference/9", "nnapi-reference/30"]  # of nobody

@@ -143,28 +143,6 @@ def test_each_output_tells_whether_it_was_too_small(nn, rooms):
     assert [nn.shape_of(execution, i) for i in range(3)] == [(code, [2, 4]) for code in expected]
 
 
-@pytest.mark.parametrize("room", [1, 4])
-def test_tensors_without_elements(nn, room):
-    """No box reaches the score: four outputs of [0] and [0, 4], and a RELU that reads one."""
-    model = Model(nn)
-    scores, boxes = model.tensor(3, 2), model.tensor(3, 8)
-    batches = model.constant(np.zeros(3, np.int32))
-    limits = [model.scalar(v) for v in (0.9, -1, 0, 0.4, 1.0, 0.3)]
-    outcome = [model.tensor(0), model.tensor(0, 4)]
-    outcome += [model.operand(T.TENSOR_INT32, (0,)) for _ in range(2)]
-    relu = model.tensor(0, 0)
-    model.operation(Op.BOX_WITH_NMS_LIMIT, [scores, boxes, batches, *limits], outcome)
-    model.operation(Op.RELU, [outcome[1]], [relu])
-    compilation = model.finish([scores, boxes], [outcome[0], *outcome[2:], relu]).compile()
-    inputs = [np.full((3, 2), 0.5, np.float32), np.tile(np.float32([0, 0, 5, 5]), (3, 2))]
-    results = [np.full(room, 77, dtype) for dtype in ("f4", "i4", "i4", "f4")]
-    execution = nn.prepared(compilation, inputs, results)
-    assert nn.Execution_compute(execution) == OK
-    shapes = [nn.shape_of(execution, i) for i in range(4)]
-    assert shapes == [(OK, [0]), (OK, [0]), (OK, [0]), (OK, [0, 4])]
-    assert all((result == 77).all() for result in results)
-
-
 # ---- runs and their times --------------------------------------------------------------------
 
 
