@@ -5,7 +5,6 @@ import dataclasses
 import struct
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +18,7 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import HOST, Plan, Segment
 from tests.emulator.nnapi import Nnapi
 from tests.library import embedding
-from tests.library.embedding import ASYNC, BURST, BUSY, MIXTURE, POINTERS, Runtime, RuntimeFailure
+from tests.library.embedding import MIXTURE, Runtime, RuntimeFailure
 
 BY_PHONE = 2**32 - 2
 BUILDS, SOCS = ("maker/one:11", "maker/two:12", ""), ("sm1", "sm2", "")
@@ -122,7 +121,7 @@ def test_a_damaged_section_is_refused(opened, sample, word, monkeypatch):
         opened(bundle)
 
 
-# ---- queues: frames give what a run gives, in order, by the set's rule ---------------------------
+# ---- queues: frames by the rule of the set; test_queue.c has their results ----------------------
 
 N_BYTES = 40
 """Of the sample's output."""
@@ -140,11 +139,6 @@ def mixed(opened, sample):
     return opened(mixture(sample.bundle, (0.45, 0.25, 0.3)))
 
 
-def images(n: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(4)
-    return [rng.standard_normal((1, 3, 12, 10), np.float32) for _ in range(n)]
-
-
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_the_rule_of_mixtures_is_that_of_plan_sets(opened, sample, parts, order):
@@ -158,45 +152,6 @@ def test_the_rule_of_mixtures_is_that_of_plan_sets(opened, sample, parts, order)
         share = runtime.library.nnp_bundle_share(runtime.bundle, plan)
         assert share == part / sum(parts)
     runtime.library.nnp_bundle_close(runtime.bundle)
-
-
-@pytest.mark.parametrize("flags", [0, BURST, ASYNC, POINTERS])
-@pytest.mark.parametrize("frames", [1, 4, 0])
-def test_frames_are_runs_bit_by_bit(mixed, frames, flags):
-    inputs = images(24)
-    models = [mixed.model(plan, flags) for plan in range(3)]
-    queue = mixed.queue(flags=flags, frames=frames)
-    assert {lane.name for lane in queue.lanes()} == {b"nnapi-reference", b"cpu", b"nnapi"}
-    room = frames or 12  # four a lane
-    outputs = [np.zeros(N_BYTES, np.uint8) for _ in inputs]
-    submitted = 0
-    for number, image in enumerate(inputs):
-        for ahead in range(submitted, min(number + room, len(inputs))):
-            if ahead % 3 == 0:  # the queue's own buffers
-                queue.write_input(0, inputs[ahead].tobytes())
-                queue.submit(None)
-            else:
-                queue.submit([inputs[ahead]], [outputs[ahead]])
-            submitted = ahead + 1
-        if submitted < len(inputs):
-            with pytest.raises(RuntimeFailure) as busy:
-                queue.submit([inputs[submitted]])
-            assert busy.value.status == BUSY
-        frame = queue.wait()
-        assert (frame.number, frame.plan) == (number, mixed.select(number))
-        (expected,) = models[frame.plan].run([image], [N_BYTES])
-        own = number % 3 == 0
-        assert (queue.output(0, N_BYTES) if own else outputs[number].tobytes()) == expected
-        spans = queue.spans([3, 1, 1][frame.plan])
-        assert all(span.begin_ns <= span.end_ns < embedding.UNKNOWN_NS for span in spans)
-        assert [span.end_ns for span in spans[:-1]] <= [span.begin_ns for span in spans[1:]]
-        assert frame.latency_ns >= spans[-1].end_ns - spans[0].begin_ns
-    lanes = queue.lanes()
-    plans = [mixed.select(number) for number in range(len(inputs))]
-    assert sum(lane.n_segments for lane in lanes) == sum([3, 1, 1][plan] for plan in plans)
-    with pytest.raises(RuntimeFailure) as busy:
-        queue.wait(1000)
-    assert busy.value.status == BUSY
 
 
 def test_one_plan_is_a_pipeline(opened, mixed, sample):

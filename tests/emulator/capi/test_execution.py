@@ -3,7 +3,6 @@ ones, their events, and descriptors in the place of sync fences."""
 
 import ctypes as C
 import os
-import select
 import time
 from functools import partial
 
@@ -232,16 +231,6 @@ def fence_of(nn, event):
     return descriptor.value
 
 
-def test_many_executions_at_once(nn, compiled):
-    results = np.zeros((16, 1, 8), np.float32)
-    executions = [nn.prepared(compiled, [DATA * i], [one]) for i, one in enumerate(results)]
-    events = [nn.new("Execution_startCompute", execution) for execution in executions]
-    for event in events:
-        assert nn.Event_wait(event) == OK
-        assert nn.Event_wait(event) == OK
-    np.testing.assert_array_equal(results, [POSITIVE * i for i in range(16)])
-
-
 def test_start_compute_refusals(nn, compiled):
     execution, event = nn.new("Execution_create", compiled), C.byref(C.c_void_p())
     assert nn.Execution_startCompute(execution, None) == R.UNEXPECTED_NULL
@@ -267,25 +256,6 @@ def test_a_failed_dependency_fails_the_execution(nn, compiled, result, gate):
 def test_what_is_no_fence(nn):
     create, out = nn.Event_createFromSyncFenceFd, C.byref(C.c_void_p())
     assert [create(descriptor, out) for descriptor in (-1, 1000, 0)] == [R.BAD_DATA] * 3
-
-
-def test_fences_chain_executions(nn, compiled, gate):
-    """The fence of one execution, as a descriptor, is the dependency of another."""
-    fence, end = gate
-    results = np.zeros((2, 1, 8), np.float32)
-    one, two = (nn.prepared(compiled, [DATA], [result]) for result in results)
-    event_one = start(nn, one, fence)
-    descriptor, duplicate = fence_of(nn, event_one), fence_of(nn, fence)
-    event_two = start(nn, two, nn.new("Event_createFromSyncFenceFd", descriptor), event_one, fence)
-    time.sleep(0.02)
-    assert not select.select([descriptor, duplicate], [], [], 0)[0]  # not yet
-    assert not results.any()
-    end.write(b"!")
-    assert nn.Event_wait(event_two) == OK and nn.Event_wait(event_one) == OK
-    assert len(select.select([descriptor, duplicate], [], [], 0)[0]) == 2
-    np.testing.assert_array_equal(results, [POSITIVE] * 2)
-    os.close(descriptor)
-    os.close(duplicate)
 
 
 def test_plain_events_have_no_fence(nn, compiled, result):
