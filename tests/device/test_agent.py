@@ -122,7 +122,9 @@ def test_a_request_from_end_to_end(client):
     builder, expected = product(1000)
     request = builder.request()
     hello, start, result, end = client.run(request)
-    simulated = client.serial != "local"
+    simulated, info = client.serial != "local", client.info()
+    assert info is client.info() and "nnapi-reference" in {a.name for a in info.nnapi.accelerators}
+    assert (info.phone, info.abi) == ("npu-phone" if simulated else None, "x86_64")
     assert isinstance(hello, Hello) and (hello.actions, hello.simulated) == (1, simulated)
     assert (start, end) == (Start(5), End(1, 1, 0))
     assert isinstance(result, ActionResult) and result.ok, result
@@ -148,14 +150,6 @@ def test_a_request_from_end_to_end(client):
     name = next(iter(builder.blobs))
     client.transport.push(b"damaged", f"{store}/{name}")
     assert list(client.run(request))[-1] == End(1, 1, 0)
-
-
-def test_info_is_the_devices(client):
-    info = client.info()
-    assert info is client.info()
-    assert "nnapi-reference" in {a.name for a in info.nnapi.accelerators}
-    assert info.phone == (None if client.serial == "local" else "npu-phone")
-    assert info.abi == "x86_64"
 
 
 def test_closing_leaves_only_agent_and_blobs(phone):

@@ -47,14 +47,11 @@ def test_local_and_simulated_by_name(built_host, tmp_path, monkeypatch):
         assert device.client.info().phone == "my-phone"
 
 
-def test_unknown_simulated_phone():
+def test_unknown_devices():
     words = "^no simulated phone 'stranger': there are dsp-phone, gpu-phone"
     with pytest.raises(DeviceNotFound, match=words) as caught:
         open_device("sim:stranger")
     assert caught.value.exit_code == 1
-
-
-def test_unknown_serial_lists_what_there_is():
     with pytest.raises(DeviceNotFound, match="no device R5CT: there are local, sim:dsp-phone, sim"):
         open_device("R5CT")
     with pytest.raises(DeviceNotFound, match=r"no device at 127.0.0.1:1: nothing listens"):
@@ -141,9 +138,6 @@ def test_a_stranger_is_told_to_ask_the_owner(asking_phone, monkeypatch):
 def test_a_server_tells_that_a_phone_waits_for_consent(asking_phone, adb_server):
     phone = asking_phone()
     adb_server.adb("connect", phone.serial)
-    (listed,) = [d for d in list_devices() if d.serial == phone.serial]
-    assert listed.kind == "adb server"
-    assert listed.state == "unauthorized"
     with pytest.raises(DeviceUnauthorized, match="confirm 'Allow USB debugging'"):
         AdbServer().open(phone.serial)
 

@@ -154,7 +154,7 @@ def test_a_phone_without_nnapi(runtime, sample):
     runtime.model(2, 0, library="libno-such-library.so")  # the CPU's plan asks for none
 
 
-def test_misuse_is_told(runtime, sample):
+def test_misuse_is_told(runtime, sample, tmp_path):
     for plan, flags in ((9, 0), (0, 128), (0, BURST | ASYNC)):
         with pytest.raises(RuntimeFailure) as failure:
             runtime.model(plan, flags)
@@ -164,6 +164,9 @@ def test_misuse_is_told(runtime, sample):
         model.run_addresses([sample.image.numpy().ctypes.data + 1], [0])
     with pytest.raises(RuntimeFailure, match="mask"):
         runtime.model(2, cpu_mask=1 << 63)
+    with pytest.raises(RuntimeFailure, match="cannot be opened"):
+        folder, bundle = str(tmp_path).encode(), ctypes.c_void_p()
+        runtime.check("nnp_bundle_open", folder, ctypes.byref(bundle))
     assert runtime.library.nnp_version() == b"0.2.0"
 
 
@@ -222,13 +225,6 @@ def test_opening_reads_no_weights(built, content, tmp_path):
     resident, cpu = map(float, told.split())
     assert resident <= n_bytes / 8  # the kernel may map 2 MB for one page of a file
     assert cpu < 0.02
-
-
-def test_files_that_are_not_there(runtime, tmp_path):
-    for path in (tmp_path / "none.nnprt", tmp_path):
-        bundle = ctypes.c_void_p()
-        with pytest.raises(RuntimeFailure, match="cannot be opened"):
-            runtime.check("nnp_bundle_open", str(path).encode(), ctypes.byref(bundle))
 
 
 def test_weights_are_there_once(sample, content):

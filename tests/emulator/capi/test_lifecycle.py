@@ -39,43 +39,46 @@ def test_real_time_offers_a_device_for_each_back_end(nn):
     assert nn._getMaximumLoopTimeout() == 15 * 10**9
 
 
-def answers_by(library, variable, *values):
-    """The answers of a process for each value of a variable."""
-    return run_jobs(library, [{"phone": "", "env": {variable: value}} for value in values])
+BACKEND, LEVEL = "NNAPI_EMULATOR_BACKEND", "NNAPI_EMULATOR_FEATURE_LEVEL"
+BACKENDS = ("reference", "", "fast", "quick")
+LEVELS, NO_LEVELS = ("", "28", "1000006", "1000007", "10000"), "26 32 1000005 1000009 30x level"
+SETTINGS = [(BACKEND, name) for name in BACKENDS]
+SETTINGS += [(LEVEL, level) for level in (*LEVELS, *NO_LEVELS.split())]
 
 
-def devices_by(library, variable, *values):
-    """The devices and the error in a process for each value of a variable."""
-    answers = answers_by(library, variable, *values)
-    return [(answer["devices"], answer["error"]) for answer in answers]
+@pytest.fixture(scope="module")
+def answers(emulator_library):
+    """The answers of a process for each of the settings."""
+    jobs = [{"phone": "", "env": dict([setting])} for setting in SETTINGS]
+    return dict(zip(SETTINGS, run_jobs(emulator_library, jobs), strict=True))
 
 
-def test_one_back_end_can_be_chosen(nn, emulator_library):
-    variable, refusal = "NNAPI_EMULATOR_BACKEND", '{} is "{}", this library has: reference'
-    names = ("reference", "", "fast", "quick")
-    reference, either, fast, (none, error) = devices_by(emulator_library, variable, *names)
+def test_one_back_end_can_be_chosen(nn, answers):
+    told = [
+        (answers[BACKEND, name]["devices"], answers[BACKEND, name]["error"]) for name in BACKENDS
+    ]
+    reference, either, fast, (none, error) = told
+    refusal = f'{BACKEND} is "{{}}", this library has: reference'
     assert (reference, either) == ((["nnapi-reference"], None), (list(nn.devices()), None))
     if "nnapi-fast" in nn.devices():
         assert fast == (["nnapi-fast"], None)
     else:
-        assert fast == ([], refusal.format(variable, "fast"))
-    assert none == [] and error.startswith(refusal.format(variable, "quick"))
+        assert fast == ([], refusal.format("fast"))
+    assert none == [] and error.startswith(refusal.format("quick"))
 
 
-def test_the_feature_level_can_be_chosen(emulator_library):
+def test_the_feature_level_can_be_chosen(answers):
     """REVERSE came with level 7. Models for Android 10's CPU, 10000, are checked at level 4."""
-    levels = ("", "28", "1000006", "1000007", "10000")
-    answers = answers_by(emulator_library, "NNAPI_EMULATOR_FEATURE_LEVEL", *levels)
-    for level, answer in zip(levels, answers, strict=True):
+    for level in LEVELS:
+        answer = answers[LEVEL, level]
         assert (set(answer["levels"]), answer["error"]) == ({int(level or 30)}, None)
         assert answer["reverse"] == (OK if level == "1000007" else R.BAD_DATA)
 
 
-def test_other_feature_levels_leave_no_device(emulator_library):
-    variable, levels = "NNAPI_EMULATOR_FEATURE_LEVEL", "26 32 1000005 1000009 30x level".split()
-    words = f'{variable} is "{{}}", wanted is 27 to 31, 1000006 to 1000008, or 10000'
-    expected = [([], words.format(level)) for level in levels]
-    assert devices_by(emulator_library, variable, *levels) == expected
+def test_other_feature_levels_leave_no_device(answers):
+    for level in NO_LEVELS.split():
+        error = f'{LEVEL} is "{level}", wanted is 27 to 31, 1000006 to 1000008, or 10000'
+        assert (answers[LEVEL, level]["devices"], answers[LEVEL, level]["error"]) == ([], error)
 
 
 # ---- compilations ------------------------------------------------------------------------------
@@ -145,14 +148,19 @@ def files(folder):
     return {path.name: path.stat().st_ino for path in folder.iterdir()}
 
 
-def test_a_second_compilation_is_a_hit(compile_cached, tmp_path):
-    """Also of the same model, built again."""
+def test_hits_and_another_model_under_the_token(compile_cached, tmp_path):
+    """A hit is the same model, built again."""
     compile_cached()
     before = files(tmp_path)
     assert len(before) == 1 and next(iter(before)).startswith(bytes(range(32)).hex())
     compile_cached()
     compile_cached(cache=f"{tmp_path}/")
     assert files(tmp_path) == before
+    compile_cached(length=3)
+    after = files(tmp_path)
+    assert before.keys() == after.keys() and before != after
+    compile_cached(length=3)
+    assert files(tmp_path) == after
 
 
 def test_tokens_devices_and_preferences_have_files_of_their_own(nn, compile_cached, tmp_path):
@@ -162,16 +170,6 @@ def test_tokens_devices_and_preferences_have_files_of_their_own(nn, compile_cach
     for device in nn.devices().values():
         compile_cached(devices=[device])
     assert len(files(tmp_path)) == 3 + len(nn.devices())
-
-
-def test_another_model_under_the_token_is_a_miss(compile_cached, tmp_path):
-    compile_cached()
-    before = files(tmp_path)
-    compile_cached(length=3)
-    after = files(tmp_path)
-    assert before.keys() == after.keys() and before != after
-    compile_cached(length=3)
-    assert files(tmp_path) == after
 
 
 DAMAGES = {
