@@ -404,9 +404,7 @@ def test_what_is_left_of_a_push_goes(used):
     assert clean(used).n_agents == 2
     ours = used.installed.path.split("/")[-2]
     assert set(on_phone(used, 'ls "$0"')) == {"photos", "store", "work", ours}
-
-
-def test_a_folder_in_the_agents_place_is_replaced(used):
+    # A folder in the agent's place is replaced.
     path = used.installed.path
     on_phone(used, f'rm "{path}" && mkdir -p "{path}/deep"')
     on_phone(used, f'touch -d 2020-01-01 "{path}.0a1b2c3d"')

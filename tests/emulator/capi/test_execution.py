@@ -175,12 +175,6 @@ def test_duration_is_real_time(nn, named, result):
     assert nn.Execution_getDuration(execution, 0, None) == R.UNEXPECTED_NULL
 
 
-def test_timing_needs_one_named_device(nn, compiled):
-    execution = nn.new("Execution_create", compiled)
-    assert nn.Execution_setMeasureTiming(execution, True) == R.BAD_DATA
-    assert nn.Execution_setTimeout(execution, 1) == R.BAD_DATA
-
-
 each_limit = pytest.mark.parametrize("limit, in_time", [(1, False), (0, True), (2**64 - 1, True)])
 
 
@@ -238,7 +232,10 @@ def test_start_compute_refusals(nn, compiled):
     begin = nn.Execution_startComputeWithDependencies
     assert begin(execution, None, 1, 0, event) == R.UNEXPECTED_NULL
     assert begin(execution, handles([None]), 1, 0, event) == R.UNEXPECTED_NULL
-    assert begin(execution, None, 0, 5, event) == R.BAD_DATA  # no device was named
+    # No device was named.
+    assert begin(execution, None, 0, 5, event) == R.BAD_DATA
+    assert nn.Execution_setMeasureTiming(execution, True) == R.BAD_DATA
+    assert nn.Execution_setTimeout(execution, 1) == R.BAD_DATA
 
 
 def test_a_failed_dependency_fails_the_execution(nn, compiled, result, gate):
@@ -253,12 +250,9 @@ def test_a_failed_dependency_fails_the_execution(nn, compiled, result, gate):
     os.close(own)
 
 
-def test_what_is_no_fence(nn):
+def test_what_is_or_has_no_fence(nn, compiled, result):
     create, out = nn.Event_createFromSyncFenceFd, C.byref(C.c_void_p())
     assert [create(descriptor, out) for descriptor in (-1, 1000, 0)] == [R.BAD_DATA] * 3
-
-
-def test_plain_events_have_no_fence(nn, compiled, result):
     execution, descriptor = nn.prepared(compiled, [DATA], [result]), C.c_int(5)
     event = nn.new("Execution_startCompute", execution)
     assert nn.Event_getSyncFenceFd(event, C.byref(descriptor)) == R.BAD_DATA
@@ -278,7 +272,7 @@ def test_fenced_durations_leave_waiting_out(nn, named, result, gate):
     assert codes == (OK,) * 4
     hardware, driver, fenced_hardware, fenced_driver = times
     assert 0 < hardware == fenced_hardware <= fenced_driver
-    assert fenced_driver + 45 * 10**6 < driver
+    assert fenced_driver + 10**7 < driver  # a busy machine may begin to wait late
     assert nn.Event_wait(start(nn, other, limit=1)) in MISSED  # 1 ns is over at once
 
 
