@@ -19,7 +19,7 @@ from nnapi_prof.graph.plan import CPU, Plan, Segment, Target
 from nnapi_prof.graph.program import Program
 
 BURST, ASYNC, POINTERS, CPU_FALLBACK, DURATIONS, AS_MEASURED, TRIAL = 1, 2, 4, 8, 16, 32, 64
-UNKNOWN_NS = FOREVER = NO_FRAME = 2**64 - 1
+UNKNOWN_NS = FOREVER = 2**64 - 1
 MIXTURE = 2**32 - 1
 
 
@@ -319,8 +319,8 @@ def load(path: Path) -> ctypes.CDLL:
     for result, names in (
         (tensor, "bundle_input bundle_output"),
         (TEXT, "bundle_plan version"),
-        (POINTER, "model_input model_output queue_input queue_output"),
-        (U64, "model_first_ns model_last_ns"),
+        (POINTER, "model_input model_output queue_output"),
+        (U64, "model_last_ns"),
         (ctypes.c_double, "bundle_share"),
         (None, "bundle_close model_free queue_close"),
     ):
