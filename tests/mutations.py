@@ -126,7 +126,7 @@ MUTATIONS = (
         "device_agent/src/container.c",
         "NP_REQUIRE(crc == entry->crc,",
         "NP_REQUIRE(crc + 1 != entry->crc,",
-        ("tests/agent/test_malformed.py",),
+        C_UNITS,
     ),
     Mutation(
         "device_agent/src/container.c",

@@ -11,7 +11,9 @@
 #include "np_test.h"
 #include "sysinfo.h"
 
+#ifndef N_MUTATED
 #define N_MUTATED 30000
+#endif
 
 static nnp_bundle *open_sections(const struct np_build_bundle *sections, struct np_build *container,
                                  nnp_error *error) {

@@ -75,12 +75,6 @@ class Model:
         self.values.append((index, 0, struct.pack("<i", value)))
         return index
 
-    def constant(self, array: np.ndarray) -> int:
-        """An immediate float constant."""
-        index = self.tensor(*array.shape)
-        self.values.append((index, 0, array.astype("<f4").tobytes()))
-        return index
-
     def buffered(self, buffer: int, *dims: int) -> int:
         """A float constant that is the whole of a numbered buffer."""
         index = self.tensor(*dims)

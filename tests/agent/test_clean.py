@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import stat
 import time
 from pathlib import Path
 
@@ -112,14 +111,3 @@ def test_a_disk_without_room_is_told_before_anything_is_run(agent):
     answer = agent.run(request)
     assert (answer.exit_code, answer.results) == (1, [])
     assert "No space left on device: the outputs need 4611686018427392000 bytes" in answer.error
-
-
-def test_files_are_for_their_owner_only(agent):
-    old = os.umask(0)
-    try:
-        answer = agent.run(of_a_blob())
-    finally:
-        os.umask(old)
-    assert answer.exit_code == 0
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in agent.work.iterdir()}
-    assert modes == {"0-1.bin": 0o600}

@@ -177,15 +177,6 @@ def test_rounds_of_a_hot_device_are_flagged_and_not_repeated_in_vain(agent, sysf
     assert throttled(result) == [True, True]
 
 
-def test_a_clock_is_held_down_where_it_was_higher(agent, sysfs):
-    """Vendors cap clocks for good: that is the phone, and nothing to wait for."""
-    sysfs(allowed=900_000)
-    begin = time.monotonic()
-    (result,) = agent.run(relus(CPU, rounds=2, runs=(2, 2), cooldown_ms=20_000)).results
-    assert throttled(result) == [False, False]
-    assert time.monotonic() - begin < 10
-
-
 def test_rounds_are_repeated_when_the_device_has_cooled_down(agent, sysfs):
     zone = sysfs(now_mc=90_000)
     cooling = threading.Timer(0.6, lambda: zone.write_text("60000\n"))

@@ -1,8 +1,6 @@
 """The CPU engine in float16 (flag bit 1 of a segment) against eager PyTorch's float16."""
 
-import json
 import math
-import subprocess
 from typing import Any
 
 import pytest
@@ -78,10 +76,9 @@ REFUSED = {"product"}
 
 
 @pytest.fixture
-def arithmetic(agent_build):
+def arithmetic(agent):
     """How the processor computes in float16."""
-    info = subprocess.run([agent_build / "agent", "info"], capture_output=True, check=True)
-    return json.loads(info.stdout)["cpu_float16"]
+    return agent.info()["cpu_float16"]
 
 
 @pytest.fixture

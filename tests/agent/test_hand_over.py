@@ -41,7 +41,11 @@ def test_two_segments(request, agent, engine, flags, simulated):
     memory = [segment["memory"] for segment in result["segments"]]
     shares = engine == NNAPI and not flags & POINTERS
     assert memory == ["file" if shares else "pointers", "pointers"]
-    assert [len(segment["samples_ns"]) for segment in result["segments"]] == [3, 3]
+    assert [each["kernels"] is None for each in result["segments"]] == [engine == NNAPI, False]
+    samples = np.array([segment["samples_ns"] for segment in result["segments"]])
+    assert samples.shape == (2, 3)
+    if simulated:  # the clock stands between segments
+        assert samples.sum(axis=0).tolist() == result["total_ns"]
     assert len(result["copies_ns"]) == (3 if flags & COPIES else 0)
 
 

@@ -93,29 +93,6 @@ def test_unsupported_operation_is_refused_by_name(npu_phone):
     assert auto["status"] == "ok"  # left to itself, NNAPI runs it elsewhere
 
 
-def test_pipeline_of_two_engines(npu_phone):
-    """relu on the NPU, tanh on the CPU, twice the result on the NPU again."""
-    request, model = Request(), Model()
-    relu, tanh = (request.model(packer.unary(code, *DIMS)) for code in (packer.RELU, TANH))
-    x = model.tensor(*DIMS)
-    two = model.constant(np.array([2], np.float32))
-    doubled = model.add(packer.MUL, [x, two, model.scalar(0)], *DIMS)
-    double = request.model(model.pack([x], [doubled]))
-    between, kept = [tensor(SEGMENT, *DIMS)] * 2, tensor(SEGMENT, *DIMS, keep=True)
-    segments = [Segment(NNAPI, relu, [0], [1], "sim-npu", 1), Segment(CPU, tanh, [1], [2])]
-    segments.append(Segment(NNAPI, double, [2], [3], "sim-npu", 1))
-    request.action([tensor(RANDOM, *DIMS, value=9), *between, kept], segments, runs=(5, 5))
-    answer = npu_phone.run(request)
-    (result,) = answer.results
-    assert result["status"] == "ok", result
-    expected = 2 * np.tanh(packer.positive(9, *DIMS))
-    assert np.allclose(answer.output(result, 0, *DIMS), expected, atol=2e-3)
-    assert [s["kernels"] is None for s in result["segments"]] == [True, False, True]
-    samples = np.array([s["samples_ns"] for s in result["segments"]])
-    assert (samples > 0).all()
-    assert (samples.sum(axis=0) == result["total_ns"]).all()  # the clock stands between segments
-
-
 def test_threads_matter_to_the_simulated_cpu(npu_phone):
     request, model = Request(), Model()
     big = (1, 32, 32, 32)
@@ -158,10 +135,11 @@ def test_own_operation_codes_are_refused(agent):
 
 def test_no_library(agent):
     agent.library = "/nowhere/libneuralnetworks.so"
+    nnapi = agent.info()["nnapi"]
     absent, cpu = agent.run(packer.relus(NNAPI, CPU)).results
+    assert (nnapi["library"], nnapi["accelerators"], cpu["status"]) == (None, [], "ok")
     assert (absent["status"], absent["stage"]) == ("failed", "setup")
-    assert "/nowhere/libneuralnetworks.so" in absent["message"]
-    assert cpu["status"] == "ok"
+    assert all(agent.library in words for words in (nnapi["error"], absent["message"]))
 
 
 def without(library: Path, folder: Path, *functions: str) -> Path:
@@ -195,7 +173,8 @@ def test_android_9_cannot_name_accelerators(agent, tmp_path):
 
 def test_unreadable_phone_is_an_error(agent):
     agent.simulate({"format": "nnapi-emulator-phone"})
-    answer = agent.run(on_nnapi({}))
+    info, answer = agent.info(), agent.run(on_nnapi({}))
+    assert info["simulated"] is False and "phone.json" in info["nnapi"]["error"]
     assert (answer.exit_code, answer.results) == (1, [])
     assert "no phone can be simulated" in answer.error
 

@@ -1,12 +1,12 @@
-"""What an Android device asks of an executable, read from ELF files and archives."""
+"""What an Android device asks of an executable, read from ELF files."""
 
 import contextlib
 import io
 import re
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -65,73 +65,21 @@ def listed(abi: str) -> dict[str, list[Symbol]]:
 
 
 def read(path: Path) -> ELFFile:
-    """An object or executable."""
+    """An executable or library."""
     return ELFFile(io.BytesIO(path.read_bytes()))
-
-
-def members(archive: Path) -> Iterator[tuple[str, ELFFile]]:
-    """The objects of a static library (GNU's format), by name."""
-    data = archive.read_bytes()
-    assert data[:8] == b"!<arch>\n", archive
-    at, long_names = 8, b""
-    while at + 60 <= len(data):
-        name = data[at : at + 16].decode().rstrip()
-        size = int(data[at + 48 : at + 58])
-        content = data[at + 60 : at + 60 + size]
-        at += 60 + size + size % 2
-        if name == "//":
-            long_names = content
-        elif name not in ("/", "/SYM64/"):
-            if name.startswith("/"):
-                start = int(name[1:])
-                name = long_names[start : long_names.index(b"/\n", start)].decode()
-            yield name.rstrip("/"), ELFFile(io.BytesIO(content))
-
-
-def wanted(elf: ELFFile) -> set[str]:
-    """Symbols that an object or executable needs from elsewhere."""
-    return {name for name, undefined, _ in _symbols(elf) if undefined}
-
-
-def defined(elf: ELFFile) -> set[str]:
-    """Symbols that others can use."""
-    return {name for name, undefined, local in _symbols(elf) if not undefined and not local}
 
 
 def imported(elf: ELFFile) -> set[str]:
     """Symbols that the dynamic linker has to find elsewhere."""
-    return {name for name, undefined, _ in _symbols(elf, ".dynsym") if undefined}
+    return {s.name for s in _symbols(elf) if s["st_shndx"] == "SHN_UNDEF"}
 
 
 def exported(elf: ELFFile) -> set[str]:
     """Symbols that the dynamic linker can find here."""
-    return {name for name, undefined, local in _symbols(elf, ".dynsym") if not (undefined or local)}
+    return {s.name for s in _symbols(elf) if s["st_shndx"] != "SHN_UNDEF"}
 
 
-def _symbols(elf: ELFFile, section: str = ".symtab") -> Iterator[tuple[str, bool, bool]]:
-    """Name, whether it is undefined, whether it is local. By hand: there are 100,000 of them."""
-    table = elf.get_section_by_name(section) or elf.get_section_by_name(".dynsym")
-    if table is None:
-        return
-    names = elf.get_section(table["sh_link"]).data()
-    form = struct.Struct("<IBBHQQ" if elf.elfclass == 64 else "<IIIBBH")
-    for entry in form.iter_unpack(table.data()):
-        info, place = (entry[1], entry[3]) if elf.elfclass == 64 else (entry[3], entry[5])
-        if entry[0]:
-            name = names[entry[0] : names.index(b"\0", entry[0])].decode()
-            yield name, place == 0, info >> 4 == 0
-
-
-def flaws(objects: dict[str, ELFFile], abi: str) -> list[str]:
-    """What is wrong with objects that shall be linked together: a line for each."""
-    symbols = listed(abi)
-    here = set().union(*map(defined, objects.values()))
-    items = []
-    for name, elf in objects.items():
-        for symbol in sorted(wanted(elf) - here):
-            lines = [line for line in symbols.get(symbol, []) if line.how != "bionic"]
-            if not lines:
-                items.append(f"{name}: {symbol} is not on the list")
-            elif lines[0].how == "never":
-                items.append(f"{name}: {symbol}: {lines[0].why}")
-    return items
+def _symbols(elf: ELFFile) -> Iterator[Any]:
+    for symbol in elf.get_section_by_name(".dynsym").iter_symbols():
+        if symbol.name and symbol["st_info"]["bind"] != "STB_LOCAL":
+            yield symbol

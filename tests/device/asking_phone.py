@@ -10,12 +10,21 @@ import os
 import socket
 import struct
 import threading
+from collections.abc import Callable, Iterator
 
+import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
 
 TOKEN, SIGNATURE, PUBLIC_KEY = 1, 2, 3
+
+
+@pytest.fixture
+def asking_phone() -> Iterator[Callable[..., "AskingPhone"]]:
+    """Starts phones that want a known key."""
+    with contextlib.ExitStack() as phones:
+        yield lambda **how: phones.enter_context(contextlib.closing(AskingPhone(**how)))
 
 
 class AskingPhone:

@@ -122,7 +122,9 @@ def test_a_request_from_end_to_end(client):
     builder, expected = product(1000)
     request = builder.request()
     hello, start, result, end = client.run(request)
-    simulated = client.serial != "local"
+    simulated, info = client.serial != "local", client.info()
+    assert info is client.info() and "nnapi-reference" in {a.name for a in info.nnapi.accelerators}
+    assert (info.phone, info.abi) == ("npu-phone" if simulated else None, "x86_64")
     assert isinstance(hello, Hello) and (hello.actions, hello.simulated) == (1, simulated)
     assert (start, end) == (Start(5), End(1, 1, 0))
     assert isinstance(result, ActionResult) and result.ok, result
@@ -148,14 +150,6 @@ def test_a_request_from_end_to_end(client):
     name = next(iter(builder.blobs))
     client.transport.push(b"damaged", f"{store}/{name}")
     assert list(client.run(request))[-1] == End(1, 1, 0)
-
-
-def test_info_is_the_devices(client):
-    info = client.info()
-    assert info is client.info()
-    assert "nnapi-reference" in {a.name for a in info.nnapi.accelerators}
-    assert info.phone == (None if client.serial == "local" else "npu-phone")
-    assert info.abi == "x86_64"
 
 
 def test_closing_leaves_only_agent_and_blobs(phone):
@@ -410,9 +404,7 @@ def test_what_is_left_of_a_push_goes(used):
     assert clean(used).n_agents == 2
     ours = used.installed.path.split("/")[-2]
     assert set(on_phone(used, 'ls "$0"')) == {"photos", "store", "work", ours}
-
-
-def test_a_folder_in_the_agents_place_is_replaced(used):
+    # A folder in the agent's place is replaced.
     path = used.installed.path
     on_phone(used, f'rm "{path}" && mkdir -p "{path}/deep"')
     on_phone(used, f'touch -d 2020-01-01 "{path}.0a1b2c3d"')

@@ -16,6 +16,7 @@ from nnapi_prof.errors import BuildError
 from nnapi_prof.nnapi.codes import OperationCode
 from tests.conftest import REPO
 from tests.parts import again_but
+from tests.processes import output_of
 
 TINY_CMAKE = """
 cmake_minimum_required(VERSION 3.25)
@@ -45,11 +46,6 @@ def tiny(tmp_path, monkeypatch):
     return source
 
 
-def output_of(*command: object, **options) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=True, **options)
-    return done.stdout
-
-
 @pytest.mark.parametrize(
     "compiler", again_but(["", "zig"], "", why="zig builds for Android in another test")
 )
@@ -58,7 +54,7 @@ def test_built_once_and_again_when_a_source_changes(tiny, tmp_path, monkeypatch,
     # zig's own cache of libc is large and slow to make: it stays where it is.
     heard: list[str] = []
     first = build.build_host(tmp_path / "cache", heard.append)
-    assert output_of(first.agent) == "tiny\n"
+    assert output_of([first.agent]) == "tiny\n"
     assert first.library.exists()
     assert build.build_host(tmp_path / "cache", heard.append) == first
     (told,) = heard
@@ -68,8 +64,8 @@ def test_built_once_and_again_when_a_source_changes(tiny, tmp_path, monkeypatch,
     main.write_text(main.read_text().replace("tiny", "changed"))
     second = build.build_host(tmp_path / "cache", heard.append)
     assert second.directory != first.directory
-    assert output_of(second.agent) == "changed\n"
-    assert output_of(first.agent) == "tiny\n"
+    assert output_of([second.agent]) == "changed\n"
+    assert output_of([first.agent]) == "tiny\n"
     leftovers = [p.name for p in first.directory.parent.iterdir() if p.name.startswith("build-")]
     assert leftovers == []
 
@@ -164,7 +160,7 @@ def test_agents_for_other_linux_machines(tiny, tmp_path, monkeypatch, abi, machi
 
 def test_presets_for_an_ndk():
     cmake = toolchain.python_tool("cmake", "CMAKE_BIN_DIR")
-    listed = output_of(cmake, "--list-presets", cwd=build.SOURCE_DIR)
+    listed = output_of([cmake, "--list-presets"], cwd=build.SOURCE_DIR)
     assert all(f'"android-{abi}"' in listed for abi in toolchain.ANDROID_ABIS)
 
 
@@ -192,7 +188,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch):
 
 
 def test_the_agent_needs_only_libc_of_the_device(built_host):
-    words = output_of("ldd", built_host.agent)
+    words = output_of(["ldd", built_host.agent])
     needed = {line.split()[0] for line in words.splitlines() if "=>" in line}
     allowed = ("libc.so", "libm.so", "libdl.so", "libpthread.so")
     assert all(name.startswith(allowed) for name in needed), needed
@@ -203,7 +199,7 @@ def test_the_agent_itself_builds_without_a_system_compiler(monkeypatch, session_
     """zig lacks what gcc's own runtime library offers: this is where that shows."""
     monkeypatch.setenv("NNAPI_PROF_CC", "zig")
     built = build.build_host(Path(os.environ["NNAPI_PROF_CACHE_DIR"]))
-    info = parse_line(output_of(built.agent, "info", "--nnapi-library", built.library))
+    info = parse_line(output_of([built.agent, "info", "--nnapi-library", built.library]))
     assert isinstance(info, AgentInfo)
     assert info.nnapi.accelerators
 

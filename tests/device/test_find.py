@@ -3,9 +3,7 @@
 import contextlib
 import json
 import re
-import socket
 import stat
-import threading
 from types import SimpleNamespace
 from unittest.mock import Mock, PropertyMock
 
@@ -16,7 +14,7 @@ from nnapi_prof.device.find import list_devices, list_phones, open_device, phone
 from nnapi_prof.device.transport import adb
 from nnapi_prof.device.transport.adb_server import AdbServer, ServerTransport, server_address
 from nnapi_prof.errors import DeviceError, DeviceNotFound, DeviceOffline, DeviceUnauthorized
-from tests.device.asking_phone import AskingPhone
+from tests.device.asking_phone import asking_phone as asking_phone
 from tests.processes import wait_until
 
 
@@ -49,17 +47,14 @@ def test_local_and_simulated_by_name(built_host, tmp_path, monkeypatch):
         assert device.client.info().phone == "my-phone"
 
 
-def test_unknown_simulated_phone():
+def test_unknown_devices():
     words = "^no simulated phone 'stranger': there are dsp-phone, gpu-phone"
     with pytest.raises(DeviceNotFound, match=words) as caught:
         open_device("sim:stranger")
     assert caught.value.exit_code == 1
-
-
-def test_unknown_serial_lists_what_there_is():
     with pytest.raises(DeviceNotFound, match="no device R5CT: there are local, sim:dsp-phone, sim"):
         open_device("R5CT")
-    with pytest.raises(DeviceNotFound, match="nothing listens"):
+    with pytest.raises(DeviceNotFound, match=r"no device at 127.0.0.1:1: nothing listens"):
         open_device("127.0.0.1:1")
 
 
@@ -106,18 +101,7 @@ def test_everything_listed(adb_server, start_daemon):
     assert set(list_phones()) >= {"npu-phone", "gpu-phone"}
 
 
-def test_no_server_lists_no_phone():
-    assert AdbServer().devices() == []
-    assert {d.kind for d in list_devices()} == {"local", "simulated"}
-
-
 # ---- keys, consent and refusals ------------------------------------------------------------------
-
-
-@pytest.fixture
-def asking_phone():
-    with contextlib.ExitStack() as phones:
-        yield lambda **how: phones.enter_context(contextlib.closing(AskingPhone(**how)))
 
 
 def test_a_known_key_is_let_in(asking_phone):
@@ -146,43 +130,9 @@ def test_a_stranger_is_told_to_ask_the_owner(asking_phone, monkeypatch):
     assert phone.offered == [public + b"\0"]
 
 
-def test_a_silent_peer_is_offline(asking_phone, monkeypatch):
-    monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.3)
-    phone = asking_phone(silent=True)
-    with pytest.raises(DeviceOffline, match=f"{phone.serial} does not answer as a device does"):
-        adb.connect_tcp("127.0.0.1", phone.port)
-
-
-def test_a_peer_that_is_no_adbd_is_offline():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer() -> None:
-            link, _ = listener.accept()
-            with link:
-                link.recv(100)
-                link.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        port = listener.getsockname()[1]
-        with pytest.raises(DeviceOffline, match="speaks no plain adb"):
-            adb.connect_tcp("127.0.0.1", port)
-        thread.join()
-
-
-def test_nothing_listens():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with pytest.raises(DeviceNotFound, match=f"no device at 127.0.0.1:{port}: nothing listens"):
-        adb.connect_tcp("127.0.0.1", port)
-
-
 def test_a_server_tells_that_a_phone_waits_for_consent(asking_phone, adb_server):
     phone = asking_phone()
     adb_server.adb("connect", phone.serial)
-    (listed,) = [d for d in list_devices() if d.serial == phone.serial]
-    assert listed.kind == "adb server"
-    assert listed.state == "unauthorized"
     with pytest.raises(DeviceUnauthorized, match="confirm 'Allow USB debugging'"):
         AdbServer().open(phone.serial)
 

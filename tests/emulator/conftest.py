@@ -1,8 +1,6 @@
 """The emulator's library for the tests of the emulator, and models that they share."""
 
-import ctypes
 import os
-from pathlib import Path
 
 import pytest
 
@@ -10,11 +8,9 @@ from tests.emulator.nnapi import Nnapi, relu_chain
 
 
 @pytest.fixture(scope="session")
-def emulator_library(request):
-    """Path of libneuralnetworks.so: NNAPI_PROF_TEST_LIBRARY names one; else it is built, or taken
-    from the build cache."""
-    named = os.environ.get("NNAPI_PROF_TEST_LIBRARY")
-    return Path(named) if named else request.getfixturevalue("built_host").library
+def emulator_library(nnapi_library):
+    """Path of libneuralnetworks.so, which NNAPI_PROF_TEST_LIBRARY may name."""
+    return nnapi_library
 
 
 @pytest.fixture(scope="session")
@@ -41,20 +37,6 @@ def compiled(nn):
 def named(nn):
     """The same for the one device by name."""
     return relu_chain(nn, 2).compile([nn.devices()["nnapi-reference"]])
-
-
-@pytest.fixture
-def torch_finds_the_emulator(emulator_library):
-    """PyTorch's dlopen of ``libneuralnetworks.so`` finds what is loaded under that SONAME. Random
-    numbers are the same in each test, and quantised data as phones have them."""
-    import torch
-
-    ctypes.CDLL(str(emulator_library))
-    torch.manual_seed(29)
-    engine = torch.backends.quantized.engine
-    torch.backends.quantized.engine = "qnnpack"
-    yield
-    torch.backends.quantized.engine = engine
 
 
 @pytest.fixture(scope="module")

@@ -153,6 +153,14 @@ class Nnapi:
             items[name.value.decode()] = device
         return items
 
+    def levels(self):
+        """Feature levels of all devices by name."""
+        level, items = C.c_int64(), {}
+        for name, device in self.devices().items():
+            assert self.Device_getFeatureLevel(device, C.byref(level)) == OK
+            items[name] = level.value
+        return items
+
     def set_input(self, execution, index, array, operand=None):
         address, operand = self.keep(array).ctypes.data, operand and C.byref(operand)
         return self.Execution_setInput(execution, index, operand, address, array.nbytes)

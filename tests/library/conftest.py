@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.device.xnnpack import build_xnnpack
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from nnapi_prof.toolchain import find_compiler, locked, python_tool
@@ -41,7 +40,7 @@ def _cmake(source: Path, build: Path, options: Sequence[str], targets: Sequence[
 
 @pytest.fixture(scope="session")
 def built():
-    """Portable kernels only: what is compared must not depend on the machine."""
+    """With XNNPACK's kernels, where the agent has them."""
     root = Path(os.environ.get("NNAPI_PROF_TEST_LIBRARY") or CACHE / "library-tests")
     root.mkdir(parents=True, exist_ok=True)
     with locked(root / "lock"):
@@ -54,22 +53,11 @@ def opened(built, emulator_library):
     return lambda content: Runtime(built.shared, content, emulator_library)
 
 
-@pytest.fixture(scope="session")
-def library_with_xnnpack():
-    """The shared library with XNNPACK's kernels; the static one stands beside it."""
-    root = CACHE / "library-tests"
-    root.mkdir(parents=True, exist_ok=True)
-    with locked(root / "xnnpack.lock"):
-        options = [f"-DNP_XNNPACK={build_xnnpack(CACHE)}", "-DNP_LIBRARY=ON"]
-        targets = ["nnapi_prof_runtime", "nnapi_prof_runtime_static"]
-        _cmake(REPO / "device_agent", root / "xnnpack", options, targets)
-    return next((root / "xnnpack").rglob("libnnapi_prof_runtime.so"))
-
-
 def _built(root: Path) -> Built:
     example = REPO / "examples" / "embed"
     targets = ["classify", "nnapi_prof_runtime", "nnapi_prof_runtime_static"]
-    _cmake(example, root / "shared", ["-DNP_XNNPACK="], targets)
+    xnnpack = f"-DNP_XNNPACK={os.environ['NNAPI_PROF_XNNPACK']}"
+    _cmake(example, root / "shared", [xnnpack], targets)
     built = root / "shared" / "nnapi_prof"
     prefix = root / "prefix"
     install = ["--install", built, "--component", "runtime", "--prefix", prefix]

@@ -19,9 +19,8 @@ from nnapi_prof.graph.plan import CPU, Plan, Segment, Target
 from nnapi_prof.graph.program import Program
 
 BURST, ASYNC, POINTERS, CPU_FALLBACK, DURATIONS, AS_MEASURED, TRIAL = 1, 2, 4, 8, 16, 32, 64
-UNKNOWN_NS = FOREVER = NO_FRAME = 2**64 - 1
+UNKNOWN_NS = FOREVER = 2**64 - 1
 MIXTURE = 2**32 - 1
-BUSY = 8
 
 
 @dataclass(frozen=True)
@@ -280,22 +279,13 @@ class Queue:
         both = ctypes.byref(options), ctypes.byref(self.handle)
         runtime.check("nnp_queue_open", runtime.bundle, *both)
 
-    def submit(
-        self,
-        inputs: Sequence[NDArray[np.generic]] | None,
-        outputs: Sequence[NDArray[np.generic]] | None = None,
-        timeout_ns: int = 0,
-    ) -> None:
+    def submit(self, inputs: Sequence[NDArray[np.generic]]) -> None:
         """The arrays must live until the frame is handed out."""
-        both = _data(inputs), _data(outputs)
-        self.runtime.check("nnp_queue_submit", self.handle, *both, U64(timeout_ns))
+        self.runtime.check("nnp_queue_submit", self.handle, _data(inputs), None, U64(0))
 
-    def write_input(self, index: int, data: bytes) -> None:
-        ctypes.memmove(self.library.nnp_queue_input(self.handle, index), data, len(data))
-
-    def wait(self, timeout_ns: int = FOREVER) -> Frame:
+    def wait(self) -> Frame:
         frame = Frame()
-        self.runtime.check("nnp_queue_wait", self.handle, U64(timeout_ns), ctypes.byref(frame))
+        self.runtime.check("nnp_queue_wait", self.handle, U64(FOREVER), ctypes.byref(frame))
         return frame
 
     def output(self, index: int, n_bytes: int) -> bytes:
@@ -329,8 +319,8 @@ def load(path: Path) -> ctypes.CDLL:
     for result, names in (
         (tensor, "bundle_input bundle_output"),
         (TEXT, "bundle_plan version"),
-        (POINTER, "model_input model_output queue_input queue_output"),
-        (U64, "model_first_ns model_last_ns"),
+        (POINTER, "model_input model_output queue_output"),
+        (U64, "model_last_ns"),
         (ctypes.c_double, "bundle_share"),
         (None, "bundle_close model_free queue_close"),
     ):

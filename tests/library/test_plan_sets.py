@@ -4,9 +4,7 @@ import ctypes
 import dataclasses
 import struct
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -18,8 +16,9 @@ from nnapi_prof.bundle.deployment import runtime_bundle, runtime_plans
 from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule, phone_of
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import HOST, Plan, Segment
+from tests.emulator.nnapi import Nnapi
 from tests.library import embedding
-from tests.library.embedding import ASYNC, BURST, BUSY, MIXTURE, POINTERS, Runtime, RuntimeFailure
+from tests.library.embedding import MIXTURE, Runtime, RuntimeFailure
 
 BY_PHONE = 2**32 - 2
 BUILDS, SOCS = ("maker/one:11", "maker/two:12", ""), ("sm1", "sm2", "")
@@ -32,21 +31,6 @@ class PhoneNames(ctypes.Structure):
 def by_phone(bundle: Bundle, choices: Iterable[PlanChoice]) -> Bundle:
     plan_set = PlanSet(SelectionRule.PHONES, tuple(choices))
     return dataclasses.replace(bundle, plan_set=plan_set)
-
-
-def accelerators(library: Path) -> list[tuple[str, int]]:
-    """Names and feature levels of an NNAPI's devices."""
-    nnapi = ctypes.CDLL(str(library))
-    count = ctypes.c_uint32()
-    assert nnapi.ANeuralNetworks_getDeviceCount(ctypes.byref(count)) == 0
-    rows = []
-    for index in range(count.value):
-        device, name, level = ctypes.c_void_p(), ctypes.c_char_p(), ctypes.c_int64()
-        assert nnapi.ANeuralNetworks_getDevice(index, ctypes.byref(device)) == 0
-        assert nnapi.ANeuralNetworksDevice_getName(device, ctypes.byref(name)) == 0
-        assert nnapi.ANeuralNetworksDevice_getFeatureLevel(device, ctypes.byref(level)) == 0
-        rows.append(((name.value or b"").decode(), level.value))
-    return rows
 
 
 def chosen(runtime: Runtime, build: str, soc: str) -> int:
@@ -63,7 +47,7 @@ def chosen(runtime: Runtime, build: str, soc: str) -> int:
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.data())
 def test_the_rule_of_phones_is_that_of_plan_sets(opened, sample, emulator_library, data):
-    there = accelerators(emulator_library)
+    there = [*Nnapi(emulator_library).levels().items()]
     nnapi = phone_of({}, there).keys
     keys = [f"build:{b}" for b in BUILDS if b] + [f"soc:{s}" for s in SOCS if s] + [*nnapi]
     keys += ["nnapi:nnapi-reference/9", "nnapi-reference/30"]  # of nobody
@@ -137,7 +121,7 @@ def test_a_damaged_section_is_refused(opened, sample, word, monkeypatch):
         opened(bundle)
 
 
-# ---- queues: frames give what a run gives, in order, by the set's rule ---------------------------
+# ---- queues: frames by the rule of the set; test_queue.c has their results ----------------------
 
 N_BYTES = 40
 """Of the sample's output."""
@@ -155,11 +139,6 @@ def mixed(opened, sample):
     return opened(mixture(sample.bundle, (0.45, 0.25, 0.3)))
 
 
-def images(n: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(4)
-    return [rng.standard_normal((1, 3, 12, 10), np.float32) for _ in range(n)]
-
-
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_the_rule_of_mixtures_is_that_of_plan_sets(opened, sample, parts, order):
@@ -173,45 +152,6 @@ def test_the_rule_of_mixtures_is_that_of_plan_sets(opened, sample, parts, order)
         share = runtime.library.nnp_bundle_share(runtime.bundle, plan)
         assert share == part / sum(parts)
     runtime.library.nnp_bundle_close(runtime.bundle)
-
-
-@pytest.mark.parametrize("flags", [0, BURST, ASYNC, POINTERS])
-@pytest.mark.parametrize("frames", [1, 4, 0])
-def test_frames_are_runs_bit_by_bit(mixed, frames, flags):
-    inputs = images(24)
-    models = [mixed.model(plan, flags) for plan in range(3)]
-    queue = mixed.queue(flags=flags, frames=frames)
-    assert {lane.name for lane in queue.lanes()} == {b"nnapi-reference", b"cpu", b"nnapi"}
-    room = frames or 12  # four a lane
-    outputs = [np.zeros(N_BYTES, np.uint8) for _ in inputs]
-    submitted = 0
-    for number, image in enumerate(inputs):
-        for ahead in range(submitted, min(number + room, len(inputs))):
-            if ahead % 3 == 0:  # the queue's own buffers
-                queue.write_input(0, inputs[ahead].tobytes())
-                queue.submit(None)
-            else:
-                queue.submit([inputs[ahead]], [outputs[ahead]])
-            submitted = ahead + 1
-        if submitted < len(inputs):
-            with pytest.raises(RuntimeFailure) as busy:
-                queue.submit([inputs[submitted]])
-            assert busy.value.status == BUSY
-        frame = queue.wait()
-        assert (frame.number, frame.plan) == (number, mixed.select(number))
-        (expected,) = models[frame.plan].run([image], [N_BYTES])
-        own = number % 3 == 0
-        assert (queue.output(0, N_BYTES) if own else outputs[number].tobytes()) == expected
-        spans = queue.spans([3, 1, 1][frame.plan])
-        assert all(span.begin_ns <= span.end_ns < embedding.UNKNOWN_NS for span in spans)
-        assert [span.end_ns for span in spans[:-1]] <= [span.begin_ns for span in spans[1:]]
-        assert frame.latency_ns >= spans[-1].end_ns - spans[0].begin_ns
-    lanes = queue.lanes()
-    plans = [mixed.select(number) for number in range(len(inputs))]
-    assert sum(lane.n_segments for lane in lanes) == sum([3, 1, 1][plan] for plan in plans)
-    with pytest.raises(RuntimeFailure) as busy:
-        queue.wait(1000)
-    assert busy.value.status == BUSY
 
 
 def test_one_plan_is_a_pipeline(opened, mixed, sample):

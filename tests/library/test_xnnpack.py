@@ -19,6 +19,12 @@ from tests.library.embedding import CPU_FALLBACK, Runtime, make_bundle, plan_of
 SHAPE = (1, 8, 24, 24)
 
 
+@pytest.fixture(autouse=True)
+def needs_xnnpack():
+    if not os.environ["NNAPI_PROF_XNNPACK"]:
+        pytest.skip("the library has no XNNPACK")
+
+
 @pytest.fixture(scope="module")
 def network():
     torch.manual_seed(0)
@@ -26,7 +32,7 @@ def network():
 
 
 @pytest.fixture(scope="module")
-def opened(library_with_xnnpack, emulator_library, network):
+def opened(built, emulator_library, network):
     """Plans of one segment, under conditions: the CPU with the threads of all, and with one."""
     program = prepare(network, (torch.randn(SHAPE),), "small")
     units = range(len(program.units.units))
@@ -35,7 +41,7 @@ def opened(library_with_xnnpack, emulator_library, network):
 
     def of(**conditions):
         changed = dataclasses.replace(bundle, conditions=Conditions(**conditions))
-        return Runtime(library_with_xnnpack, changed, emulator_library)
+        return Runtime(built.shared, changed, emulator_library)
 
     return of
 
@@ -82,9 +88,9 @@ def test_a_segment_has_the_threads_of_its_target(opened, threads_before, plan, n
     assert own_threads() == threads_before
 
 
-def test_a_program_may_have_another_xnnpack(library_with_xnnpack, tmp_path):
+def test_a_program_may_have_another_xnnpack(built, tmp_path):
     """Of the static library the API alone is global, and it asks nobody else for XNNPACK."""
-    archive = ["ar", "x", str(library_with_xnnpack.with_name("libnnapi_prof_runtime.a"))]
+    archive = ["ar", "x", str(built.shared.with_name("libnnapi_prof_runtime.a"))]
     subprocess.run(archive, check=True, cwd=tmp_path)
     (file,) = tmp_path.iterdir()
     with file.open("rb") as stream:

@@ -3,7 +3,6 @@ ones, their events, and descriptors in the place of sync fences."""
 
 import ctypes as C
 import os
-import select
 import time
 from functools import partial
 
@@ -143,28 +142,6 @@ def test_each_output_tells_whether_it_was_too_small(nn, rooms):
     assert [nn.shape_of(execution, i) for i in range(3)] == [(code, [2, 4]) for code in expected]
 
 
-@pytest.mark.parametrize("room", [1, 4])
-def test_tensors_without_elements(nn, room):
-    """No box reaches the score: four outputs of [0] and [0, 4], and a RELU that reads one."""
-    model = Model(nn)
-    scores, boxes = model.tensor(3, 2), model.tensor(3, 8)
-    batches = model.constant(np.zeros(3, np.int32))
-    limits = [model.scalar(v) for v in (0.9, -1, 0, 0.4, 1.0, 0.3)]
-    outcome = [model.tensor(0), model.tensor(0, 4)]
-    outcome += [model.operand(T.TENSOR_INT32, (0,)) for _ in range(2)]
-    relu = model.tensor(0, 0)
-    model.operation(Op.BOX_WITH_NMS_LIMIT, [scores, boxes, batches, *limits], outcome)
-    model.operation(Op.RELU, [outcome[1]], [relu])
-    compilation = model.finish([scores, boxes], [outcome[0], *outcome[2:], relu]).compile()
-    inputs = [np.full((3, 2), 0.5, np.float32), np.tile(np.float32([0, 0, 5, 5]), (3, 2))]
-    results = [np.full(room, 77, dtype) for dtype in ("f4", "i4", "i4", "f4")]
-    execution = nn.prepared(compilation, inputs, results)
-    assert nn.Execution_compute(execution) == OK
-    shapes = [nn.shape_of(execution, i) for i in range(4)]
-    assert shapes == [(OK, [0]), (OK, [0]), (OK, [0]), (OK, [0, 4])]
-    assert all((result == 77).all() for result in results)
-
-
 # ---- runs and their times --------------------------------------------------------------------
 
 
@@ -196,12 +173,6 @@ def test_duration_is_real_time(nn, named, result):
         assert told == OK and 0 < ns <= elapsed
     assert nn.duration(execution, 4)[0] == R.BAD_DATA
     assert nn.Execution_getDuration(execution, 0, None) == R.UNEXPECTED_NULL
-
-
-def test_timing_needs_one_named_device(nn, compiled):
-    execution = nn.new("Execution_create", compiled)
-    assert nn.Execution_setMeasureTiming(execution, True) == R.BAD_DATA
-    assert nn.Execution_setTimeout(execution, 1) == R.BAD_DATA
 
 
 each_limit = pytest.mark.parametrize("limit, in_time", [(1, False), (0, True), (2**64 - 1, True)])
@@ -254,16 +225,6 @@ def fence_of(nn, event):
     return descriptor.value
 
 
-def test_many_executions_at_once(nn, compiled):
-    results = np.zeros((16, 1, 8), np.float32)
-    executions = [nn.prepared(compiled, [DATA * i], [one]) for i, one in enumerate(results)]
-    events = [nn.new("Execution_startCompute", execution) for execution in executions]
-    for event in events:
-        assert nn.Event_wait(event) == OK
-        assert nn.Event_wait(event) == OK
-    np.testing.assert_array_equal(results, [POSITIVE * i for i in range(16)])
-
-
 def test_start_compute_refusals(nn, compiled):
     execution, event = nn.new("Execution_create", compiled), C.byref(C.c_void_p())
     assert nn.Execution_startCompute(execution, None) == R.UNEXPECTED_NULL
@@ -271,7 +232,10 @@ def test_start_compute_refusals(nn, compiled):
     begin = nn.Execution_startComputeWithDependencies
     assert begin(execution, None, 1, 0, event) == R.UNEXPECTED_NULL
     assert begin(execution, handles([None]), 1, 0, event) == R.UNEXPECTED_NULL
-    assert begin(execution, None, 0, 5, event) == R.BAD_DATA  # no device was named
+    # No device was named.
+    assert begin(execution, None, 0, 5, event) == R.BAD_DATA
+    assert nn.Execution_setMeasureTiming(execution, True) == R.BAD_DATA
+    assert nn.Execution_setTimeout(execution, 1) == R.BAD_DATA
 
 
 def test_a_failed_dependency_fails_the_execution(nn, compiled, result, gate):
@@ -286,31 +250,9 @@ def test_a_failed_dependency_fails_the_execution(nn, compiled, result, gate):
     os.close(own)
 
 
-def test_what_is_no_fence(nn):
+def test_what_is_or_has_no_fence(nn, compiled, result):
     create, out = nn.Event_createFromSyncFenceFd, C.byref(C.c_void_p())
     assert [create(descriptor, out) for descriptor in (-1, 1000, 0)] == [R.BAD_DATA] * 3
-
-
-def test_fences_chain_executions(nn, compiled, gate):
-    """The fence of one execution, as a descriptor, is the dependency of another."""
-    fence, end = gate
-    results = np.zeros((2, 1, 8), np.float32)
-    one, two = (nn.prepared(compiled, [DATA], [result]) for result in results)
-    event_one = start(nn, one, fence)
-    descriptor, duplicate = fence_of(nn, event_one), fence_of(nn, fence)
-    event_two = start(nn, two, nn.new("Event_createFromSyncFenceFd", descriptor), event_one, fence)
-    time.sleep(0.02)
-    assert not select.select([descriptor, duplicate], [], [], 0)[0]  # not yet
-    assert not results.any()
-    end.write(b"!")
-    assert nn.Event_wait(event_two) == OK and nn.Event_wait(event_one) == OK
-    assert len(select.select([descriptor, duplicate], [], [], 0)[0]) == 2
-    np.testing.assert_array_equal(results, [POSITIVE] * 2)
-    os.close(descriptor)
-    os.close(duplicate)
-
-
-def test_plain_events_have_no_fence(nn, compiled, result):
     execution, descriptor = nn.prepared(compiled, [DATA], [result]), C.c_int(5)
     event = nn.new("Execution_startCompute", execution)
     assert nn.Event_getSyncFenceFd(event, C.byref(descriptor)) == R.BAD_DATA
@@ -330,7 +272,7 @@ def test_fenced_durations_leave_waiting_out(nn, named, result, gate):
     assert codes == (OK,) * 4
     hardware, driver, fenced_hardware, fenced_driver = times
     assert 0 < hardware == fenced_hardware <= fenced_driver
-    assert fenced_driver + 45 * 10**6 < driver
+    assert fenced_driver + 10**7 < driver  # a busy machine may begin to wait late
     assert nn.Event_wait(start(nn, other, limit=1)) in MISSED  # 1 ns is over at once
 
 

@@ -3,8 +3,6 @@ changes."""
 
 import ctypes as C
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -27,11 +25,11 @@ def test_real_time_offers_a_device_for_each_back_end(nn):
     devices = nn.devices()
     assert list(devices) in (["nnapi-fast", "nnapi-reference"], ["nnapi-reference"])
     for device in devices.values():
-        kind, level, version = C.c_int32(), C.c_int64(), C.c_char_p()
+        kind, version = C.c_int32(), C.c_char_p()
         assert nn.Device_getType(device, C.byref(kind)) == OK and kind.value == 2
-        assert nn.Device_getFeatureLevel(device, C.byref(level)) == OK and level.value == 30
         assert nn.Device_getVersion(device, C.byref(version)) == OK and version.value == b"1.0"
         assert nn.Device_wait(device) == OK
+    assert set(nn.levels().values()) == {30}
     assert nn.emulator_phone() is None and nn.emulator_error() is None
     assert nn.emulator_identity() == b"" and nn.emulator_property(b"ro.product.model") is None
     assert nn._getDevice(len(devices), C.byref(C.c_void_p())) == R.BAD_DATA
@@ -41,65 +39,46 @@ def test_real_time_offers_a_device_for_each_back_end(nn):
     assert nn._getMaximumLoopTimeout() == 15 * 10**9
 
 
-def told(script, library, **environment):
-    """Runs a program with the library's path as its argument, and these variables."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(library)],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return (done.stdout + done.stderr).strip()
+BACKEND, LEVEL = "NNAPI_EMULATOR_BACKEND", "NNAPI_EMULATOR_FEATURE_LEVEL"
+BACKENDS = ("reference", "", "fast", "quick")
+LEVELS, NO_LEVELS = ("", "28", "1000006", "1000007", "10000"), "26 32 1000005 1000009 30x level"
+SETTINGS = [(BACKEND, name) for name in BACKENDS]
+SETTINGS += [(LEVEL, level) for level in (*LEVELS, *NO_LEVELS.split())]
 
 
-def devices_by(library, variable, *values):
-    """The devices and the error in a process for each value of a variable."""
-    jobs = [{"phone": "", "env": {variable: value}} for value in values]
-    return [(answer["devices"], answer["error"]) for answer in run_jobs(library, jobs)]
+@pytest.fixture(scope="module")
+def answers(emulator_library):
+    """The answers of a process for each of the settings."""
+    jobs = [{"phone": "", "env": dict([setting])} for setting in SETTINGS]
+    return dict(zip(SETTINGS, run_jobs(emulator_library, jobs), strict=True))
 
 
-def test_one_back_end_can_be_chosen(nn, emulator_library):
-    variable, refusal = "NNAPI_EMULATOR_BACKEND", '{} is "{}", this library has: reference'
-    names = ("reference", "", "fast", "quick")
-    reference, either, fast, (none, error) = devices_by(emulator_library, variable, *names)
+def test_one_back_end_can_be_chosen(nn, answers):
+    told = [
+        (answers[BACKEND, name]["devices"], answers[BACKEND, name]["error"]) for name in BACKENDS
+    ]
+    reference, either, fast, (none, error) = told
+    refusal = f'{BACKEND} is "{{}}", this library has: reference'
     assert (reference, either) == ((["nnapi-reference"], None), (list(nn.devices()), None))
     if "nnapi-fast" in nn.devices():
         assert fast == (["nnapi-fast"], None)
     else:
-        assert fast == ([], refusal.format(variable, "fast"))
-    assert none == [] and error.startswith(refusal.format(variable, "quick"))
+        assert fast == ([], refusal.format("fast"))
+    assert none == [] and error.startswith(refusal.format("quick"))
 
 
-LEVELS = """
-import ctypes as C, sys
-from tests.emulator.nnapi import Model, Nnapi, T
-
-nn = Nnapi(sys.argv[1])
-level = C.c_int64()
-for device in nn.devices().values():
-    nn.Device_getFeatureLevel(device, C.byref(level))
-model = Model(nn)
-source, axes, target = (model.operand(*kind) for kind in (
-    (T.TENSOR_FLOAT32, (2, 3)), (T.TENSOR_INT32, (1,)), (T.TENSOR_FLOAT32, (2, 3))))
-nn.Model_setOperandValue(model.handle, axes, C.byref(C.c_int32()), 4)
-reverse = 105
-print(level.value, int(model.add_operation(reverse, [source, axes], [target])), nn.emulator_error())
-"""
-
-
-@pytest.mark.parametrize("level", ["", "28", "1000006", "1000007", "10000"])
-def test_the_feature_level_can_be_chosen(emulator_library, level):
+def test_the_feature_level_can_be_chosen(answers):
     """REVERSE came with level 7. Models for Android 10's CPU, 10000, are checked at level 4."""
-    expected = f"{level or 30} {int(OK if level == '1000007' else R.BAD_DATA)} None"
-    assert told(LEVELS, emulator_library, NNAPI_EMULATOR_FEATURE_LEVEL=level) == expected
+    for level in LEVELS:
+        answer = answers[LEVEL, level]
+        assert (set(answer["levels"]), answer["error"]) == ({int(level or 30)}, None)
+        assert answer["reverse"] == (OK if level == "1000007" else R.BAD_DATA)
 
 
-def test_other_feature_levels_leave_no_device(emulator_library):
-    variable, levels = "NNAPI_EMULATOR_FEATURE_LEVEL", "26 32 1000005 1000009 30x level".split()
-    words = f'{variable} is "{{}}", wanted is 27 to 31, 1000006 to 1000008, or 10000'
-    expected = [([], words.format(level)) for level in levels]
-    assert devices_by(emulator_library, variable, *levels) == expected
+def test_other_feature_levels_leave_no_device(answers):
+    for level in NO_LEVELS.split():
+        error = f'{LEVEL} is "{level}", wanted is 27 to 31, 1000006 to 1000008, or 10000'
+        assert (answers[LEVEL, level]["devices"], answers[LEVEL, level]["error"]) == ([], error)
 
 
 # ---- compilations ------------------------------------------------------------------------------
@@ -140,24 +119,14 @@ def test_compilation_settings(nn, named):
 
 # ---- dumps ---------------------------------------------------------------------------------------
 
-DUMPED = """
-import sys
-from tests.emulator.nnapi import Nnapi, relu_chain
-nn = Nnapi(sys.argv[1])
-for _ in range(2):
-    relu_chain(nn, 3).compile()
-"""
 
-
-def test_plans_are_dumped_on_request(emulator_library, tmp_path):
+def test_plans_are_dumped_on_request(nn, tmp_path, monkeypatch, capfd):
     path = tmp_path / "plans.txt"
-    told(DUMPED, emulator_library, NNAPI_EMULATOR_DUMP=str(path))
-    text = path.read_text()
-    assert "RELU" in text and len(text.splitlines()) % 2 == 0
-    half = len(text) // 2
-    assert text[:half] == text[half:]  # appended, one for each compilation
-    assert told(DUMPED, emulator_library, NNAPI_EMULATOR_DUMP="-") == text.strip()
-    told(DUMPED, emulator_library, NNAPI_EMULATOR_DUMP=str(tmp_path / "no" / "folder"))
+    for where in (path, path, "-", tmp_path / "no" / "folder"):
+        monkeypatch.setenv("NNAPI_EMULATOR_DUMP", str(where))
+        relu_chain(nn, 3).compile()
+    said = capfd.readouterr().err
+    assert "RELU" in said and path.read_text() == 2 * said  # appended, one for each compilation
 
 
 # ---- caches --------------------------------------------------------------------------------------
@@ -179,14 +148,19 @@ def files(folder):
     return {path.name: path.stat().st_ino for path in folder.iterdir()}
 
 
-def test_a_second_compilation_is_a_hit(compile_cached, tmp_path):
-    """Also of the same model, built again."""
+def test_hits_and_another_model_under_the_token(compile_cached, tmp_path):
+    """A hit is the same model, built again."""
     compile_cached()
     before = files(tmp_path)
     assert len(before) == 1 and next(iter(before)).startswith(bytes(range(32)).hex())
     compile_cached()
     compile_cached(cache=f"{tmp_path}/")
     assert files(tmp_path) == before
+    compile_cached(length=3)
+    after = files(tmp_path)
+    assert before.keys() == after.keys() and before != after
+    compile_cached(length=3)
+    assert files(tmp_path) == after
 
 
 def test_tokens_devices_and_preferences_have_files_of_their_own(nn, compile_cached, tmp_path):
@@ -196,16 +170,6 @@ def test_tokens_devices_and_preferences_have_files_of_their_own(nn, compile_cach
     for device in nn.devices().values():
         compile_cached(devices=[device])
     assert len(files(tmp_path)) == 3 + len(nn.devices())
-
-
-def test_another_model_under_the_token_is_a_miss(compile_cached, tmp_path):
-    compile_cached()
-    before = files(tmp_path)
-    compile_cached(length=3)
-    after = files(tmp_path)
-    assert before.keys() == after.keys() and before != after
-    compile_cached(length=3)
-    assert files(tmp_path) == after
 
 
 DAMAGES = {

@@ -161,10 +161,14 @@ def test_memories_are_copied(nn, compiled, memory, shared):
 
 
 def test_memory_has_its_dimensions(nn):
-    """A memory made for [2, 4] serves a role whose rows are unknown, as [2, 4] only."""
+    """A memory made for [2, 4] serves a role whose rows are unknown, as [2, 4] only; none is made
+    without them."""
     compilation = relu(nn, (0, 4), (0, 4)).compile()
-    desc = nn.new("MemoryDesc_create")
-    assert nn.MemoryDesc_addOutputRole(desc, compilation, 0, 1.0) == OK
+    unknown, desc = (nn.new("MemoryDesc_create") for _ in range(2))
+    for each in (unknown, desc):
+        assert nn.MemoryDesc_addOutputRole(each, compilation, 0, 1.0) == OK
+    assert nn.MemoryDesc_finish(unknown) == OK
+    assert nn.Memory_createFromDesc(unknown, C.byref(C.c_void_p())) == R.OP_FAILED
     assert nn.MemoryDesc_setDimensions(desc, 2, None) == R.UNEXPECTED_NULL
     assert nn.MemoryDesc_setDimensions(desc, 9, u32([1] * 9)) == R.BAD_DATA
     assert nn.MemoryDesc_setDimensions(desc, 2, u32([2, 5])) == R.BAD_DATA
@@ -198,14 +202,6 @@ def test_scalar_roles(nn):
     unfinished, desc = nn.new("Compilation_create", model.handle), nn.new("MemoryDesc_create")
     assert add(desc, unfinished, 0, 1.0) == R.BAD_DATA
     assert nn.Memory_createFromDesc(desc, None) == R.UNEXPECTED_NULL
-
-
-def test_memory_of_unknown_size_is_not_made(nn):
-    desc = nn.new("MemoryDesc_create")
-    compilation = relu(nn, (0, 8), (0, 8)).compile()
-    assert nn.MemoryDesc_addInputRole(desc, compilation, 0, 1.0) == OK
-    assert nn.MemoryDesc_finish(desc) == OK
-    assert nn.Memory_createFromDesc(desc, C.byref(C.c_void_p())) == R.OP_FAILED
 
 
 # ---- bursts ------------------------------------------------------------------------------------

@@ -4,20 +4,20 @@ Skipped where the library was built without XNNPACK; NNAPI_PROF_REQUIRE_ALL=1 fa
 an empty NNAPI_PROF_XNNPACK says that it is left out on purpose.
 """
 
-import importlib.util
 import os
 import shutil
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nnapi_prof.device import xnnpack
+from tests.conftest import REPO
 from tests.emulator.kernels.one_operation import F32, execute
 from tests.emulator.nnapi import Model, Op, T, operand_type
+from tests.parts import script
+from tests.processes import output_of
 
-BENCH = Path(__file__).resolve().parents[3] / "benchmarks" / "bench_backends.py"
+BENCH = REPO / "benchmarks" / "bench_backends.py"
 SAME, NONE, RELU6 = 1, 0, 3
 
 
@@ -85,10 +85,8 @@ def test_shapes_known_at_run_time_only(nn, fast):
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm, of binutils")
 def test_xnnpack_stays_inside_the_library(emulator_library):
-    words = subprocess.run(
-        ["nm", "-D", "--defined-only", emulator_library], capture_output=True, text=True, check=True
-    )
-    names = {line.split()[-1] for line in words.stdout.splitlines()}
+    words = output_of(["nm", "-D", "--defined-only", emulator_library])
+    names = {line.split()[-1] for line in words.splitlines()}
     assert names
     strangers = {n for n in names if not n.startswith(("ANeuralNetworks", "np_emulator_"))}
     assert not strangers
@@ -97,10 +95,7 @@ def test_xnnpack_stays_inside_the_library(emulator_library):
 def test_warm_executions_through_the_api_allocate_and_lock_nothing(fast):
     if xnnpack.built_prefix() is None:
         pytest.skip("XNNPACK for the benchmark is not built")
-    spec = importlib.util.spec_from_file_location("bench_backends", BENCH)
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
-    result = bench.measure(rounds=1)
+    result = script(BENCH).measure(rounds=1)
     assert result["control_allocations"] > 0
     assert (result["allocations"], result["frees"], result["locks"]) == (0, 0, 0)
     assert result["fast_difference"] < 1e-5

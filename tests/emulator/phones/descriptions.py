@@ -110,34 +110,66 @@ MACS = 16 * 16 * 16 * 72  # of the convolution below
 IN, OUT, WEIGHTS = 16 * 16 * 8, 16 * 16 * 16, 16 * 72 + 16
 
 
+SAME, VALID, NONE, RELU6 = 1, 2, 0, 3
+
+
+class Network:
+    """A network as a MODEL of process.py; all weights are zero."""
+
+    def __init__(self, *dims, quantised=False):
+        self.type = T.TENSOR_QUANT8_ASYMM if quantised else T.TENSOR_FLOAT32
+        self.bias = T.TENSOR_INT32 if quantised else T.TENSOR_FLOAT32
+        self.quantised, self.tensors, self.steps = quantised, [], []
+        self.at = self.tensor(dims)
+
+    def operand(self, code, dims, value=None, scale=0.0):
+        self.tensors.append([code, dims, scale if self.quantised else 0.0, 0, value])
+        return len(self.tensors) - 1
+
+    def tensor(self, dims, value=None, scale=0.1):
+        return self.operand(self.type, dims, value, scale)
+
+    def scalars(self, *values):
+        return [self.operand(T.INT32, [], value) for value in values]
+
+    @property
+    def shape(self):
+        """Of what the last step gave."""
+        return self.tensors[self.at][1]
+
+    def step(self, code, inputs, dims, scale=0.1):
+        self.at = self.tensor(dims, scale=scale)
+        self.steps.append([code, inputs, [self.at]])
+
+    def convolution(self, depth, kernel=1, stride=1, fuse=RELU6, *, padding=SAME, depthwise=False):
+        n, *sizes, before = self.shape
+        filters = self.tensor([1 if depthwise else depth, kernel, kernel, before], 0, 0.01)
+        inputs = [self.at, filters, self.operand(self.bias, [depth], 0, 0.1 * 0.01)]
+        inputs += self.scalars(padding, stride, stride, *([1] if depthwise else []), fuse)
+        lost = kernel - 1 if padding == VALID else 0
+        dims = [n, *(-(-(size - lost) // stride) for size in sizes), depth]
+        self.step(Op.DEPTHWISE_CONV_2D if depthwise else Op.CONV_2D, inputs, dims)
+
+    def model(self, *further):
+        """Its outputs are that of the last step, and further ones."""
+        ends = {"inputs": [0], "outputs": [self.at, *further]}
+        return {"tensors": self.tensors, "steps": self.steps, **ends}
+
+
 def convolution(before=None, after=(), read_twice=False, output_too=False):
     """[PAD +] CONV_2D [+ ADD or RELU...] over 16 x 16 x 8."""
-    tensors, steps = [[T.TENSOR_FLOAT32, [1, 16, 16, 8], 0.0, 0, None]], []
-
-    def new(code, dims, value=None):
-        tensors.append([code, dims, 0.0, 0, value])
-        return len(tensors) - 1
-
-    def floats(*dims, value=None):
-        return new(T.TENSOR_FLOAT32, dims, value)
-
-    end, padding = 0, 1
+    net = Network(1, 16, 16, 8)
     if before == Op.PAD:
-        pads = new(T.TENSOR_INT32, [4, 2], [[0, 0], [1, 1], [1, 1], [0, 0]])
-        end, padding = floats(1, 18, 18, 8), 2
-        steps.append([Op.PAD, [0, pads], [end]])
-    inputs = [end, floats(16, 3, 3, 8, value=0), floats(16, value=0)]
-    inputs += [new(T.INT32, [], value) for value in (padding, 1, 1, 0)]
-    end = convolved = floats(1, 16, 16, 16)
-    steps.append([Op.CONV_2D, inputs, [end]])
+        pads = net.operand(T.TENSOR_INT32, [4, 2], [[0, 0], [1, 1], [1, 1], [0, 0]])
+        net.step(Op.PAD, [net.at, pads], [1, 18, 18, 8])
+    net.convolution(16, 3, fuse=NONE, padding=VALID if before == Op.PAD else SAME)
+    convolved = net.at
     for code in after:
-        inputs = [end]
+        inputs = [net.at]
         if code == Op.ADD:
-            inputs += [end if read_twice else floats(16, value=0), new(T.INT32, [], 0)]
-        end = floats(1, 16, 16, 16)
-        steps.append([code, inputs, [end]])
-    outputs = [end, convolved] if output_too else [end]
-    return {"tensors": tensors, "steps": steps, "inputs": [0], "outputs": outputs}
+            inputs += [net.at if read_twice else net.tensor([16], 0), *net.scalars(NONE)]
+        net.step(code, inputs, net.shape)
+    return net.model(*([convolved] if output_too else []))
 
 
 def on(model, *devices, **more):

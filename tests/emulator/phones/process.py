@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.emulator.nnapi import DTYPES, OK, Model, Nnapi, Result, Work
+from tests.emulator.nnapi import DTYPES, OK, Model, Nnapi, Op, Result, Work
 
 REPO = Path(__file__).parents[3]
 
@@ -147,7 +147,8 @@ def together(nn, devices, lanes):
 def perform(library, job):
     os.environ |= {"NNAPI_EMULATOR_PHONE": str(job["phone"]), **job.get("env", {})}
     nn = Nnapi(library)
-    devices = nn.devices()
+    devices, model = nn.devices(), Model(nn)
+    reversed_ = [model.tensor(3), model.constant(np.zeros(1, np.int32))], [model.tensor(3)]
     texts = {
         "phone": nn.emulator_phone(),
         "error": nn.emulator_error(),
@@ -158,6 +159,8 @@ def perform(library, job):
     answer = {
         **{name: text.decode() if text is not None else None for name, text in texts.items()},
         "devices": list(devices),
+        "levels": list(nn.levels().values()),
+        "reverse": model.add_operation(Op.REVERSE, *reversed_),
         "start": nn.emulator_now(),
         "temperature": nn.emulator_temperature(),
         "runs": [measure(nn, devices, run) for run in job.get("runs", [])],

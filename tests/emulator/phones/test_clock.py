@@ -10,12 +10,15 @@ from tests.emulator.nnapi import Op, T
 from tests.emulator.phones.descriptions import (
     IN,
     MACS,
+    NONE,
     OUT,
     PHONES,
     RELU_3,
+    VALID,
     WEIGHTS,
     Jobs,
     N,
+    Network,
     auto,
     constant,
     convolution,
@@ -214,88 +217,44 @@ def test_cpu_noise_differs_from_run_to_run(answers):
 
 # ---- whole models --------------------------------------------------------------------------------
 
-SAME, VALID, NONE, RELU6 = 1, 2, 0, 3
 
-
-class Network:
-    """A convolutional network as a MODEL of process.py; all weights are zero."""
-
-    def __init__(self, quantised):
-        self.type = T.TENSOR_QUANT8_ASYMM if quantised else T.TENSOR_FLOAT32
-        self.bias = T.TENSOR_INT32 if quantised else T.TENSOR_FLOAT32
-        self.quantised, self.tensors, self.steps = quantised, [], []
-        self.input = self.at = self.tensor([1, 224, 224, 3])
-
-    def operand(self, code, dims, scale=0.0, zero_point=0, value=None):
-        self.tensors.append([code, dims, scale if self.quantised else 0.0, zero_point, value])
-        return len(self.tensors) - 1
-
-    def tensor(self, dims, scale=0.1, value=None):
-        return self.operand(self.type, dims, scale, 0, value)
-
-    def scalars(self, *values):
-        return [self.operand(T.INT32, [], value=value) for value in values]
-
-    def shape(self, index):
-        return self.tensors[index][1]
-
-    def step(self, code, inputs, dims, scale=0.1):
-        output = self.tensor(dims, scale)
-        self.steps.append([code, inputs, [output]])
-        self.at = output
-
-    def convolution(self, depth, kernel=1, stride=1, fuse=RELU6, depthwise=False):
-        n, height, width, before = self.shape(self.at)
-        filter_dims = [1, kernel, kernel, before] if depthwise else [depth, kernel, kernel, before]
-        inputs = [self.at, self.tensor(filter_dims, 0.01, 0)]
-        inputs.append(self.operand(self.bias, [depth], 0.1 * 0.01, 0, 0))
-        inputs += self.scalars(SAME, stride, stride, *([1] if depthwise else []), fuse)
-        dims = [n, -(-height // stride), -(-width // stride), depth]
-        self.step(Op.DEPTHWISE_CONV_2D if depthwise else Op.CONV_2D, inputs, dims)
-
-    def depthwise(self, stride):
-        self.convolution(self.shape(self.at)[3], 3, stride, depthwise=True)
-
-    def classify(self):
-        n, size, _, depth = self.shape(self.at)
-        pooling = self.scalars(VALID, 1, 1, size, size, NONE)
-        self.step(Op.AVERAGE_POOL_2D, [self.at, *pooling], [n, 1, 1, depth])
-        self.convolution(1001, fuse=NONE)
-        flat = self.operand(T.TENSOR_INT32, [2], value=[1, 1001])
-        self.step(Op.RESHAPE, [self.at, flat], [1, 1001])
-        beta = self.operand(T.FLOAT32, [], value=1.0)
-        self.step(Op.SOFTMAX, [self.at, beta], [1, 1001], 1 / 256)
-        ends = {"inputs": [self.input], "outputs": [self.at]}
-        return {"tensors": self.tensors, "steps": self.steps, **ends}
+def classify(net):
+    pooling = net.scalars(VALID, 1, 1, *net.shape[1:3], NONE)
+    net.step(Op.AVERAGE_POOL_2D, [net.at, *pooling], [1, 1, 1, net.shape[3]])
+    net.convolution(1001, fuse=NONE)
+    flat = net.operand(T.TENSOR_INT32, [2], [1, 1001])
+    net.step(Op.RESHAPE, [net.at, flat], [1, 1001])
+    net.step(Op.SOFTMAX, [net.at, net.operand(T.FLOAT32, [], 1.0)], [1, 1001], 1 / 256)
+    return net.model()
 
 
 def mobilenet_v1(quantised):
     """Howard et al. 2017, width 1, 224 x 224: 569 million MAC."""
-    net = Network(quantised)
+    net = Network(1, 224, 224, 3, quantised=quantised)
     net.convolution(32, 3, 2)
     blocks = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5]
     for depth, stride in [*blocks, (1024, 2), (1024, 1)]:
-        net.depthwise(stride)
+        net.convolution(net.shape[3], 3, stride, depthwise=True)
         net.convolution(depth)
-    return net.classify()
+    return classify(net)
 
 
 def mobilenet_v2(quantised):
     """Sandler et al. 2018, width 1, 224 x 224: 301 million MAC."""
-    net = Network(quantised)
+    net = Network(1, 224, 224, 3, quantised=quantised)
     net.convolution(32, 3, 2)
     rows = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1)]
     for expand, depth, repeat, first in [*rows, (6, 160, 3, 2), (6, 320, 1, 1)]:
         for index in range(repeat):
             before, stride = net.at, first if index == 0 else 1
             if expand > 1:
-                net.convolution(net.shape(before)[3] * expand)
-            net.depthwise(stride)
+                net.convolution(net.shape[3] * expand)
+            net.convolution(net.shape[3], 3, stride, depthwise=True)
             net.convolution(depth, fuse=NONE)
             if index > 0:
-                net.step(Op.ADD, [before, net.at, *net.scalars(NONE)], net.shape(before))
+                net.step(Op.ADD, [before, net.at, *net.scalars(NONE)], net.shape)
     net.convolution(1280)
-    return net.classify()
+    return classify(net)
 
 
 NETWORKS = {"v1": mobilenet_v1, "v2": mobilenet_v2}

@@ -1,6 +1,7 @@
 """Injected faults, and descriptions that no phone can have."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +60,8 @@ jobs("described", phone(npu(faults=[{**FAULT, "from_run": 2}]), accelerators=3),
 EVERY = {**FAULT, "from_run": 1, "every": 3}
 jobs("described, every third", phone(npu(faults=[EVERY]), accelerators=3), on(RELU_3, repeat=6))
 jobs("of the other", phone(npu(faults=[FAULT]), accelerators=3), on(RELU_3, "sim-gpu"))
+NO_PHONE = {"NNAPI_EMULATOR_PHONE": "", "NNAPI_EMULATOR_FAULTS": "fail:execute:RELU"}
+jobs("no phone", "", env=NO_PHONE)
 BAD = {
     "explode:execute:RELU": "wanted refuse, fail, die, stop, hang, abort, crash, exhaust",
     "fail:run:RELU": "and compile or execute",
@@ -157,11 +160,8 @@ def test_bad_faults_leave_no_device(answers, text):
     assert answer["devices"] == [] and answer["runs"][0]["finish"] == "UNAVAILABLE_DEVICE"
 
 
-def test_faults_without_a_phone_are_no_secret(emulator_library, tmp_path):
-    alone = Jobs()
-    faults = {"NNAPI_EMULATOR_PHONE": "", "NNAPI_EMULATOR_FAULTS": "fail:execute:RELU"}
-    alone("one", "", env=faults)
-    assert "needs a simulated phone" in alone.answers(emulator_library, tmp_path)["one"]["error"]
+def test_faults_without_a_phone_are_no_secret(answers):
+    assert "needs a simulated phone" in answers["no phone"]["error"]
 
 
 # ---- refused descriptions ------------------------------------------------------------------------
@@ -276,10 +276,10 @@ def test_bad_members_are_refused_with_their_path(answers, name):
     assert answer["runs"][0]["finish"] == "UNAVAILABLE_DEVICE"
 
 
-def test_unreadable_descriptions(emulator_library, tmp_path):
-    unreadable = Jobs()
-    unreadable("absent", tmp_path / "nothing-here")
-    unreadable("folder", tmp_path)
-    answers = unreadable.answers(emulator_library, tmp_path)
+jobs("absent", Path("/nowhere/nothing-here"))
+jobs("folder", Path("/usr"))
+
+
+def test_unreadable_descriptions(answers):
     assert "cannot open: No such file or directory" in answers["absent"]["error"]
     assert "folder" in answers["folder"]["error"]

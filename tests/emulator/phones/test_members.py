@@ -216,18 +216,18 @@ def test_transfer_floor(answers):
         assert with_floor["hardware"] == without["hardware"]
 
 
-@pytest.mark.parametrize("cache", [CACHE, None], ids=["with", "without"])
-def test_compilation_from_a_cache(emulator_library, tmp_path, cache):
+def test_compilation_from_a_cache(emulator_library, tmp_path):
     """The first compilation writes the cache, the second finds it; a driver without cannot."""
     compilation = load("npu-phone")["accelerators"][0]["compilation"]
     run, both = on(convolution(), cache=str(tmp_path)), Jobs()
-    member = {**compilation, "cache": cache} if cache else compilation
-    both("one", phone(npu(compilation=member)), run, run)
-    runs = both.answers(emulator_library, tmp_path)["one"]["runs"]
+    both("with", phone(npu(compilation={**compilation, "cache": CACHE})), run, run)
+    both("without", phone(npu(compilation=compilation)), run, run)
     full = compilation["fixed"]["value"] * 1e6 + compilation["per_operation"]["value"] * 1e6
     full += compilation["per_megabyte"]["value"] * 4 * WEIGHTS
-    second = 3e6 + 1000 * 4 * WEIGHTS if cache else full
-    assert [one["compile"] for one in runs] == pytest.approx([full, second], abs=1)
+    for one, second in zip(
+        both.answers(emulator_library, tmp_path).values(), (3e6 + 4e3 * WEIGHTS, full), strict=True
+    ):
+        assert [run["compile"] for run in one["runs"]] == pytest.approx([full, second], abs=1)
 
 
 # ---- fusion -------------------------------------------------------------------------------------

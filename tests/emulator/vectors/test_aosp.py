@@ -242,7 +242,6 @@ def compare(test, example, outputs, shapes, is_exact):
 # ---- tests ---------------------------------------------------------------------------------------
 
 MODES = ("sync", "async", "burst")
-each_spec = pytest.mark.parametrize("spec", specs())
 
 
 @pytest.fixture(params=["nnapi-fast", "nnapi-reference"])
@@ -270,22 +269,18 @@ def test_every_operation_of_levels_1_to_3_has_examples():
     assert names == {name for name, level in since.items() if level <= 3}
 
 
-@each_spec
-def test_spec(runner, spec):
-    one_mode = itertools.cycle(MODES)
-    for test in load(spec):
-        runner.check(test, MODES if test["base"] else (next(one_mode),))
-
-
 FORMS = (left_out_of_the_model,), (sized_by_the_run,), (with_weights_given, sized_by_the_run)
 UNSIGNED = {Op.CAST, Op.HASHTABLE_LOOKUP, Op.QUANTIZED_16BIT_LSTM}
 """Operations that have no signed form, or another meaning of it."""
 
 
-@each_spec
-def test_forms(runner, spec):
-    """Also signed: level 4 has each operation on 8 bits with signed data, the same numbers."""
-    tests = load(spec)
+@pytest.mark.parametrize("spec", specs())
+def test_spec(runner, spec):
+    """As it is and in other forms; also signed: level 4 has each operation on 8 bits with signed
+    data, the same numbers."""
+    tests, one_mode = load(spec), itertools.cycle(MODES)
+    for test in tests:
+        runner.check(test, MODES if test["base"] else (next(one_mode),))
     for test in kinds_of(tests):
         for form in FORMS:
             runner.check(in_form(test, *form))
