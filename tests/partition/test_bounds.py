@@ -287,8 +287,9 @@ def test_what_passes_a_unit_by_keeps_it_from_being_one(stretches_of_any_length, 
     assert articulation_units(problem) == []
 
 
-def test_blocks_are_proven():
-    problem = wide_problem("blocks", 126, 3, 1)
+@pytest.mark.parametrize(("units", "targets", "by"), [(101, 2, "order"), (76, 3, "exact")])
+def test_blocks_are_proven(units, targets, by):
+    problem = wide_problem("blocks", units, targets, 0)
     result = search(problem, Watch(SearchLimits(seconds=100.0)))
-    assert result.is_optimal
+    assert result.is_optimal and result.bounded_by == by
     check_plan(problem, result.placements)

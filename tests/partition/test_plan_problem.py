@@ -73,7 +73,7 @@ def test_the_plan_to_ship_needs_no_curve_and_says_what_it_gives_up():
 @pytest.fixture(scope="module")
 def cold() -> Partitioning:
     """What a minute finds for the wide problem."""
-    return plan_problem(WIDE, limits=SearchLimits(seconds=60.0, effort=4e6), with_curve=False)
+    return plan_problem(WIDE, limits=SearchLimits(seconds=60.0, effort=4e6))
 
 
 def test_a_warm_start_gives_no_worse_plan(cold):
