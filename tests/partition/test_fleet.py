@@ -103,7 +103,7 @@ def runnable(fleet: list[Problem]) -> bool:
 
 
 @pytest.mark.slow
-@settings(SETTINGS, max_examples=80)
+@settings(SETTINGS, max_examples=50)
 @given(st.integers(0, 100_000), st.integers(1, 4))
 def test_one_plan_for_all_is_the_best_of_all_plans(seed, phones):
     fleet = draw_fleet(seed, phones, 5)

@@ -11,14 +11,7 @@ from nnapi_prof.bundle.plan_set import PlanChoice, PlanSet, SelectionRule
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, HOST, Preference, ProofKind, Target
-from nnapi_prof.partition import (
-    SearchLimits,
-    Watch,
-    evaluate,
-    mixture,
-    plan_parallel,
-    plan_throughput,
-)
+from nnapi_prof.partition import SearchLimits, Watch, evaluate, plan_parallel, plan_throughput
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.blocks import best_targets, find_blocks, starts_of
 from nnapi_prof.partition.lanes import (
@@ -266,7 +259,7 @@ def test_a_network_that_is_not_proven_comes_with_a_gap():
 def test_without_time_the_relaxation_bounds_frames(monkeypatch):
     problem, none = wide_problem("skips", 30, 2, 0), SearchLimits(seconds=0.0)
     gap = plan_throughput(problem, contention=1.1, limits=none).proof.gap
-    monkeypatch.setattr(mixture, "relax", lambda *_: None)  # as where it is too large
+    monkeypatch.setattr("nnapi_prof.partition.mixture.relax", lambda *_: None)  # as if too large
     assert 0 < gap < 0.1 < plan_throughput(problem, contention=1.1, limits=none).proof.gap < 1
 
 

@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -20,7 +21,7 @@ ONE_WAY_S = 0.01
 
 
 class SlowLink:
-    """A proxy in front of a port: at most so many bytes a second each way, and as late."""
+    """A proxy in front of a port: so many bytes a second each way, and as late."""
 
     def __init__(self, port: int) -> None:
         self._to = port
@@ -38,16 +39,34 @@ class SlowLink:
             far = socket.create_connection(("127.0.0.1", self._to))
             for source, sink in ((near, far), (far, near)):
                 source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(target=self._move, args=(source, sink), daemon=True).start()
+                queue: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+                threading.Thread(target=self._read, args=(source, queue), daemon=True).start()
+                threading.Thread(target=self._write, args=(queue, sink), daemon=True).start()
 
-    def _move(self, source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 18):
-                self.n_bytes += len(data)
-                time.sleep(max(ONE_WAY_S, len(data) / BYTES_PER_S))
+    def _read(self, source: socket.socket, queue: SimpleQueue[tuple[float, bytes]]) -> None:
+        free = 0.0
+        data = b"-"
+        while data:
+            try:
+                data = source.recv(1 << 16)
+            except OSError:
+                data = b""
+            self.n_bytes += len(data)
+            free = max(free, time.monotonic()) + len(data) / BYTES_PER_S
+            queue.put((free + ONE_WAY_S, data))
+            time.sleep(max(free - time.monotonic() - 0.05, 0))
+
+    def _write(self, queue: SimpleQueue[tuple[float, bytes]], sink: socket.socket) -> None:
+        while True:
+            due, data = queue.get()
+            time.sleep(max(due - time.monotonic(), 0))
+            try:
+                if not data:
+                    sink.shutdown(socket.SHUT_WR)
+                    return
                 sink.sendall(data)
-        with contextlib.suppress(OSError):
-            sink.shutdown(socket.SHUT_WR)
+            except OSError:
+                return
 
     def close(self) -> None:
         self._door.close()
