@@ -5,18 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, settings
 
 from nnapi_prof.costs.model import TabulatedCosts
 from nnapi_prof.graph import TensorType
 from nnapi_prof.graph.plan import Plan, Preference, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import CostTable, Problem, make_problem, plan_problem
-
-SETTINGS = settings(
-    deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=120
-)
-"""Same examples in every run, and no deadline: the machine may be shared."""
 
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
 NPU_LOW = Target.nnapi("sim-npu", Preference.LOW_POWER)
