@@ -2,7 +2,7 @@
 
     python benchmarks/bench_partition.py [--family heads] [--seeds 20] [--no-former] [--cpu-clock]
 
-Families are those of tests/partition/families.py (all costs simulated) and the graphs of a
+Families are those of partition_networks.py, wide graphs (all costs simulated) and the graphs of a
 device-placement paper (tests/partition/placement_graphs.py). Each case runs in its own process
 (plan_one.py) with the time limit of its bar; the smaller of wall and CPU seconds counts, since
 others use this machine too. "Gap" is the plan above the proven bound, 0 where it is optimal. Each
@@ -33,15 +33,11 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))
 
+from partition_networks import cells_problem, decoder_problem, heads_problem  # noqa: E402
 from plan_one import write_problem  # noqa: E402
 
 from nnapi_prof.partition.problem import Problem  # noqa: E402
-from tests.partition.families import (  # noqa: E402
-    cells_problem,
-    decoder_problem,
-    heads_problem,
-    wide_problem,
-)
+from tests.partition.networks import wide_problem  # noqa: E402
 from tests.partition.placement_graphs import names, placement_problem  # noqa: E402
 
 FORMER = "8967612"

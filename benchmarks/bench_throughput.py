@@ -6,7 +6,7 @@
 Predictions from costs of one processor at a time, with an assumed contention; nothing is measured
 here. Three families:
 
-like     networks on simulated phones with CPU and GPU of similar speed (tests/partition/families)
+like     networks on simulated phones with CPU and GPU of similar speed (partition_networks.py)
 unlike   the same code on simulated phones with several accelerators, and on wide graphs
 phones   with ``--data``: chains of the operations of 46 networks on four phones. Times on the GPU
          are measured by operation (qed-usc/mobile-ml-benchmark @40ba833, MIT); on the CPU by whole
@@ -35,19 +35,20 @@ import numpy as np
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))
 
+from partition_networks import (  # noqa: E402
+    branches_problem,
+    cells_problem,
+    decoder_problem,
+    heads_problem,
+)
+
 from nnapi_prof.graph.plan import CPU, Preference, Target  # noqa: E402
 from nnapi_prof.partition import SearchLimits  # noqa: E402
 from nnapi_prof.partition.parallel import plan_parallel  # noqa: E402
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow  # noqa: E402
 from nnapi_prof.partition.queues import FrameStrategy  # noqa: E402
 from nnapi_prof.partition.throughput import plan_throughput  # noqa: E402
-from tests.partition.families import (  # noqa: E402
-    branches_problem,
-    cells_problem,
-    decoder_problem,
-    heads_problem,
-    wide_problem,
-)
+from tests.partition.networks import wide_problem  # noqa: E402
 
 PHONES = ("pixel4", "s10", "mi8se", "a03s")
 TRANSFER_NS, TRANSFER_NS_PER_BYTE = 5e5, 0.5

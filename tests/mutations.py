@@ -70,7 +70,7 @@ MUTATIONS = (
         f"{SEARCH}/kernels/formats.c",
         "step->cost += tb->format[k] ? tb->to_int8_ns[value] : tb->to_float_ns[value];",
         "step->cost += tb->format[k] ? tb->to_float_ns[value] : tb->to_int8_ns[value];",
-        ("tests/partition/test_formats.py::test_the_exact_programme_finds_the_optimum",),
+        ("tests/partition/test_search.py", "-k", "finds_the_optimum and True"),
     ),
     Mutation(
         f"{SEARCH}/kernels/anneal.c",

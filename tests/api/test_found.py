@@ -18,7 +18,7 @@ from nnapi_prof.execution.profile import Progress, tell_planning
 from nnapi_prof.graph.plan import CPU, Engine, Target
 from nnapi_prof.partition import CompileTimes, CostTable, CurvePoint, SearchLimits, Watch, solver
 from nnapi_prof.partition.solver import INTERRUPTED, find_plans
-from tests.partition.cases import NPU, Table, build_graph
+from tests.partition.cases import NPU, build_graph, table
 
 N, BEST = 12, 9
 """Units, and segments of the fastest plan."""
@@ -34,11 +34,9 @@ def compiling(targets: tuple[Target, ...]) -> CompileTimes:
 def costs_of(compiled: bool = True) -> CostTable:
     """Four units are faster on the NPU, hand-over included, by so little that noise hides it; one
     is so without, which the baselines fall for."""
-    unit = {(u, CPU): 1e6 for u in range(N)} | {(u, NPU): 2e6 for u in range(N)}
-    unit |= {(u, NPU): 0.78e6 for u in (1, 3, 5, 7)} | {(10, NPU): 0.95e6}
-    free = {CPU: (0.0, 0.0), NPU: (0.0, 0.0)}
-    table = Table((CPU, NPU), unit, {CPU: 0.0, NPU: 0.2e6}, free).of(GRAPH)
-    return replace(table, compiling=compiling) if compiled else table
+    near = {1: 0.78e6, 3: 0.78e6, 5: 0.78e6, 7: 0.78e6, 10: 0.95e6}
+    rows = {CPU: [1e6] * N, NPU: [near.get(u, 2e6) for u in range(N)]}
+    return table(rows, start={NPU: 0.2e6}, compiling=compiling if compiled else None)
 
 
 def test_the_curve_leads_from_the_default_to_the_best():

@@ -46,7 +46,9 @@ def test_parts_and_sums():
         assert not cost.measured and not cost.estimated
         assert cost.ns == pytest.approx(truth(WHOLE, target), rel=0.01)
         assert len(model.residuals[target]) == 6 + 5 + 4
-    assert model.overhead(NPU) == pytest.approx(OVERHEAD, rel=0.05)
+        assert max(map(abs, model.residuals[target])) < 0.01
+    assert model.overhead(NPU) == pytest.approx(OVERHEAD, rel=0.02)
+    assert model.transfer(NPU, 1000, 1000) == pytest.approx(RATE * 2000, rel=0.02)
     assert model.transfer(CPU, 1000, 1000) == 0
     total = model.overhead(NPU) + model.transfer(NPU, 4 * SIZES[0], 4 * SIZES[6])
     assert total + sum(model.unit_cost(u, NPU) for u in WHOLE) == pytest.approx(cost.ns)

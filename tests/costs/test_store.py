@@ -168,13 +168,6 @@ def test_more_signatures_than_one_query_takes(store):
     assert len(store.have("phone", signatures)) == 1300
 
 
-def test_a_device_is_remembered_once(store):
-    store.add_device("phone", {"model": "A"}, False)
-    store.add_device("phone", {"model": "B"}, False)
-    (device,) = store.devices()
-    assert device.description == {"model": "A"} and not device.simulated
-
-
 @pytest.mark.parametrize(
     ("version", "words"),
     [(SCHEMA_VERSION + 1, "update nnapi-prof"), (6, "profile again"), (0, "again")],

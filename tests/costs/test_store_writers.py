@@ -199,7 +199,9 @@ def test_the_same_row_is_there_once_and_another_time_is_another_row(store):
     times = [row["measured_at"] for row in store.rows()]
     assert len(times) == 5 and all(each.endswith("+00:00") for each in times)
     device = DeviceRow("phone", {"os": "linux"}, True, "2026-01-01T00:00:00+00:00")
-    assert store.add(devices=[device, device]) == 0 and store.devices() == [device]
+    assert store.add(devices=[device, device]) == 0
+    store.add_device("phone", {"os": "android"}, False)
+    assert store.devices() == [device], "the first that was told"
     store.add(measurement("driver", message="a\0b \udc80 ü"))
     (back,) = store.measurements("phone", ["driver"])
     assert back.message == "a\N{REPLACEMENT CHARACTER}b ? ü", "as well as can be"

@@ -54,7 +54,7 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.stem(x))
         x = torch.relu(self.second(torch.relu(self.first(x))))
-        x = torch.exp(-x) + x
+        x = torch.exp(x) + x
         return self.last(x.mean((2, 3)))
 
 

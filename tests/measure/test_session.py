@@ -309,23 +309,19 @@ def test_a_known_model_is_not_loaded_and_one_that_is_needed_once(model, tmp_path
     assert cached.load() is cached.load() is second.program and second.calls == 1
 
 
-def test_other_bytes_or_inputs_are_another_model(model, tmp_path):
-    loader = Loader("relu")
-    cached_units(model, [], loader, tmp_path)
-    cached_units(model, ["1x64"], loader, tmp_path)
-    model.write_bytes(b"another model")
-    cached_units(model, [], loader, tmp_path)
-    assert loader.calls == 3
-
-
-def test_a_damaged_memory_is_made_again(model, tmp_path):
+def test_other_bytes_or_inputs_are_another_model_and_a_damaged_memory_is_made_again(
+    model, tmp_path
+):
     loader = Loader("relu")
     cached_units(model, [], loader, tmp_path)
     (entry,) = (tmp_path / "graphs").iterdir()
     entry.write_text(entry.read_text()[:50])
-    for _ in range(2):
-        cached_units(model, [], loader, tmp_path)
-    assert loader.calls == 2
+    for n_calls, shapes in ((2, []), (2, []), (3, ["1x64"]), (3, ["1x64"])):
+        cached_units(model, shapes, loader, tmp_path)
+        assert loader.calls == n_calls
+    model.write_bytes(b"another model")
+    cached_units(model, [], loader, tmp_path)
+    assert loader.calls == 4
 
 
 def test_a_model_with_other_units_than_remembered_is_refused(model, tmp_path):

@@ -69,7 +69,12 @@ def truth_of(case: Case) -> Truth:
         exact = _least_by_segments(n, ideals, free_ns, counted_ns, n_layers)
     else:
         limit_ns = constraints.max_compile_ns * (1 + LIMIT_SLACK)
-        exact = _least_within(n, ideals, costs, times, counted, limit_ns, n_layers)
+        limits = np.array([np.inf, limit_ns, n_layers - 1, n])
+        numbers = np.stack(np.broadcast_arrays(costs, times, counted, 1.0), axis=-1)
+        floats = np.zeros(len(accelerated), np.int64)
+        exact = np.full(n + 1, np.inf)
+        for ns, *_, count in sums_of_plans(ideals, numbers, limits, np.zeros(4), floats, 0):
+            exact[int(count)] = min(exact[int(count)], ns)
     return Truth(np.minimum.accumulate(exact[1:]), costs, times)
 
 
@@ -182,41 +187,42 @@ def _least_by_segments(n, ideals, free_ns, counted_ns, n_layers):
 
 
 @numba.njit(cache=True)
-def _least_within(n, ideals, costs, times, counted, limit_ns, n_layers):
-    """As :func:`_least_by_segments`, with the Pareto front of latency and compile time kept for
-    each ideal, number of segments and of counted ones."""
-    ways = len(ideals) * (n + 1) * n_layers
-    begin, end = np.zeros(ways, np.int64), np.zeros(ways, np.int64)
-    latency, compile_ns = [0.0], [0.0]
-    end[0] = 1
-    least = np.full(n + 1, np.inf)
+def sums_of_plans(ideals, costs, limits, begin, formats, int8):
+    """Sums of costs [2^n, t, m], from ``begin`` on and up to ``limits``, of all plans that no plan
+    betters in every number, and in which the units of ``int8`` run on targets whose format is 1."""
+    sums, ends = [begin], [0, 1]
     for j in range(1, len(ideals)):
-        for s in range(1, n + 1):
-            for layer in range(n_layers):
-                many, spent = [np.inf], [np.inf]
-                for i in range(j):
-                    if ideals[i] & ~ideals[j]:
-                        continue
-                    region = ideals[j] ^ ideals[i]
-                    for k in range(costs.shape[1]):
-                        before = layer - (1 if counted[k] else 0)
-                        if before < 0 or costs[region, k] == np.inf:
-                            continue
-                        way = (i * (n + 1) + s - 1) * n_layers + before
-                        for label in range(begin[way], end[way]):
-                            total = compile_ns[label] + times[region, k]
-                            if total <= limit_ns:
-                                many.append(latency[label] + costs[region, k])
-                                spent.append(total)
-                way = (j * (n + 1) + s) * n_layers + layer
-                begin[way] = len(latency)
-                fastest = np.inf
-                for label in np.argsort(np.array(spent), kind="mergesort"):
-                    if many[label] < fastest:
-                        fastest = many[label]
-                        latency.append(fastest)
-                        compile_ns.append(spent[label])
-                end[way] = len(latency)
-                if j == len(ideals) - 1:
-                    least[s] = min(least[s], fastest)
-    return least
+        many = [begin]
+        many.clear()
+        for i in range(j):
+            if ideals[i] & ~ideals[j] or ends[i] == ends[i + 1]:
+                continue
+            region = ideals[j] ^ ideals[i]
+            for k in range(costs.shape[1]):
+                wrong = region & ~int8 if formats[k] else region & int8
+                if wrong or not np.isfinite(costs[region, k]).all():
+                    continue
+                for label in range(ends[i], ends[i + 1]):
+                    total = sums[label] + costs[region, k]
+                    if (total <= limits).all():
+                        many.append(total)
+        if len(many):
+            sums.extend(not_bettered(many))
+        ends.append(len(sums))
+    return sums[ends[-2] :]
+
+
+@numba.njit(cache=True)
+def not_bettered(points):
+    first = np.array([point[0] for point in points])
+    kept = [points[0]]
+    kept.clear()
+    for p in np.argsort(first, kind="mergesort"):
+        bettered = False
+        for other in kept:
+            if (other <= points[p]).all():
+                bettered = True
+                break
+        if not bettered:
+            kept.append(points[p])
+    return kept

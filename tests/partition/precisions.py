@@ -9,12 +9,11 @@ import math
 import random
 from dataclasses import replace
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem
-from tests.partition.judge import ideals_of, region_costs
+from tests.partition.judge import ideals_of, not_bettered, region_costs, sums_of_plans
 
 Noise = NDArray[np.float64]
 Front = list[tuple[float, float]]
@@ -121,44 +120,6 @@ def least_of_plans(problem: Problem, costs: NDArray[np.float64]) -> list[tuple[f
     for int8 in masks:
         begin = np.zeros(costs.shape[2])
         begin[0] = converting_ns(problem, int8)
-        sums += _sums(ideals_of(problem), costs, formats, int8, begin)
-    return [tuple(each.tolist()) for each in _not_bettered(np.array(sums))] if sums else []
-
-
-@numba.njit(cache=True)
-def _sums(ideals, costs, formats, int8, begin):
-    """Sums of plans in which the units of ``int8`` run in 8 bits, from those of no unit on."""
-    sums, ends = [begin], [0, 1]
-    for j in range(1, len(ideals)):
-        many = [begin]
-        many.clear()
-        for i in range(j):
-            if ideals[i] & ~ideals[j] or ends[i] == ends[i + 1]:
-                continue
-            region = ideals[j] ^ ideals[i]
-            for k in range(costs.shape[1]):
-                wrong = region & ~int8 if formats[k] else region & int8
-                if wrong or not np.isfinite(costs[region, k]).all():
-                    continue
-                for label in range(ends[i], ends[i + 1]):
-                    many.append(sums[label] + costs[region, k])
-        if len(many):
-            sums.extend(_not_bettered(many))
-        ends.append(len(sums))
-    return sums[ends[-2] :]
-
-
-@numba.njit(cache=True)
-def _not_bettered(points):
-    first = np.array([point[0] for point in points])
-    kept = [points[0]]
-    kept.clear()
-    for p in np.argsort(first, kind="mergesort"):
-        bettered = False
-        for other in kept:
-            if (other <= points[p]).all():
-                bettered = True
-                break
-        if not bettered:
-            kept.append(points[p])
-    return kept
+        limits = np.full(costs.shape[2], np.inf)
+        sums += sums_of_plans(ideals_of(problem), costs, limits, begin, formats, int8)
+    return [tuple(each.tolist()) for each in not_bettered(np.array(sums))] if sums else []

@@ -12,7 +12,7 @@ from nnapi_prof.partition.baselines import merge_by_target
 from nnapi_prof.partition.blocks import members
 from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Region, ValueFlow
 from tests.partition.judge import ideals_of
-from tests.partition.networks import problem_on
+from tests.partition.networks import parallel, problem_on
 from tests.partition.precisions import with_formats
 
 Plan = tuple[Placement, ...]
@@ -115,13 +115,7 @@ def stem_problem(n_branches: int, seed: int = 0, length: int = 1) -> Problem:
     """One unit that many chains of units read, and one that reads the chains: wide, so that an
     exact answer takes long. All costs differ."""
     chance = np.random.default_rng(seed)
-    reads: list[list[int]] = [[]]
-    ends = []
-    for _ in range(n_branches):
-        for step in range(length):
-            reads.append([0] if step == 0 else [len(reads) - 1])
-        ends.append(len(reads) - 1)
-    reads.append(ends)
+    reads = parallel([length] * n_branches)
     sizes = [int(chance.integers(1, 100)) for _ in reads]
     unit_ns, per_byte = chance.uniform(1.0, 100.0, (len(reads), 3)), [0.0, 0.3, 0.2]
     overheads = [0.0, 30.0, 40.0]

@@ -20,11 +20,9 @@ from nnapi_prof.partition.search.minimum_cut import Network, minimum_cut
 from nnapi_prof.partition.search.relaxation import relax
 from nnapi_prof.partition.search.tables import free_prices, unit_shares
 from nnapi_prof.partition.search.windows import subproblem
-from tests.partition.cases import lower_bound
 from tests.partition.drawing import draw_case
-from tests.partition.families import wide_problem
 from tests.partition.judge import ideals_of
-from tests.partition.networks import problem_on
+from tests.partition.networks import problem_on, wide_problem
 from tests.partition.precisions import optimum, with_formats
 from tests.partition.problems import check_plan, draw_plan, draw_problem, draws, with_regions
 
@@ -37,7 +35,7 @@ def test_no_plan_costs_less_than_the_bound(formats):
         if formats and (relaxation is None or math.isinf(least)):
             continue
         assert relaxation.bound_ns <= least * (1 + 1e-9), seed
-        assert relaxation.bound_ns >= lower_bound(problem) * (1 - 1e-6), seed
+        assert relaxation.bound_ns >= unit_shares(problem).sum() * (1 - 1e-6), seed
         assert relaxation.share.sum(axis=1) == pytest.approx(1.0), seed
         solved += 1
         tight += relaxation.bound_ns >= least * (1 - 1e-6)
@@ -194,7 +192,7 @@ def test_no_plan_costs_less_than_a_cut():
     for seed in range(150):
         problem = draw_problem(seed, 9, regions=seed % 2 == 0)
         least = optimum(problem)
-        assert lower_bound(problem) <= least * (1 + 1e-9), seed
+        assert unit_shares(problem).sum() <= least * (1 + 1e-9), seed
         cut = minimum_cut(problem)
         if cut is None:
             continue
@@ -289,8 +287,9 @@ def test_what_passes_a_unit_by_keeps_it_from_being_one(stretches_of_any_length, 
     assert articulation_units(problem) == []
 
 
-def test_blocks_are_proven():
-    problem = wide_problem("blocks", 126, 3, 1)
+@pytest.mark.parametrize(("units", "targets", "by"), [(101, 2, "order"), (76, 3, "exact")])
+def test_blocks_are_proven(units, targets, by):
+    problem = wide_problem("blocks", units, targets, 0)
     result = search(problem, Watch(SearchLimits(seconds=100.0)))
-    assert result.is_optimal
+    assert result.is_optimal and result.bounded_by == by
     check_plan(problem, result.placements)

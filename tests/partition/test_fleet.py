@@ -13,7 +13,6 @@ from nnapi_prof.errors import PartitionError
 from nnapi_prof.partition.fleet import FleetObjective, choose_plans, regrets
 from nnapi_prof.partition.fleet_search import latency_of, plan_fleet, summed_problem
 from nnapi_prof.partition.problem import Problem
-from tests.partition.cases import SETTINGS
 from tests.partition.problems import draw_problem, every_plan, on_targets
 
 
@@ -26,7 +25,7 @@ def brute_force(regret, k, objective, weights):
     return min(float(own @ share if is_mean else own.max()) for own in least)
 
 
-@settings(SETTINGS, max_examples=80)
+@settings(max_examples=80)
 @given(st.integers(0, 1 << 30), st.integers(1, 8), st.integers(1, 12), st.integers(1, 8))
 def test_equal_to_brute_force(seed, n, phones, k):
     random = np.random.default_rng(seed)
@@ -103,7 +102,7 @@ def runnable(fleet: list[Problem]) -> bool:
 
 
 @pytest.mark.slow
-@settings(SETTINGS, max_examples=80)
+@settings(max_examples=50)
 @given(st.integers(0, 100_000), st.integers(1, 4))
 def test_one_plan_for_all_is_the_best_of_all_plans(seed, phones):
     fleet = draw_fleet(seed, phones, 5)
@@ -124,7 +123,7 @@ def test_one_plan_for_all_is_the_best_of_all_plans(seed, phones):
         assert values[2] == pytest.approx(0, abs=1e-9)  # each has its own
 
 
-@settings(SETTINGS, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 100_000))
 def test_a_sum_of_problems_costs_the_sum(seed):
     fleet = draw_fleet(seed, 3)

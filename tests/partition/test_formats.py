@@ -37,7 +37,6 @@ from tests.partition.networks import problem_on
 from tests.partition.precision_trial import complaints, draw_noisy
 from tests.partition.precisions import draw_noise, optimum
 from tests.partition.problems import check_plan, draws, every_plan
-from tests.partition.test_search import check_optimal, searched
 
 INT8 = CPU.at(Precision.INT8)
 
@@ -78,7 +77,7 @@ def test_a_value_is_converted_once_each_way():
 def test_costs_of_conversions_come_from_a_cost_model():
     graph = build_graph([[], [0]], [4, 4])
     conversions = Conversions(np.array([0, 1]), {"x": 7.0}, {"v1": 9.0})
-    costs = replace(table({CPU: [50, 50], INT8: [10, 10]}).of(graph), conversions=conversions)
+    costs = replace(table({CPU: [50, 50], INT8: [10, 10]}), conversions=conversions)
     assert costs.on([CPU]).conversions is None
     problem = make_problem(graph, costs)
     assert plan_problem(problem).best.predicted_ns == 10 + 10 + 7 + 9
@@ -97,7 +96,7 @@ def draw_copying(chance: random.Random) -> tuple[UnitGraph, CostTable]:
     for target in (NPU, GPU):
         rows[target] = [chance.choice((None, *[chance.randint(5, 40)] * 4)) for _ in range(n)]
     start = {target: float(chance.randint(0, 9)) for target in (NPU, GPU)}
-    costs = table(rows, start=start, per_byte=dict.fromkeys(rows, (0.1, 0.1))).of(graph)
+    costs = table(rows, start=start, per_byte=dict.fromkeys(rows, (0.1, 0.1)))
     border = (*graph.inputs, *graph.outputs)
     return graph, replace(costs, copies_ns={v: 0.5 * graph.values[v].n_bytes for v in border})
 
@@ -131,16 +130,6 @@ def test_the_least_latency_contains_copies_from_and_to_an_app():
         late = copied(graph, costs, [(s.units, s.target) for s in without.segments])
         moved += without.predicted_ns + late > least * (1 + 1e-6)
     assert moved > 5, "plans that are the best without copies are not with them"
-
-
-def test_the_exact_programme_finds_the_optimum():
-    for seed, problem in draws(200, formats=True):
-        least = optimum(problem)
-        check_optimal(problem, searched(problem, seed), least)
-        limited = searched(problem, seed, least * (1 + 1e-8), width=1 + seed % 5)
-        assert limited.bound_ns <= least * (1 + 1e-8), seed
-        if limited.complete:
-            assert total_ns(problem, limited.placements) == pytest.approx(least, rel=1e-8), seed
 
 
 @pytest.mark.slow

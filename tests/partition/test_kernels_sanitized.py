@@ -16,13 +16,15 @@ WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 
 SCRIPT = """
 import math
+from dataclasses import replace
+import numpy as np
 from nnapi_prof.partition import Constraints, ErrorLimit, SearchLimits, Watch, plan_problem
 from nnapi_prof.partition.parallel import plan_parallel
 from nnapi_prof.partition.search import FLAGS, SOURCES, library
 from nnapi_prof.partition.search.exact import search_ideals
 from nnapi_prof.partition.search.tables import free_prices, unit_shares
-from tests.partition.families import heads_problem, wide_problem
 from tests.partition.mixed import mixed_network
+from tests.partition.networks import wide_problem
 from tests.partition.precisions import with_formats
 from tests.partition.problems import draw_problem
 
@@ -30,7 +32,8 @@ FLAGS = (*FLAGS, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=al
 assert library() is not None
 limits = SearchLimits(seconds=20.0, effort=2e6)
 blocks, stem = wide_problem("blocks", 60, 3, 0), wide_problem("stem", 80, 2, 0)
-for problem in (heads_problem(2, 1), blocks, stem):
+alone = {(frozenset({u}), k): 1.02 * ns for (u, k), ns in np.ndenumerate(stem.unit_ns)}
+for problem in (replace(stem, region_ns=alone), blocks, stem):
     print(plan_problem(problem, limits=limits).best.proof.kind.value)
 for problem in (blocks, draw_problem(1, 7)):
     print(plan_parallel(problem, contention=1.1, promising=0.0, limits=limits).proof.kind.value)

@@ -29,8 +29,7 @@ from nnapi_prof.partition.parallel import Scheduler, makespan, timeline
 from nnapi_prof.partition.queues import Dispatch, FrameStrategy, plan_of_frame, simulate
 from tests.partition import throughput_trial
 from tests.partition.cases import problem_of
-from tests.partition.families import cells_problem, heads_problem, wide_problem
-from tests.partition.networks import problem_on
+from tests.partition.networks import problem_on, wide_problem
 from tests.partition.problems import check_plan, draw_plan, draw_problem, drawn, stem_problem
 from tests.partition.trial import EXAMPLES
 from tests.parts import again_but
@@ -102,30 +101,17 @@ def test_a_hand_over_between_accelerators_loads_both_and_the_cpu_twice():
     assert moved_ns(measured, lanes, plan[0]) == (0.0, 14.0)
 
 
-@pytest.mark.parametrize(
-    ("targets", "contention", "loads", "busy_ns"),
-    [
-        ((CPU, NPU), 1.0, [30, 100], 100.0),
-        ((CPU, NPU), 1.1, [30, 100], 100.0 + 0.1 * 30),
-        ((CPU, NPU), 1.5, [30, 100], 100.0 + 0.5 * 30),
-        ((CPU, NPU), 3.0, [30, 100], 130.0),  # better never at once
-        # The CPU needs 1.5 ns for each of its own while the NPU does 1 / 1.2: 45 ns, 37.5 of its.
-        ((CPU, NPU), {("cpu", "npu"): 1.5, ("npu", "cpu"): 1.2}, [30, 100], 45.0 + 62.5),
-        ((CPU, NPU, GPU), 1.2, [10, 50, 20], 50.0 + 0.2 * 30.0),
-    ],
-)
-def test_lanes_are_busy_for_the_largest_load_and_the_others(targets, contention, loads, busy_ns):
-    lanes = make_lanes(targets, contention)
-    assert lanes.busy_ns(np.array(loads, dtype=np.float64)) == pytest.approx(busy_ns)
-
-
-def test_the_judge_agrees_on_busy_lanes():
+def test_lanes_are_busy_for_the_largest_load_and_the_others():
+    """By hand and by the judge. The CPU needs 1.5 ns for each of its own while the NPU does 1 / 1.2
+    ns: 45 ns, in which that does 37.5."""
+    uneven = make_lanes((CPU, NPU), {("cpu", "npu"): 1.5, ("npu", "cpu"): 1.2})
+    assert uneven.busy_ns(np.array([30.0, 100.0])) == pytest.approx(45.0 + 62.5)
     chance = random.Random(0)
     for _ in range(60):
         names = [CPU, NPU, GPU, Target.nnapi("dsp", FAST)][: chance.randint(1, 4)]
         keys = make_lanes(names, 1.0).names
-        pairs = {(a, b): chance.uniform(1, 2.5) for a in keys for b in keys if a != b}
-        lanes = make_lanes(names, pairs)
+        pairs = {(a, b): chance.uniform(1, 3) for a in keys for b in keys if a != b}
+        lanes = make_lanes(names, chance.choice((pairs, 1.2)))
         loads = [chance.choice((0.0, chance.uniform(0, 9))) for _ in names]
         truth = throughput_trial.least_bottleneck([tuple(loads)], lanes.slowdown)
         assert lanes.busy_ns(np.array(loads)) == pytest.approx(truth, abs=1e-9)
@@ -246,7 +232,7 @@ def test_a_graph_with_measured_costs_has_a_throughput():
 @pytest.mark.slow
 def test_limits_of_frames_latency_and_memory_are_kept():
     short = SearchLimits(seconds=1.0)
-    plan = partial(plan_throughput, heads_problem(2, 0), contention=1.1, limits=short)
+    plan = partial(plan_throughput, wide_problem("blocks", 26, 2, 0), contention=1.1, limits=short)
     free, few = plan(), plan(frames_in_flight=3)
     assert few.chosen.frames_in_flight <= 3
     assert few.frames_per_second <= free.frames_per_second * (1 + 1e-6)
@@ -262,17 +248,24 @@ def test_limits_of_frames_latency_and_memory_are_kept():
     assert {point.dispatch for point in oldest.curve} == {Dispatch.OLDEST}
 
 
-def test_a_large_network_comes_with_a_gap():
-    problem = cells_problem("nasnet", 0)
-    plan = plan_throughput(problem, contention=1.1, limits=SearchLimits(seconds=4.0))
+def test_a_network_that_is_not_proven_comes_with_a_gap():
+    problem, limits = wide_problem("random", 50, 2, 0), SearchLimits(seconds=100.0, effort=1e6)
+    plan = plan_throughput(problem, contention=1.1, limits=limits)
     assert plan.frames_per_second > 1.4 * plan.baseline(FrameStrategy.BEST_SINGLE).frames_per_second
-    assert plan.proof.gap < 0.1
+    assert 0 < plan.proof.gap < 0.1
     assert np.array(plan.loads_ns).max() <= plan.period_ns
+
+
+def test_without_time_the_relaxation_bounds_frames(monkeypatch):
+    problem, none = wide_problem("skips", 30, 2, 0), SearchLimits(seconds=0.0)
+    gap = plan_throughput(problem, contention=1.1, limits=none).proof.gap
+    monkeypatch.setattr("nnapi_prof.partition.mixture.relax", lambda *_: None)  # as if too large
+    assert 0 < gap < 0.1 < plan_throughput(problem, contention=1.1, limits=none).proof.gap < 1
 
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_best_until_then():
-    problem = cells_problem("nasnet", 1)
+    problem = wide_problem("stem", 600, 2, 1)
     told: list[str] = []
 
     def interrupt(watch: Watch) -> None:

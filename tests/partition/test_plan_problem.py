@@ -70,8 +70,13 @@ def test_the_plan_to_ship_needs_no_curve_and_says_what_it_gives_up():
     assert "2 segments, this plan 1, for 0.8% more latency" in answer.default.notes[0]
 
 
-def test_a_warm_start_gives_no_worse_plan():
-    cold = plan_problem(WIDE, limits=SearchLimits(seconds=60.0, effort=4e6))
+@pytest.fixture(scope="module")
+def cold() -> Partitioning:
+    """What a minute finds for the wide problem."""
+    return plan_problem(WIDE, limits=SearchLimits(seconds=60.0, effort=4e6))
+
+
+def test_a_warm_start_gives_no_worse_plan(cold):
     assert cold.warm.plans
     costlier = replace(WIDE, unit_ns=WIDE.unit_ns * 1.01)
     warm = plan_problem(costlier, limits=SearchLimits(effort=2e5), warm=cold.warm)
@@ -90,24 +95,17 @@ def test_a_warm_start_with_a_target_that_is_gone_does_no_harm():
             assert answer.best.predicted_ns == pytest.approx(least, rel=2e-6), seed
 
 
-@pytest.fixture(scope="module")
-def fastest() -> float:
-    """The latency of the best plan for the wide problem that a minute finds."""
-    limits = SearchLimits(seconds=60.0, effort=4e6)
-    return plan_problem(WIDE, limits=limits, with_curve=False).best.predicted_ns
-
-
 @pytest.mark.parametrize(
     "limits",
     [dict(seconds=0.0), dict(seconds=1e-9), dict(seconds=0.05), dict(effort=0.0), dict(effort=1e5)],
 )
-def test_hardly_any_time_still_gives_a_plan_with_a_bound(limits, fastest):
+def test_hardly_any_time_still_gives_a_plan_with_a_bound(limits, cold):
     answer = plan_problem(WIDE, limits=SearchLimits(**limits))
     check(WIDE, answer)
     proof = answer.best.proof
     assert proof.kind is ProofKind.GAP and not is_optimum(answer.best)
     assert proof.least_ns == pytest.approx(proof.bound_ns * (1 + proof.gap))
-    assert proof.bound_ns <= fastest <= proof.least_ns * (1 + 1e-9)
+    assert proof.bound_ns <= cold.best.predicted_ns <= proof.least_ns * (1 + 1e-9)
     assert proof.least_ns <= min(rival.predicted_ns for rival in baselines(WIDE))
     assert "no plan at all is faster than" in answer.best.notes[0]
 
@@ -140,14 +138,6 @@ def stop_after(reports: int) -> Callable[[Watch], None]:
     return report
 
 
-def test_ctrl_c_during_the_search_keeps_the_best_plan():
-    answer = plan_problem(WIDE, report=stop_after(2))
-    check(WIDE, answer)
-    assert answer.interrupted and not is_optimum(answer.best)
-    rival_ns = min(rival.predicted_ns for rival in baselines(WIDE))
-    assert answer.default.predicted_ns <= rival_ns * (1 + 1e-9)
-
-
 @pytest.mark.parametrize(
     "constraints", [None, Constraints(max_regions=2)], ids=["free", "constrained"]
 )
@@ -162,8 +152,9 @@ def test_ctrl_c_keeps_the_best_plan_wherever_it_comes(constraints):
         except KeyboardInterrupt:  # as such it would end all tests
             pytest.fail(f"Ctrl-C at report {reports} of {len(seen)} loses the plan")
         check(problem, answer)
-        assert answer.interrupted, reports
-        assert math.isfinite(answer.best.predicted_ns)
+        assert answer.interrupted and not (reports == 1 and is_optimum(answer.best)), reports
+        rival_ns = min(rival.predicted_ns for rival in baselines(problem))
+        assert answer.default.predicted_ns <= rival_ns * (1 + 1e-9) or constraints
 
 
 # ---- fewest segments and the curve ---------------------------------------------------------------

@@ -63,8 +63,9 @@ def check_optimal(problem: Problem, result: ExactResult, least: float) -> None:
     assert (result.fronts[0][0], result.bound_ns) == pytest.approx((least, least), rel=1e-9)
 
 
-def test_finds_the_optimum_of_all_plans():
-    for seed, problem in draws(150, 9):
+@pytest.mark.parametrize("formats", [False, True])
+def test_finds_the_optimum_of_all_plans(formats):
+    for seed, problem in draws(150, 9 - formats, formats=formats):
         check_optimal(problem, searched(problem, seed), optimum(problem))
 
 
@@ -78,9 +79,10 @@ def test_an_upper_bound_loses_nothing_below_it():
         assert below.complete and not below.placements and below.bound_ns == bound_ns, seed
 
 
-def test_a_narrow_search_proves_how_good_it_is():
+@pytest.mark.parametrize("formats", [False, True])
+def test_a_narrow_search_proves_how_good_it_is(formats):
     left_out = 0
-    for seed, problem in draws(120, 9):
+    for seed, problem in draws(120, 9 - formats, formats=formats):
         least = optimum(problem)
         result = searched(problem, seed, width=(1, 2, 5)[seed % 3])
         assert result.bound_ns <= least * (1 + 1e-9), seed

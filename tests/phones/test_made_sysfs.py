@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,7 +109,8 @@ def profile_host(folder: Path, progress: ProgressCallback | None = None):
     """A small network on this host: the outcome, and the rows."""
     net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Sigmoid()).eval()
     program = prepare(net, (torch.zeros(1, 3, 32, 32),), "small")
-    options = replace(ProfileOptions(), refine=False, accelerators=("nnapi-reference",))
+    few = dict(accelerators=("nnapi-reference",), preferences=("fast",), rounds=3)
+    options = ProfileOptions(refine=False, **few)
     with CostStore(folder / "costs.db") as store, open_device("local") as opened:
         outcome = profile(program, opened.client, store, options, progress)
         return outcome, store.measurements(outcome.fingerprint)

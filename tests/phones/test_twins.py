@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import nnapi_prof as np_
 from nnapi_prof.convert import ModelBuilder
@@ -202,17 +203,11 @@ def test_a_table_filled_while_a_driver_died_plans_another_model_a_day_later(prof
     assert [words for words in later.unlike(clean) if "on nnapi:auto" not in words] == []
 
 
-class Squashed(conftest.TenUnits):
-    """Another network with all of these units."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.sigmoid(super().forward(x))
-
-
 def test_another_model_does_not_kill_the_driver_again(profiled, tmp_path):
     died = die(service(CLEAN, returns=0.2), "MAX_POOL_2D")
     first = profiled(died)
-    trace(Squashed(), tmp_path / "squashed.pt", (1, 3, 64, 64))
+    squashed = nn.Sequential(conftest.TenUnits(), nn.Sigmoid())  # has all of these units
+    trace(squashed, tmp_path / "squashed.pt", (1, 3, 64, 64))
     second = profiled(died, model=np_.load(tmp_path / "squashed.pt", "1x3x64x64"))
     assert first.failures == second.failures != {}
     tried = [row for row in second.rows if row.status in FAILURES]

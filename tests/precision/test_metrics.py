@@ -183,12 +183,12 @@ def one_set(n: int, random: np.random.Generator, calibration: FloatOutputs):
     return [outputs + noise], calibration.over([outputs]), labels.tolist()
 
 
-@pytest.mark.slow("an interval is right in most of 40 tries, not in each")
+@pytest.mark.slow("an interval is right in most of 24 tries, not in each")
 @pytest.mark.parametrize(
     ("metric", "n", "tries"),
     [
-        *((metric, n, 40) for metric in EVERY[:-1] for n in (4, 60)),
-        (EVERY[-1], 60, 20),  # a function that is no mean over samples
+        *((metric, n, 24) for metric in EVERY[:-1] for n in (4, 60)),
+        (EVERY[-1], 60, 12),  # a function that is no mean over samples
     ],
     ids=lambda value: getattr(value, "name", str(value)),
 )

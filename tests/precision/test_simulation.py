@@ -164,14 +164,6 @@ def simulation(name: str) -> PrecisionSimulation:
     return PrecisionSimulation(common.program(name), nnapi(), common.recipe(name, 30))
 
 
-def sample(program: Program) -> tuple[Tensor, ...]:
-    generator = torch.Generator().manual_seed(5)
-    return tuple(
-        torch.randn(value.shape, generator=generator) if value.is_floating_point() else value
-        for value in program.example_inputs
-    )
-
-
 def as_regions(program: Program, recipe: Recipe, units: set[int], inputs: tuple[Tensor, ...]):
     """The outputs of the quantised program, its 8-bit units as NNAPI models of their own."""
     mixed = quantise(program, recipe, units)
@@ -190,7 +182,7 @@ def as_regions(program: Program, recipe: Recipe, units: set[int], inputs: tuple[
 @pytest.mark.parametrize("name", NETS)
 def test_a_plan_computes_what_the_quantised_program_does(name: str) -> None:
     whole = simulation(name)
-    program, inputs = whole.program, sample(whole.program)
+    program, inputs = whole.program, common.sample(name, 5)
     assert whole.recipe is not None and len(whole.recipe.units) > 3
     choice = random.Random(0)
     for units in (whole.recipe.units, {u for u in whole.recipe.units if choice.random() < 0.5}):
@@ -201,8 +193,7 @@ def test_a_plan_computes_what_the_quantised_program_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", NETS)
 def test_float32_is_eager_pytorch(name: str) -> None:
-    whole = simulation(name)
-    inputs = sample(whole.program)
+    whole, inputs = simulation(name), common.sample(name, 5)
     with torch.no_grad():
         expected = whole.program.module(*inputs)
     for result in (whole.outputs({}, inputs), whole.reference(inputs)):
@@ -212,8 +203,7 @@ def test_float32_is_eager_pytorch(name: str) -> None:
 @pytest.mark.parametrize("precision", [INT8, RELAXED])
 @pytest.mark.parametrize("name", NETS)
 def test_one_unit_alone_is_a_plan(name: str, precision: Precision) -> None:
-    whole = simulation(name)
-    inputs = sample(whole.program)
+    whole, inputs = simulation(name), common.sample(name, 5)
     values = whole.values(inputs)
     changed = 0
     for unit in range(len(whole.program.units.units)):
@@ -226,8 +216,7 @@ def test_one_unit_alone_is_a_plan(name: str, precision: Precision) -> None:
 
 
 def test_a_unit_computes_alone_what_it_does_in_a_region() -> None:
-    whole = simulation("squeezenet1_1")
-    inputs = sample(whole.program)
+    whole, inputs = simulation("squeezenet1_1"), common.sample("squeezenet1_1", 5)
     units = range(len(whole.program.units.units))
     region = to_float16(convert_region(whole.program, units, 30))
     (theirs,) = nnapi().compile(region).run(inputs)
@@ -253,7 +242,7 @@ def test_what_cannot_be_is_refused_in_a_sentence() -> None:
     assert without.refusal(0, INT8) == "nothing was calibrated for 8 bits"
     assert without.refusal(0, RELAXED) is None
     with pytest.raises(ConversionError, match=r"unit 0 of \w+ \(.*\) cannot be in int8: nothing"):
-        without.outputs({0: INT8}, sample(program))
+        without.outputs({0: INT8}, common.sample("mixture", 5))
     whole = simulation("mixture")
     assert whole.recipe is not None
     for unit, reason in whole.recipe.refusals.items():

@@ -1,16 +1,20 @@
-"""Families of large problems, for tests and for benchmarks/bench_partition.py; all simulated.
+"""Families of networks as problems of the partitioner: for bench_partition.py, bench_throughput.py.
 
-wide      graphs that get wide, with costs uniform at random: no network, but hard
 heads     a backbone with detection heads on its last taps, 13 targets
 cells     NASNet-A and PNASNet, CPU and GPU, with transfers that hardly depend on size
 branches  inception-like, CPU and GPU, with transfers that hardly depend on size
 decoder   a language model's layers, 13 targets that each refuse a third of the operations
+
+Networks are lists of operations on simulated phones, where latencies follow roofs (rate of the kind
+of operation, bytes moved, a fixed part) with noise.
 """
+
+from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,93 +22,145 @@ import numpy as np
 
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, ValueFlow
-from tests.partition.networks import ROOFS, Network, Reads, on_cpu_and_gpu, on_npu_phone, problem_on
-
-# ---- wide graphs -------------------------------------------------------------------------------
+from tests.partition.networks import Reads, problem_on
 
 
-def stem(n: int, _: random.Random | None = None) -> Reads:
-    """One unit, n - 2 that read it, one that reads them all."""
-    return [[], *([0] for _ in range(n - 2)), list(range(1, n - 1))]
+@dataclass
+class Network:
+    """Operations in order, each with one result."""
+
+    kinds: list[str] = field(default_factory=list)
+    reads: Reads = field(default_factory=list)
+    macs: list[float] = field(default_factory=list)
+    """Multiply-accumulates of each; of element-wise operations, elements."""
+    n_bytes: list[int] = field(default_factory=list)
+    """Of each result, float32."""
+
+    def add(self, kind: str, *reads: int, elements: int, macs: float | None = None) -> int:
+        """Appends an operation; none read means the graph's input. Its index."""
+        self.kinds.append(kind)
+        self.reads.append(sorted(set(reads)))
+        self.macs.append(float(elements) if macs is None else macs)
+        self.n_bytes.append(4 * elements)
+        return len(self.kinds) - 1
+
+    def moved_bytes(self, u: int) -> int:
+        """Bytes that an operation reads and writes."""
+        return self.n_bytes[u] + sum(self.n_bytes[p] for p in self.reads[u])
 
 
-def chains(n: int, _: random.Random | None = None) -> Reads:
-    """One unit, 16 chains as equal as they can be, one that reads their ends."""
-    reads: Reads = [[]]
-    ends = []
-    for chain in range(16):
-        end = 0
-        for _ in range((n - 2 + chain) // 16):
-            reads.append([end])
-            end = len(reads) - 1
-        ends.append(end)
-    return [*reads, ends]
+@dataclass(frozen=True)
+class Roof:
+    """Of a target: what operations take there at least."""
+
+    gmacs: float
+    """GMAC/s of convolutions."""
+    depthwise: float
+    """Share of it in depthwise convolutions."""
+    dense: float
+    """Share of it in products of matrices."""
+    elementwise: float
+    """Share of it elsewhere."""
+    gigabytes: float
+    """GB/s of memory."""
+    operation_ns: float
+    """Fixed part of an operation."""
+    invocation_ns: float = 0.0
+    """Fixed part of a segment."""
+    transfer_gigabytes: float = math.inf
+    """GB/s of values that enter or leave a segment."""
+
+    def ns(self, network: Network, u: int) -> float:
+        shares = {"conv": 1.0, "depthwise": self.depthwise, "dense": self.dense}
+        rate = self.gmacs * shares.get(network.kinds[u], self.elementwise)
+        work = max(network.macs[u] / rate, network.moved_bytes(u) / self.gigabytes)
+        return self.operation_ns + work
 
 
-def blocks(n: int, _: random.Random | None = None) -> Reads:
-    """Eight chains of three from one unit, one that reads their ends, and again; cut off at n."""
-    reads: Reads = [[]]
-    while len(reads) < n:
-        top = len(reads) - 1
-        for _ in range(8):
-            reads += [[top], [len(reads)], [len(reads) + 1]]
-        reads.append(list(range(top + 3, top + 25, 3)))
-    return reads[:n]
-
-
-def scattered(n: int, chance: random.Random) -> Reads:
-    """Unit i reads one unit (twice as often) or two of the 20 before it."""
-    reads: Reads = []
-    for u in range(n):
-        many = chance.choice((1, 1, 2))
-        reads.append(sorted(chance.sample(range(max(0, u - 20), u), min(u, many))))
-    return reads
-
-
-def skips(n: int, _: random.Random | None = None) -> Reads:
-    """A chain in which every fifth unit from the eighth on also reads the unit four before it."""
-    reads: Reads = [[u - 1] if u else [] for u in range(n)]
-    for u in range(7, n, 5):
-        reads[u] = [u - 4, u - 1]
-    return reads
-
-
-WIDE: Mapping[str, Callable[[int, random.Random], Reads]] = {
-    "stem": stem,
-    "chains": chains,
-    "blocks": blocks,
-    "random": scattered,
-    "skips": skips,
+# CPU and NPU: device_agent/emulator/phones/npu-phone.json, which has their origins. The others are
+# assumed, so that each is best at something.
+CPU_ROOF = Roof(13.8, 0.21, 0.5, 0.16, 10.0, 4e3)
+ROOFS = {
+    "npu": Roof(150.0, 0.13, 0.33, 0.08, 30.0, 8e3, 4.5e5, 2.0),
+    "gpu": Roof(60.0, 0.4, 0.5, 0.3, 20.0, 1.5e4, 3e5, 3.0),
+    "dsp": Roof(40.0, 0.6, 0.3, 0.25, 12.0, 6e3, 2e5, 1.5),
+    "auto": Roof(75.0, 0.25, 0.4, 0.16, 20.0, 1.2e4, 5e5, 2.0),
 }
+SLOWDOWN = {
+    Preference.LOW_POWER: 1.8,
+    Preference.FAST_SINGLE_ANSWER: 1.0,
+    Preference.SUSTAINED_SPEED: 1.12,
+}
+"""Of npu-phone.json."""
 
 
-def wide_problem(structure: str, n: int, n_targets: int, seed: int) -> Problem:
-    """A graph of :data:`WIDE` on the CPU and ``n_targets - 1`` accelerators.
+def on_npu_phone(
+    network: Network, refused: Mapping[str, Collection[str]], chance: random.Random
+) -> Problem:
+    """The network on the CPU and four accelerators under three preferences each.
 
-    The CPU takes 0.1 to 1 ms a unit and nothing else; accelerators 0.01 to 0.8 ms, 0.4 ms a segment
-    and 2 ns a byte in and out, and refuse one unit in ten. Values have 5,000 to 100,000 bytes.
+    ``refused`` names the kinds that an accelerator does not run. Each unit's noise of 10 % is the
+    same under all preferences of an accelerator, which differ by 1 % beside their factors.
     """
-    chance = random.Random(seed)
-    reads = WIDE[structure](n, chance)
-    unit_ns = np.full((n, n_targets), np.inf)
-    for u in range(n):
-        unit_ns[u, 0] = chance.uniform(1e5, 1e6)
-        for k in range(1, n_targets):
-            ns = chance.uniform(1e4, 8e5)
-            unit_ns[u, k] = math.inf if chance.random() < 0.1 else ns
-    sizes = [chance.randint(5_000, 100_000) for _ in range(n)]
-    accelerated = np.arange(n_targets) > 0
-    names = [f"accelerator-{k}" for k in range(1, n_targets)]
-    return problem_on(
-        reads,
-        unit_ns,
-        labels=tuple(f"{structure} {u}" for u in range(n)),
-        sizes=sizes,
-        inputs=[ValueFlow(GRAPH_INPUT, (0,), 50_000)],
-        targets=(CPU, *(Target.nnapi(name, Preference.FAST_SINGLE_ANSWER) for name in names)),
-        overhead_ns=4e5 * accelerated,
-        ns_per_byte=2.0 * accelerated,
+    n = len(network.kinds)
+    targets, roofs, columns = [CPU], [CPU_ROOF], [[CPU_ROOF.ns(network, u) for u in range(n)]]
+    for name, roof in ROOFS.items():
+        plain = [roof.ns(network, u) * chance.lognormvariate(0.0, 0.1) for u in range(n)]
+        for preference, factor in SLOWDOWN.items():
+            targets.append(Target.nnapi(name, preference))
+            roofs.append(roof)
+            column = np.full(n, np.inf)
+            for u, kind in enumerate(network.kinds):
+                if kind not in refused[name]:
+                    column[u] = plain[u] * factor * chance.lognormvariate(0.0, 0.01)
+            columns.append(column)
+    return _problem(
+        network,
+        network.n_bytes,
+        np.array(columns).T,
+        targets=targets,
+        overhead_ns=[roof.invocation_ns for roof in roofs],
+        ns_per_byte=[1.0 / roof.transfer_gigabytes for roof in roofs],
     )
+
+
+def _problem(
+    network: Network, sizes: Sequence[float], unit_ns: np.ndarray, **costs: Any
+) -> Problem:
+    """The first operations read an input as large as their result."""
+    roots = tuple(u for u, units in enumerate(network.reads) if not units)
+    return problem_on(
+        network.reads,
+        unit_ns,
+        sizes=sizes,
+        inputs=[ValueFlow(GRAPH_INPUT, roots, sizes[0])],  # type: ignore[arg-type]
+        labels=tuple(f"{kind} {u}" for u, kind in enumerate(network.kinds)),
+        **costs,
+    )
+
+
+def on_cpu_and_gpu(network: Network, chance: random.Random) -> Problem:
+    """A phone whose GPU takes half of what its four cores take, up to 1.4 times as long.
+
+    Kinds of operation favour one or the other by 40 %, and each operation by another 30 %: as much
+    as one rate for all convolutions errs by on published GPU tables (bench_static.py). Sizes are
+    given as the ns of one transfer, a "byte" takes 1 ns.
+    """
+    n = len(network.kinds)
+    cpu = Roof(45.0, 0.25, 0.3, 0.1, 14.0, 8e3)
+    favour = {kind: chance.lognormvariate(0.0, 0.4) for kind in sorted(set(network.kinds))}
+    speed = 2.0 ** chance.uniform(-0.5, 1.0)
+    launch_ns = chance.uniform(2e4, 8e4)
+    base_ns = 10.0 ** chance.uniform(5.0, 6.0)
+    cpu_ns = [cpu.ns(network, u) * chance.lognormvariate(0.0, 0.1) for u in range(n)]
+    gpu_ns = [
+        launch_ns + ns / speed * favour[kind] * chance.lognormvariate(0.0, 0.3)
+        for ns, kind in zip(cpu_ns, network.kinds, strict=True)
+    ]
+    moves = [base_ns * chance.lognormvariate(0.0, 0.05) + size / 60.0 for size in network.n_bytes]
+    targets = CPU, Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER)
+    rates = dict(in_ns_per_byte=[0.0, 1.0], out_ns_per_byte=[0.0, 1.2])
+    return _problem(network, moves, np.array([cpu_ns, gpu_ns]).T, targets=targets, **rates)
 
 
 # ---- detection heads ---------------------------------------------------------------------------
