@@ -1,14 +1,13 @@
 """What the tests of the command line share: calling it, tiny models, and a profiled one."""
 
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.cli.common import Cli, Profiled, TinyNet, call, trace
-from tests.device.asking_phone import AskingPhone
+from tests.doctor.conftest import asking_phone as asking_phone
 
 
 @pytest.fixture(autouse=True)
@@ -47,17 +46,3 @@ def profiled(_profiled: Profiled, tmp_path: Path) -> Profiled:
     shutil.copyfile(_profiled.costs, folder / "costs.sqlite")
     shutil.copytree(_profiled.bundle, folder / "tiny.nnprof")
     return Profiled(_profiled.model, folder / "costs.sqlite", folder / "tiny.nnprof")
-
-
-@pytest.fixture
-def asking_phone() -> Iterator[Callable[..., AskingPhone]]:
-    """Starts phones that want a known key."""
-    phones: list[AskingPhone] = []
-
-    def make(*accepts: bytes, silent: bool = False) -> AskingPhone:
-        phones.append(AskingPhone(accepts, silent))
-        return phones[-1]
-
-    yield make
-    for phone in phones:
-        phone.close()

@@ -12,7 +12,7 @@ import pytest
 
 from nnapi_prof.execution.report import RunReport
 from tests import warm
-from tests.cli.common import TinyNet, call, trace
+from tests.cli.common import TinyNet, call, hurry, trace
 from tests.parts import again_but
 
 pytestmark = pytest.mark.slow("the whole way of a published network, each in its own process")
@@ -85,9 +85,10 @@ def test_simulated_phone(name, device, saved, tmp_path):
 @pytest.mark.parametrize(
     "name", again_but(["tiny", *MODELS], "tiny", why="a published network takes half a minute")
 )
-def test_local(name, saved, tmp_path):
+def test_local(name, saved, tmp_path, monkeypatch):
     """Without the trial of threads: tests/measure has one on this machine."""
-    few = ("--runs", 3, "--budget-ms", 0, "--preference", "fast")
+    hurry(monkeypatch)
+    few = ("--runs", 3, "--budget-ms", 0, "--warmup-ms", 5, "--preference", "fast")
     assert not whole_path(saved(name), "local", tmp_path, *few, threads=1).simulated
 
 

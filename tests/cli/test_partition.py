@@ -4,9 +4,8 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -154,23 +153,12 @@ def branches(x: Tensor, left: nn.Module, right: nn.Module) -> Tensor:
     return left(x) + right(x)
 
 
-@dataclass(frozen=True)
-class Planned:
-    """Where branches were planned at once, for a GPU that is as fast as the CPU, with next to no
-    transfers; ``out`` is what the partition printed."""
-
-    device: tuple[object, ...]
-    costs: tuple[object, ...]
-    folder: Path
-    document: dict[str, Any]
-    out: str
-
-
 @pytest.fixture
-def plan(cli: Cli, tmp_path: Path) -> Callable[..., Planned]:
-    """``plan(1.1, assumed=1.2)``: the phone's contention, and what the partition is told of it."""
+def plan(cli: Cli, tmp_path: Path) -> Callable[..., SimpleNamespace]:
+    """``plan(1.1, assumed=1.2)``: the phone's contention, and what the partition is told of it.
+    The phone's GPU is as fast as its CPU, with next to no transfers."""
 
-    def make(contention: float, assumed: float) -> Planned:
+    def make(contention: float, assumed: float) -> SimpleNamespace:
         description = json.loads(phone_file("gpu-phone").read_text())
         description.pop("memory_bandwidth")
         description["contention"] = {"value": contention, "unit": "ratio", "origin": "a test"}
@@ -195,7 +183,9 @@ def plan(cli: Cli, tmp_path: Path) -> Callable[..., Planned]:
         asked = ("--parallel", "--contention", assumed, "--seconds", 4, "-o", folder, model)
         document = cli.document("partition", *named, *asked)
         out = " ".join(cli.ok("partition", *named, *asked).out.split())
-        return Planned(device, costs, folder, document, out)
+        return SimpleNamespace(
+            device=device, costs=costs, folder=folder, document=document, out=out
+        )
 
     return make
 

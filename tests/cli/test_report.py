@@ -228,7 +228,7 @@ def slowed(base: Path, factor: float) -> Path:
     return path
 
 
-def test_a_slow_down_fails_and_no_change_does_not(cli, ran, tmp_path):
+def test_a_slow_down_fails_and_no_change_does_not(cli, profiled, ran, tmp_path):
     limit = ("--fail-if-slower", "5%")
     document = cli.document("compare", *limit, ran, slowed(ran, 1.0))
     assert document["ok"] and document["simulated"] and document["fail_if_slower"] == 0.05
@@ -240,16 +240,10 @@ def test_a_slow_down_fails_and_no_change_does_not(cli, ran, tmp_path):
     assert "1.050 × as long" in suite.find("testcase/failure").get("message")
     cli.ok("compare", ran, slowed(ran, 1.05))  # no limit was asked for
     cli.ok("compare", *limit, ran, slowed(ran, 0.8))
+    assert "ms, simulated" in cli.ok("compare", *limit, profiled.bundle, ran).out
     cli.ok("compare", "--fail-if-slower", "0.2", ran, slowed(ran, 1.05))
     with pytest.raises(SlowerError):
         np_.compare(ran, slowed(ran, 1.3), 0.05).raise_for_slower()
-
-
-def test_bundles_by_their_last_runs(cli, profiled, ran):
-    other = shutil.copytree(profiled.bundle, profiled.bundle.with_name("other.nnprof"))
-    done = cli.ok("compare", "--fail-if-slower", "5%", profiled.bundle, other)
-    assert "ms, simulated" in done.out
-    cli.ok("compare", profiled.bundle, ran)  # of a bundle and a document
 
 
 def test_runs_of_one_bundle(cli, profiled, tmp_path):
@@ -298,16 +292,6 @@ def test_sides_that_are_not_alike(cli, ran, change, words):
     other = ran.with_name("other.json")
     other.write_text(json.dumps(document))
     assert words in cli("compare", "--fail-if-slower", "5%", ran, other).error
-
-
-def test_mistakes_of_a_comparison(cli, ran, profiled, tmp_path):
-    for arguments, words in (
-        ((ran, tmp_path / "none.json"), "none.json does not exist: name a bundle"),
-        (("-o", tmp_path / "x.pdf", ran, ran), "x.pdf names no format"),
-        ((f"{profiled.bundle}#Pixel", ran), "no run of the bundle fits 'Pixel'"),
-        ((ran, profiled.costs), "not of one kind"),
-    ):
-        assert words in cli.error("compare", *arguments)
 
 
 def test_recorded_noise_fails_no_build_and_five_percent_does():

@@ -102,14 +102,10 @@ def test_from_python(planned):
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(times))
 
 
-def test_python_asks_for_what_can_be_had(planned):
+def test_frames_are_of_latencies(planned):
     weighted = planned.costs.adjusted(weight={"*": 2.0})
     with pytest.raises(UsageError, match="frames per second are of latencies"):
         np_.partition(planned.model, weighted, np_.Throughput())
-    with pytest.raises(UsageError, match=r"contention is 0\.5"):
-        np_.Throughput(contention=0.5)
-    with pytest.raises(UsageError, match="frames_in_flight is 64"):
-        np_.Throughput(frames_in_flight=64)
 
 
 def test_any_bundle_runs_frames_on_this_machine_too(profiled):

@@ -196,29 +196,6 @@ def test_blocks_and_marks():
     assert page.inline == ("nnapi-prof devices", "--json")
 
 
-def test_commands_of_a_script():
-    script = "a --x \\\n  y  # why\n# comment\ncat > f <<'E'\nif 1 # no comment\nE\nb '#1'\n"
-    assert list(commands(script)) == ["a --x y", "cat > f <<'E'\nif 1 # no comment\nE", "b '#1'"]
-
-
-def test_a_session():
-    text = "$ a \\\n> --x\none\ntwo\n$ b\n"
-    assert session(text) == [("a --x", "one\ntwo"), ("b", "")]
-
-
-@pytest.mark.parametrize(
-    ("expected", "printed"),
-    [
-        ("took 3.1 s", "took 12 s\n"),
-        ("a\n...\nz", "a\nb\nc\nz\n"),
-        ("a\n...", "a\n"),
-        ("a", "building the agent with cc\nunits: 89 in 15 s\na   \n"),
-    ],
-)
-def test_the_same_output(expected, printed):
-    assert shown(expected, printed) == expected
-
-
 @pytest.mark.parametrize(
     ("expected", "printed"), [("3.1 ms", "3.2 ms\n"), ("a\n...\nz", "a\nb\n"), ("", "a\n")]
 )
