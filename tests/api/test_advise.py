@@ -152,6 +152,11 @@ def test_advice_of_a_models_file(tmp_path, capsys):
         " predicted. x * F.relu6(x + 3) * (1 / 6) Up to 0.2 away from SiLU, near x = ±3. Train for"
         " some more epochs with it: accuracy mostly comes back."
     )
+    tried = CliRunner().invoke(
+        cli, [*map(str, ("advise", "--try", "--tries", 1, "--json", *costs, tmp_path / "net.pt2"))]
+    )
+    (first, *_) = json.loads(tried.stdout)["advice"]
+    assert first["rewrite"]["name"] == "hard-swish in parts" and not first["verified"]["failure"]
 
 
 def test_a_small_saving_is_told_with_its_interval(tmp_path):
