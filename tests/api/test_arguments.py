@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from nnapi_prof.options import number
 from nnapi_prof.partition import is_optimum
 from nnapi_prof.partition.explain import as_latency
 from tests import warm
-from tests.api.conftest import PHONE, Way
+from tests.api.conftest import PHONE
 from tests.cli.common import python
 from tests.partition.cases import problem_of, solve
 from tests.processes import output_of
@@ -120,7 +121,7 @@ def test_sizes_are_a_shape(way):
     assert product.inputs == ("5x2", "5x3")
 
 
-def constrained(way: Way, **constraint: Any) -> np_.ModelPlan:
+def constrained(way: SimpleNamespace, **constraint: Any) -> np_.ModelPlan:
     return np_.partition(way.model, way.costs, np_.Latency(**constraint))
 
 

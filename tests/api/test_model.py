@@ -83,11 +83,6 @@ def test_the_copy_of_a_model_from_memory_goes_with_it():
     assert not folder.exists()
 
 
-def test_guessed_inputs_are_told():
-    model = np_.load(scripted(nn.Sequential(nn.Linear(7, 2))))
-    assert any("guess" in note for note in model.notes) and "guess" in model._repr_html_()
-
-
 def test_sizes_left_open_stay_open_in_the_bundle(tmp_path):
     model = np_.load(scripted(nn.Conv2d(3, 4, 3)), ["1x3x?=8x?=8"])
     costs = np_.profile(model, PHONE, costs=tmp_path / "costs.sqlite", options=ONCE)

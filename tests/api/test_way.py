@@ -163,15 +163,6 @@ def test_progress_and_notes(way, caplog):
     assert "tiny on simulated npu-phone" in caplog.text
 
 
-def test_comparison(way, tmp_path):
-    slow = np_.partition(way.model, way.costs, np_.Latency(pin=[f"*={SLOW}"]))
-    compared = np_.compare(way.planned, slow)
-    assert compared.plan is None and compared.frame().empty
-    assert compared.moves[-1].new.target.key == SLOW
-    assert compared.new.predicted_ns > 2 * compared.base.predicted_ns
-    assert compared.report(tmp_path / "both.html").stat().st_size > 1000
-
-
 NASTY = '<script>alert("1")</script>&'
 
 

@@ -13,7 +13,7 @@ def test_a_guessed_input_is_said(cli, tiny, tmp_path):
     result = cli.ok("convert", "--output", tmp_path / "out.pt", tiny)
     note = "note: input shape guessed as 1x3x224x224 from the first convolution"
     assert result.err.count(note) == 1
-    asked = ("--accelerator", "sim-npu", "--preference", "fast", "--runs", 1)
+    asked = ("--accelerator", "sim-npu", "--preference", "fast", "--runs", 1, "--no-refine")
     for _ in range(2):  # the second time the model is remembered, and not loaded
         result = cli.ok("profile", *SIM, *asked, "--costs", tmp_path / "costs.sqlite", tiny)
         assert result.err.count(note) == 1
@@ -77,8 +77,8 @@ def test_a_result_that_cannot_be_kept(cli, profiled):
 def test_commands_inside_the_bundle(cli, profiled, monkeypatch):
     monkeypatch.chdir(profiled.bundle)
     cli.ok("run", *SIM, "--runs", 2, ".")
-    page = cli.ok("report", "--costs", profiled.costs, ".").out.strip()
-    assert page == str(profiled.bundle.with_suffix(".html"))
+    page = cli.ok("report", "--format", "md", "--costs", profiled.costs, ".").out.strip()
+    assert page == str(profiled.bundle.with_suffix(".md"))
 
 
 OPEN = "1x3x?=16x?=16"

@@ -101,7 +101,6 @@ def crossed(unread, x, y, first, second):
     return late, (late, early), x, torch.arange(1.0, 5.0) * 2
 
 
-@pytest.mark.slow
 def test_inputs_and_outputs_are_the_models(cli, tmp_path, nnapi_library):
     inputs = torch.randn(2), torch.randn(1, 2, 5, 5), torch.randn(1, 3, 9, 9)
     module = Function(crossed, first=nn.Conv2d(3, 4, 3), second=nn.Conv2d(4, 2, 3))
@@ -117,7 +116,6 @@ NESTED = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NESTED)
 @pytest.mark.parametrize("ending", ["pt", "pt2"])
 def test_outputs_are_nested_as_the_models(cli, tmp_path, nnapi_library, name, ending):
@@ -135,7 +133,6 @@ class Takes(nn.Module):
         return {"sum": first + second + named["one"][0] * power, "diff": named["one"][1] - shift}
 
 
-@pytest.mark.slow
 def test_inputs_are_nested_as_the_models(cli, tmp_path, nnapi_library):
     a, b, c, d, e = (torch.randn(2, 3) for _ in range(5))
     args = ((a, b), {"one": [c, d]}, 3.0)
@@ -167,7 +164,6 @@ class Scripted(nn.Module):
         return {"sum": pair[0] + pair[1] + listed[0], "diff": listed[1] - named["one"]}
 
 
-@pytest.mark.slow
 def test_torchscript_inputs_are_nested_as_the_models(cli, tmp_path, nnapi_library):
     a, b, c, d, e = (torch.randn(2, 3) for _ in range(5))
     model = tmp_path / "scripted.pt"
@@ -187,7 +183,6 @@ def test_a_dict_of_several_types_becomes_a_tuple(cli, tmp_path, nnapi_library):
     run(model, x, wanted=(torch.relu(x), (x + 1.0, x)))
 
 
-@pytest.mark.slow
 def test_convert_says_that_a_model_grew(cli, tmp_path):
     """By a recurrence in both directions, which stock PyTorch's runtime has step by step only."""
     tagger = nn.LSTM(8, 8, bidirectional=True, batch_first=True)

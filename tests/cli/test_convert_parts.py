@@ -52,7 +52,6 @@ def nested(named, pair):
     return [late, early], {"b": torch.tanh(late)}, pair[1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["pt", "pt2"])
 def test_nested_values(cli, nnapi_library, tmp_path, ending):
     inputs = {"x": torch.randn(2, 3)}, (torch.randn(2, 3), torch.randn(4))
@@ -62,7 +61,6 @@ def test_nested_values(cli, nnapi_library, tmp_path, ending):
     assert ran[0] == "nnapi_0 nnapi_1 cpu_0"
 
 
-@pytest.mark.slow
 def test_small_parts_and_float16(cli, nnapi_library, odd):
     result = cli("convert", "--input", INPUT, "--min-region", "9", odd)
     assert result.code == 1 and "NNAPI can run nothing of the model" in result.error
@@ -99,7 +97,6 @@ def test_what_must_be_whole(cli, odd, options, reason):
     assert [path.name for path in odd.parent.iterdir()] == ["odd.pt"]
 
 
-@pytest.mark.slow
 def test_a_bundle_follows_its_plan(cli, profiled, nnapi_library):
     """The plan where it names no accelerator, else the best of the others."""
     bundle = read_bundle(profiled.bundle)

@@ -21,10 +21,9 @@ from tests.cli.common import INPUT, Cli, Result, count_rows, python, trace
 def use(cli: Cli, tiny: Path, tmp_path: Path) -> Cli:
     """``use(SERIAL)`` profiles a tiny model there."""
 
-    def call(serial: str | None, *more: object) -> Result:
-        named = () if serial is None else ("--device", serial)
-        costs = ("--costs", tmp_path / "costs.sqlite")
-        return cli("profile", *named, "--input", INPUT, *costs, "--runs", 3, *more, tiny)
+    def call(serial: str, *more: object) -> Result:
+        named = ("--device", serial, "--input", INPUT, "--costs", tmp_path / "costs.sqlite")
+        return cli("profile", *named, "--runs", 3, *more, tiny)
 
     return call
 
@@ -53,10 +52,9 @@ def test_listed_with_phones(cli, adb_server, asking_phone, start_daemon):
     assert re.search(rf"{re.escape(stranger.serial)} +adb server +unauthorized", table)
 
 
-def test_without_a_phone_a_simulated_one_is_used_and_named(use):
-    result = use(None)
-    assert result.code == 0
-    assert "note: no phone is connected: using the simulated phone sim:npu-phone" in result.err
+def test_without_a_phone_a_simulated_one_is_used_and_named(cli):
+    told = cli.ok("agent", "info").err
+    assert "note: no phone is connected: using the simulated phone sim:npu-phone" in told
 
 
 def test_an_unauthorised_phone(use, asking_phone, monkeypatch):

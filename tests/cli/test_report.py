@@ -3,8 +3,9 @@
 import io
 import json
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -27,24 +28,14 @@ from tests.run.gate_trial import count
 LONG_AGO = "2026-01-31T12:00:00+00:00"
 
 
-@dataclass(frozen=True)
-class Bundles:
-    """One model on two simulated phones, both run, with one cost table. ``npu`` has its
-    convolutions on the NPU and ran twice: on 31 January 2026 and now. Files may be changed freely.
-    """
-
-    costs: Path
-    npu: Path
-    gpu: Path
-
-
 @pytest.fixture(scope="module")
-def made(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
-    folder = tmp_path_factory.mktemp("bundles")
-    result = Bundles(*two_phones(tiny, folder, runs=7))
-    backdate(result.npu)
-    call("run", *SIM, "--runs", 7, result.npu)
-    return result
+def made(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """One model on two simulated phones, both run, with one cost table. ``npu`` has its
+    convolutions on the NPU and ran twice: on 31 January 2026 and now."""
+    costs, npu, gpu = two_phones(tiny, tmp_path_factory.mktemp("bundles"), runs=7)
+    backdate(npu)
+    call("run", *SIM, "--runs", 7, npu)
+    return SimpleNamespace(costs=costs, npu=npu, gpu=gpu)
 
 
 def last_run(bundle: Path) -> RunReport:
@@ -67,10 +58,10 @@ def add_slow_rows(costs: Path, **device: tuple[str, ...]) -> None:
 
 
 @pytest.fixture
-def bundles(made: Bundles, tmp_path: Path) -> Bundles:
-    folder = tmp_path / "bundles"
-    shutil.copytree(made.costs.parent, folder)
-    return Bundles(*(folder / path.name for path in (made.costs, made.npu, made.gpu)))
+def bundles(made: SimpleNamespace, tmp_path: Path) -> SimpleNamespace:
+    """The same; files may be changed freely."""
+    folder = shutil.copytree(made.costs.parent, tmp_path / "bundles")
+    return SimpleNamespace(**{name: folder / path.name for name, path in vars(made).items()})
 
 
 @pytest.mark.slow

@@ -61,15 +61,10 @@ def loaded(zoo, request, tmp_path_factory):
     return request.param, nnapi_prof.load(path, inputs=[zoo[request.param].input])
 
 
-def test_units(loaded):
-    name, model = loaded
-    assert len(model.graph.units) == UNITS[name]
-    assert model.notes == ()
-
-
-def test_program_agrees_with_eager(zoo, loaded):
+def test_units_and_program_agree(zoo, loaded):
     """The file, the program and the network, whose weights are the same every time."""
     name, model = loaded
+    assert len(model.graph.units) == UNITS[name] and model.notes == ()
     x = zoo[name].examples(seed=1)
     with torch.no_grad():
         expected_values = tree_leaves(zoo[name].model()(x))
