@@ -20,7 +20,7 @@ from tests.documents.common import check
 PHONE = "sim:dsp-phone"
 PRECISIONS = ("float32", "relaxed", "int8")
 IMAGES = (
-    torch.randn(16, 3, 40, 40, generator=torch.Generator().manual_seed(1))
+    torch.randn(16, 3, 52, 52, generator=torch.Generator().manual_seed(1))
     * torch.linspace(0.2, 2, 16)[:, None, None, None]
 )
 
@@ -36,7 +36,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         *(torch.nn.Conv2d(96, 96, 3, padding=1), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)),
         *(torch.nn.Flatten(), torch.nn.Linear(96, 10)),
     ).eval()
-    model = np_.load(net, [(1, 3, 40, 40)], name="small")
+    model = np_.load(net, [(1, 3, 52, 52)], name="small")
     costs = np_.profile(model, PHONE, costs=table, precisions=PRECISIONS, calibration=IMAGES)
     front = np_.pareto(model, costs, budgets=[0.004])
     return SimpleNamespace(table=table, model=model, costs=costs, front=front)
