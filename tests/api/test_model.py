@@ -26,7 +26,7 @@ from nnapi_prof.errors import CostError, FrontendError, InputSpecError, ModelFil
 from nnapi_prof.graph.plan import CPU
 from tests.api.conftest import PHONE
 from tests.cli.common import TinyNet, trace
-from tests.measure.scripted import NPU, info
+from tests.measure.scripted import NPU, info, interrupt_at
 from tests.models import Function
 
 X = torch.zeros(1, 3, 8, 8)
@@ -131,13 +131,8 @@ def test_a_device_and_a_table_that_are_open(way, tmp_path):
 
 def test_ctrl_c_while_it_measures_says_what_is_kept(way, tmp_path):
     asked = {"costs": tmp_path / "costs.sqlite", "conditions": np_.ConditionOptions(threads=1)}
-
-    def stop(progress: np_.Progress) -> None:
-        if progress.done == 4:
-            raise KeyboardInterrupt
-
     with pytest.raises(Interrupted, match=r"4 measurements are kept in .*; the same call goes on"):
-        np_.profile(way.model, PHONE, progress=stop, **asked)
+        np_.profile(way.model, PHONE, progress=interrupt_at(4), **asked)
     rest = np_.profile(way.model, PHONE, options=ONCE, **asked)
     assert rest.outcome is not None and rest.outcome.n_reused >= 4
     assert issubclass(Interrupted, KeyboardInterrupt), "what catches errors lets it through"

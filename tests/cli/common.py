@@ -172,6 +172,15 @@ def shift_reference(
     patch.setattr(where, shifted)
 
 
+def raises(error: BaseException) -> Callable[..., None]:
+    """A function that always raises this."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
 def hurry(patch: pytest.MonkeyPatch) -> None:
     """Plans that run whole do so for next to no time, and wait a second for what is not there."""
     timing = RunOptions._timing

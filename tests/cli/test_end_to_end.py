@@ -4,7 +4,6 @@ Inputs are 64x64 here to keep the suite short; `make bench` takes the models at 
 """
 
 import functools
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from nnapi_prof.execution.report import RunReport
 from tests import warm
 from tests.cli.common import TinyNet, call, hurry, trace
 from tests.parts import again_but
+from tests.processes import output_of
 
 pytestmark = pytest.mark.slow("the whole way of a published network, each in its own process")
 
@@ -35,7 +35,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             return trace(TinyNet(), path, (1, 3, SIZE, SIZE))
         script = Path(__file__).parents[2] / "examples" / "models.py"
         words = [*warm.python(), script, name, path, "--size", str(SIZE)]
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        assert output_of(words) == f"saved {name} as {path}, input {INPUT}\n"
         return path
 
     return save

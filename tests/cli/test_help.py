@@ -114,13 +114,9 @@ def leaves() -> list[tuple[str, click.Command]]:
     return items
 
 
-every_leaf = pytest.mark.parametrize(
-    ("words", "command"), leaves(), ids=[words for words, _ in leaves()]
-)
-
-
-@every_leaf
-def test_every_command_is_like_the_others(words, command):
+@pytest.mark.parametrize(("words", "command"), leaves(), ids=[words for words, _ in leaves()])
+def test_every_command_is_like_the_others_and_its_examples_parse(words, command):
+    """Each is of this command and has no option that it does not know."""
     options = {option for each in command.params for option in each.opts}
     assert {"--json", "-q", "--quiet", "-v", "--verbose"} <= options
     assert ("-o" in options) == ("--output" in options)
@@ -133,10 +129,6 @@ def test_every_command_is_like_the_others(words, command):
             told = "default" in (option.help or "").lower() or option.show_default
             assert told, f"{words} {option.opts} does not say its default"
 
-
-@every_leaf
-def test_examples_parse(words, command):
-    """Each is of this command and has no option that it does not know."""
     examples = getattr(command, "examples", ())
     assert examples, f"`nnapi-prof {words} --help` has no example"
     for line in examples:

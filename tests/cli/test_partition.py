@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import nnapi_prof as np_
 from nnapi_prof.bundle import Bundle
@@ -148,11 +148,6 @@ def test_times_are_taken_in_rounds(cli, profiled):
 # ---- branches at once ----------------------------------------------------------------------------
 
 
-def branches(x: Tensor, left: nn.Module, right: nn.Module) -> Tensor:
-    """Two branches that do not wait for each other."""
-    return left(x) + right(x)
-
-
 @pytest.fixture
 def plan(cli: Cli, tmp_path: Path) -> Callable[..., SimpleNamespace]:
     """``plan(1.1, assumed=1.2)``: the phone's contention, and what the partition is told of it.
@@ -174,7 +169,7 @@ def plan(cli: Cli, tmp_path: Path) -> Callable[..., SimpleNamespace]:
         left, right = (
             nn.Sequential(nn.Conv2d(16, 48, 3), nn.ReLU(), nn.Conv2d(48, 16, 3)) for _ in range(2)
         )
-        net = Function(branches, left=left, right=right)
+        net = Function(lambda x, left, right: left(x) + right(x), left=left, right=right)
         model = trace(net, tmp_path / "net.pt", (1, 16, 24, 24))
         device = ("--device", f"sim:{tmp_path / 'phone.json'}")
         costs, folder = ("--costs", tmp_path / "costs.sqlite"), tmp_path / "net.nnprof"

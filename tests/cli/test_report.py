@@ -18,7 +18,7 @@ from nnapi_prof.cli.ship import show_steps
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.errors import SlowerError
-from nnapi_prof.execution.report import RunReport, every, keep
+from nnapi_prof.execution.report import every, keep, last
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.reports import ENDINGS, format_of
 from tests.cli.common import SIM, Cli, Profiled, call, two_phones
@@ -38,13 +38,9 @@ def made(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespac
     return SimpleNamespace(costs=costs, npu=npu, gpu=gpu)
 
 
-def last_run(bundle: Path) -> RunReport:
-    return RunReport.from_json((bundle / "run.json").read_text())
-
-
 def backdate(bundle: Path) -> None:
     """The bundle's last run was long ago, and took twice as long."""
-    report = last_run(bundle)
+    report = last(bundle)
     runs = tuple(replace(r, total_ns=tuple(2 * ns for ns in r.total_ns)) for r in report.runs)
     (bundle / "run.json").write_text(replace(report, created_at=LONG_AGO, runs=runs).to_json())
 
@@ -100,10 +96,10 @@ def test_json_prints_the_data_and_writes_what_is_asked(cli, bundles, tmp_path):
     document = cli.document("report", *named)
     assert sorted(bundles.npu.parent.iterdir()) == before
     assert document["simulated"] and document["run"]["simulated"]
-    last = last_run(bundles.npu)
-    assert document["run"]["plans"][0]["total_ns"] == list(last.runs[0].total_ns)
+    shown = last(bundles.npu)
+    assert document["run"]["plans"][0]["total_ns"] == list(shown.runs[0].total_ns)
     with CostStore(bundles.costs) as store:
-        rows = store.select(Selection((last.fingerprint,), newest=True))
+        rows = store.select(Selection((shown.fingerprint,), newest=True))
     measured = {(m.signature, m.target.key): m.summary.median_ns for m in rows if m.usable}
     for unit in document["units"]:
         for cost in unit["costs"]:
@@ -128,7 +124,7 @@ def test_a_bundle_keeps_its_runs_and_before_one_the_report_says_so(cli, bundles)
 
 def test_one_plan_under_the_costs_of_two_dates(cli, bundles):
     """The same plan, priced anew."""
-    run = last_run(bundles.npu)
+    run = last(bundles.npu)
     add_slow_rows(bundles.costs, fingerprints=(run.fingerprint,))
     then, now = (
         cli.document("report", "--costs", bundles.costs, "--at", date, bundles.npu)
@@ -156,7 +152,7 @@ def test_dates_and_runs_that_are_not_there(cli, bundles):
 
 def test_a_plan_that_was_not_to_be_had_at_the_time(cli, bundles):
     """The NPU is newer than the date: nothing says what the plan took there."""
-    run = last_run(bundles.npu)
+    run = last(bundles.npu)
     with CostStore(bundles.costs) as store:
         rows = store.select(Selection((run.fingerprint,), newest=True))
         store.add(*(replace(m, measured_at=LONG_AGO) for m in rows if m.target == CPU))
@@ -240,7 +236,7 @@ def test_a_slow_down_fails_and_no_change_does_not(cli, profiled, ran, tmp_path):
 def test_runs_of_one_bundle(cli, profiled, tmp_path):
     """The runs of two dates, the earlier one twice as slow; then without the cost table."""
     cli.ok("run", *SIM, "--runs", 7, profiled.bundle)
-    now = last_run(profiled.bundle)
+    now = last(profiled.bundle)
     backdate(profiled.bundle)
     keep(profiled.bundle, now)
     both = (f"{profiled.bundle}#2026-01-31", profiled.bundle)

@@ -51,6 +51,7 @@ def test_nothing_is_loaded_from_elsewhere(site, built):
 
 
 def test_links_lead_somewhere(site, built):
+    anchors = {name: page.ids for name, page in built.items()}
     for name, page in built.items():
         for link in values(page, "href", "a"):
             target, _, anchor = link.partition("#")
@@ -61,7 +62,7 @@ def test_links_lead_somewhere(site, built):
             assert path.is_file(), f"{name}: {link}"
             inside = path.relative_to(site.resolve() if target else site).as_posix()
             if anchor and inside in built:
-                assert anchor in built[inside].ids, f"{name}: {link}"
+                assert anchor in anchors[inside], f"{name}: {link}"
 
 
 def test_pictures_have_words(built):
