@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.build import build_host
+from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import list_phones
 from nnapi_prof.device.transport import adb
 from nnapi_prof.execution.profile import measurer
@@ -171,14 +171,14 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trace(model, tmp_path_factory.mktemp("models") / "wide.pt", (1, 3, 32, 32))
 
 
-@pytest.fixture(scope="module")
-def libraries() -> dict[str, Path]:
+@pytest.fixture
+def libraries(built_host: HostBuild) -> dict[str, Path]:
     """Door -> the emulator behind it."""
-    built = build_host()
-    doors = ("nnapi", "support library", "neuron adapter")
-    return dict(
-        zip(doors, (built.library, built.support_library, built.neuron_adapter), strict=True)
-    )
+    return {
+        "nnapi": built_host.library,
+        "support library": built_host.support_library,
+        "neuron adapter": built_host.neuron_adapter,
+    }
 
 
 def test_a_model_goes_all_the_way_through_each_door(cli, wide, tmp_path, libraries):

@@ -111,13 +111,13 @@ def test_frames_are_of_latencies(planned):
 def test_any_bundle_runs_frames_on_this_machine_too(profiled, monkeypatch):
     hurry(monkeypatch)
     costs = known(profiled)
-    made = np_.partition(costs.model, costs)
-    result = np_.run(made, SIM[1], frames=12)
+    plan = np_.partition(costs.model, costs)
+    result = np_.run(plan, SIM[1], frames=12)
     ways = result.frames().way.tolist()
     assert ways[0] == "dp" and "largest-supported nnapi:sim-npu/fast" in ways
     assert (result.frames().same == 12).all()
-    only_cpu = tuple(plan for plan in made.plans if plan.name == "all-cpu")
-    result = np_.run(replace(made, plans=only_cpu), "local", frames=16, runs=3)
+    only_cpu = tuple(each for each in plan.plans if each.name == "all-cpu")
+    result = np_.run(replace(plan, plans=only_cpu), "local", frames=16, runs=3)
     assert (result.frames().same == 16).all() and not result.run.frames[0].error
 
 

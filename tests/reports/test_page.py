@@ -44,12 +44,10 @@ def opened(browser, file, request):
 
 
 VIEWED = again_but(VIEWS, *VIEWS[:2], why="each size and scheme is seen")
-everywhere = pytest.mark.parametrize("opened", VIEWED, indirect=True)
-on_a_phone = pytest.mark.parametrize("opened", [(390, "light")], indirect=True)
 on_a_desk = pytest.mark.parametrize("opened", [(1440, "light")], indirect=True)
 
 
-@everywhere
+@pytest.mark.parametrize("opened", VIEWED, indirect=True)
 def test_silent_self_contained_accessible_and_as_wide_as_the_screen(opened):
     """And every picture that shows has words and a size."""
     opened.page.wait_for_timeout(50)
@@ -71,7 +69,7 @@ def test_silent_self_contained_accessible_and_as_wide_as_the_screen(opened):
         assert width > 200 and height > 40 and has_unit, title
 
 
-@on_a_phone
+@pytest.mark.parametrize("opened", [(390, "light")], indirect=True)
 def test_on_a_phone_text_is_readable_causes_show_on_tap_and_rows_are_cards(opened):
     sizes = opened.script("""
       [...document.querySelectorAll("figure svg[role=img]")]
