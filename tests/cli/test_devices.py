@@ -4,10 +4,12 @@ import itertools
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from torch import nn
 
+from nnapi_prof.cli import measure
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import list_phones
@@ -81,6 +83,17 @@ def test_a_device_that_never_finishes(use, start_adbd):
     table = [re.split(r" *[┃│] *", line)[1:-1] for line in result.out.splitlines()]
     (host,) = (row[1] for row in table if len(row) == 2 and row[0].startswith("sigmoid "))
     assert ["unit", "host"] in table and float(host) > 0
+
+
+def test_what_was_waited_for_is_told(monkeypatch):
+    lines: list[str] = []
+    monkeypatch.setattr(measure, "say", lines.append)
+    waits = {"waited_s": 12.4, "stayed_hot": True, "lost_s": 20.0}
+    measure._say_doubts(SimpleNamespace(n_failed=0, doubts={}, stable=True, **waits), True)
+    assert lines == [
+        "note: waited 12 s for a phone that was too hot, and no longer, because it stayed hot",
+        "note: waited 20 s for drivers that died or hung",
+    ]
 
 
 def test_storage_too_small_for_the_weights(cli, start_adbd, built_host, tmp_path, monkeypatch):
