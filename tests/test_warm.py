@@ -1,6 +1,5 @@
 """A program that starts warm is one that starts cold, but for the time that its imports take."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -66,15 +65,3 @@ def test_a_program_ends_with_whoever_started_it(tmp_path: Path) -> None:
         wait_until(lambda: number.exists() and number.read_text() != "")
         client.kill()
     wait_until(lambda: not is_running(int(number.read_text())))
-
-
-def test_a_program_that_has_nothing_of_ours() -> None:
-    code = "import sys; print([n for n in ('torch', 'nnapi_prof') if n in sys.modules])"
-    words = [*warm.python(ours=False), "-c", code]
-    assert subprocess.check_output(words, text=True) == "['torch']\n"
-
-
-def test_a_linkers_variables_need_a_cold_start() -> None:
-    command = [*warm.python(), "-c", "import sys; print('torch' in sys.modules)"]
-    environment = {**os.environ, "LD_LIBRARY_PATH": "/nowhere"}
-    assert subprocess.check_output(command, env=environment, text=True) == "False\n"

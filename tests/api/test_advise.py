@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -26,13 +25,14 @@ from nnapi_prof.advice.forms import left_out
 from nnapi_prof.advice.hindrances import ERROR, fit_prices
 from nnapi_prof.advice.search import rewritten, rules_for
 from nnapi_prof.api.advise import INTERRUPTED, _rank
-from nnapi_prof.cli import cli
 from nnapi_prof.cli.advise import show_advice
 from nnapi_prof.cli.output import stdout
 from nnapi_prof.device.find import phone_file
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.unit import Work
+from tests.cli.common import raises, save
+from tests.cli.conftest import cli as cli
 from tests.models import Function
 from tests.parts import again_but
 
@@ -47,26 +47,20 @@ def net(middle: nn.Module) -> nn.Module:
     return nn.Sequential(*front, middle, *back)
 
 
-def linear_in_last_place(x: Tensor, linear: nn.Module) -> Tensor:
-    """A product over channels that asks for another order of dimensions."""
-    return linear(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-
-
-def squeeze(x: Tensor, gate: nn.Module) -> Tensor:
-    """A gate that is tiny and divides what could run at once."""
-    return x * torch.sigmoid(gate(F.avg_pool2d(x, x.shape[2:])))
-
-
+# A product over channels that asks for another order of dimensions.
+LAYOUT = Function(
+    lambda x, linear: linear(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2), linear=nn.Linear(32, 32)
+)
+# A gate that is tiny and divides what could run at once.
+TINY = Function(
+    lambda x, gate: x * torch.sigmoid(gate(F.avg_pool2d(x, x.shape[2:]))), gate=nn.Conv2d(32, 32, 1)
+)
 PLANTED = {
     "activation": (nn.SiLU(), Hindrance.REFUSED, "silu"),
     "resize": (nn.UpsamplingBilinear2d(scale_factor=2), Hindrance.REFUSED, "upsample"),
-    "layout": (
-        Function(linear_in_last_place, linear=nn.Linear(32, 32)),
-        Hindrance.LAYOUT,
-        "permute",
-    ),
+    "layout": (LAYOUT, Hindrance.LAYOUT, "permute"),
     "precision": (Function(lambda x: (x.double() * 0.5).float()), Hindrance.REFUSED, "_to_copy"),
-    "tiny": (Function(squeeze, gate=nn.Conv2d(32, 32, 1)), Hindrance.REFUSED, "sigmoid"),
+    "tiny": (TINY, Hindrance.REFUSED, "sigmoid"),
 }
 
 
@@ -131,27 +125,24 @@ def test_advice_is_kept_in_the_bundle(tmp_path):
     ]
     with pytest.raises(UsageError, match=r"the plan is for .*, this device is .*: try rewrites on"):
         nnp.advise(folder, costs=table, device="sim:gpu-phone", tries=1)
-
-    def interrupted(_: object) -> None:
-        raise KeyboardInterrupt
-
-    stopped = nnp.advise(folder, costs=table, progress=interrupted)
+    stopped = nnp.advise(folder, costs=table, progress=raises(KeyboardInterrupt()))
     assert (stopped.advice, stopped.notes[-1]) == ((), INTERRUPTED)
 
 
-def test_advice_of_a_models_file(tmp_path, capsys):
+def test_advice_of_a_models_file(cli, tmp_path):
     x = torch.rand(1, 3, 64, 64)
-    torch.export.save(torch.export.export(net(nn.SiLU()).eval(), (x,)), tmp_path / "net.pt2")
+    save(net(nn.SiLU()), tmp_path / "net.pt2", (x,))
     profiled(nn.SiLU(), tmp_path, threads=1)
     costs = ("--costs", tmp_path / "costs.sqlite", "--device", PHONE, "--threads", 1)
-    done = CliRunner().invoke(cli, [*map(str, ("advise", *costs, tmp_path / "net.pt2"))])
-    assert done.exit_code == 0, done.output
-    assert " ".join(done.stdout.split()) == (
+    assert " ".join(cli.ok("advise", *costs, tmp_path / "net.pt2").out.split()) == (
         "What would help, the most first: 1. sim-npu does not run silu 1x32x32x32: sim-npu does not"
         " support LOGISTIC. Hard-swish in parts: that would save 0.713 ms (simulated) of 1.72 ms,"
         " predicted. x * F.relu6(x + 3) * (1 / 6) Up to 0.2 away from SiLU, near x = ±3. Train for"
         " some more epochs with it: accuracy mostly comes back."
     )
+    tried = cli.document("advise", "--try", "--tries", 1, *costs, tmp_path / "net.pt2")
+    (first, *_) = tried["advice"]
+    assert first["rewrite"]["name"] == "hard-swish in parts" and not first["verified"]["failure"]
 
 
 def test_a_small_saving_is_told_with_its_interval(tmp_path):

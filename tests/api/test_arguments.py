@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,10 +21,11 @@ from nnapi_prof.errors import InputSpecError, NnapiProfError, UsageError
 from nnapi_prof.options import number
 from nnapi_prof.partition import is_optimum
 from nnapi_prof.partition.explain import as_latency
-from tests.api.conftest import PHONE, Way
+from tests import warm
+from tests.api.conftest import PHONE
 from tests.cli.common import python
 from tests.partition.cases import problem_of, solve
-from tests.parts import again_but
+from tests.processes import output_of
 from tests.reports.sample import sample
 
 WRONG = {
@@ -41,6 +43,8 @@ WRONG = {
         {"max_regions": -1}, {"max_compile_ms": -1}, {"max_error": math.nan},
         {"preference": "warp"}, {"pin": [3]}, {"forbid": [None]}, {"best": 2},
     ],
+    np_.Throughput: [{"contention": 0.5}, {"frames_in_flight": 64}],
+    np_.Within: [{"error": -1}],
 }  # fmt: skip
 
 
@@ -117,7 +121,7 @@ def test_sizes_are_a_shape(way):
     assert product.inputs == ("5x2", "5x3")
 
 
-def constrained(way: Way, **constraint: Any) -> np_.ModelPlan:
+def constrained(way: SimpleNamespace, **constraint: Any) -> np_.ModelPlan:
     return np_.partition(way.model, way.costs, np_.Latency(**constraint))
 
 
@@ -232,20 +236,12 @@ except np_.NnapiProfError as error:
 """
 
 
-@pytest.mark.slow("each case starts Python and imports PyTorch anew")
-@pytest.mark.parametrize(
-    "first",
-    again_but(
-        ["nnapi_prof.partition", "nnapi_prof.execution.run", None],
-        "nnapi_prof.partition",
-        why="another order of imports",
-    ),
-)
+@pytest.mark.parametrize("first", ["nnapi_prof.partition", "nnapi_prof.execution.run", "sys"])
 def test_functions_that_are_packages_too_are_both(first):
     """Whatever was imported before: imports tie packages to the names of functions."""
-    result = python("-c", f"import {first or 'sys'}{BOTH}")
-    told, error = result.stdout.splitlines()
-    assert result.stderr == "" and told == "['plan', 'device'] True"
+    program = (*warm.python(ours=False), "-W", "error", "-c", f"import {first}{BOTH}")
+    told, error = output_of(program).splitlines()
+    assert told == "['plan', 'device'] True"
     assert "nowhere does not exist" in error
 
 

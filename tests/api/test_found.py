@@ -18,6 +18,7 @@ from nnapi_prof.execution.profile import Progress, tell_planning
 from nnapi_prof.graph.plan import CPU, Engine, Target
 from nnapi_prof.partition import CompileTimes, CostTable, CurvePoint, SearchLimits, Watch, solver
 from nnapi_prof.partition.solver import INTERRUPTED, find_plans
+from tests.cli.common import raises
 from tests.partition.cases import NPU, build_graph, table
 
 N, BEST = 12, 9
@@ -64,10 +65,7 @@ def test_the_best_is_for_the_asking_and_compile_times_may_be_unknown():
 
 
 def test_ctrl_c_keeps_the_best_plan():
-    def at_once(watch: Watch) -> None:
-        raise KeyboardInterrupt
-
-    result = find_plans(GRAPH, costs_of(), report=at_once)
+    result = find_plans(GRAPH, costs_of(), report=raises(KeyboardInterrupt()))
     assert result.plan.notes[-1] == result.best.notes[-1] == INTERRUPTED
     assert sorted(u for s in result.plan.segments for u in s.units) == list(range(N))
     assert not any(INTERRUPTED in plan.notes for plan in result.baselines)

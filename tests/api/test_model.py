@@ -26,7 +26,7 @@ from nnapi_prof.errors import CostError, FrontendError, InputSpecError, ModelFil
 from nnapi_prof.graph.plan import CPU
 from tests.api.conftest import PHONE
 from tests.cli.common import TinyNet, trace
-from tests.measure.scripted import NPU, info
+from tests.measure.scripted import NPU, info, interrupt_at
 from tests.models import Function
 
 X = torch.zeros(1, 3, 8, 8)
@@ -83,11 +83,6 @@ def test_the_copy_of_a_model_from_memory_goes_with_it():
     assert not folder.exists()
 
 
-def test_guessed_inputs_are_told():
-    model = np_.load(scripted(nn.Sequential(nn.Linear(7, 2))))
-    assert any("guess" in note for note in model.notes) and "guess" in model._repr_html_()
-
-
 def test_sizes_left_open_stay_open_in_the_bundle(tmp_path):
     model = np_.load(scripted(nn.Conv2d(3, 4, 3)), ["1x3x?=8x?=8"])
     costs = np_.profile(model, PHONE, costs=tmp_path / "costs.sqlite", options=ONCE)
@@ -136,13 +131,8 @@ def test_a_device_and_a_table_that_are_open(way, tmp_path):
 
 def test_ctrl_c_while_it_measures_says_what_is_kept(way, tmp_path):
     asked = {"costs": tmp_path / "costs.sqlite", "conditions": np_.ConditionOptions(threads=1)}
-
-    def stop(progress: np_.Progress) -> None:
-        if progress.done == 4:
-            raise KeyboardInterrupt
-
     with pytest.raises(Interrupted, match=r"4 measurements are kept in .*; the same call goes on"):
-        np_.profile(way.model, PHONE, progress=stop, **asked)
+        np_.profile(way.model, PHONE, progress=interrupt_at(4), **asked)
     rest = np_.profile(way.model, PHONE, options=ONCE, **asked)
     assert rest.outcome is not None and rest.outcome.n_reused >= 4
     assert issubclass(Interrupted, KeyboardInterrupt), "what catches errors lets it through"

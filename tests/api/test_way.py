@@ -1,7 +1,6 @@
 """The whole way from Python, and what each of its steps shows, in notebooks too."""
 
 import logging
-import subprocess
 from dataclasses import replace
 
 import pytest
@@ -11,32 +10,12 @@ import nnapi_prof as np_
 from nnapi_prof.errors import InputSpecError, UsageError
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.reports import notebook
-from tests import warm
 from tests.api.conftest import PHONE
 from tests.cli.common import shift_reference
 from tests.reports.browser import Parsed
 
 SLOW = "nnapi:nnapi-reference/fast"
 """A target that runs everything, and nothing well."""
-SNIPPET = """
-import nnapi_prof as np_
-model = np_.load("{file}", inputs=["1x3x16x16"])
-costs = np_.profile(model, device="sim:npu-phone")
-plan = np_.partition(model, costs)
-result = np_.run(plan, device="sim:npu-phone")
-result.report("out.html")
-print(result)
-"""
-
-
-@pytest.mark.slow("starts a program that profiles")
-def test_the_snippet_in_a_fresh_process(way, tmp_path):
-    command = [*warm.python(), "-c", SNIPPET.format(file=way.file)]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
-    assert result.returncode == 0, result.stderr
-    assert "simulated" in result.stdout and "outputs agree" in result.stdout
-    assert (tmp_path / "out.html").read_text().lower().startswith("<!doctype html>")
-    assert (tmp_path / "data" / "nnapi-prof").exists(), "costs go to the user's data folder"
 
 
 def test_what_a_model_and_costs_show(way):
@@ -182,15 +161,6 @@ def test_progress_and_notes(way, caplog):
         np_.profile(way.model, PHONE, costs=way.table, options=options, progress=seen.append)
     assert seen[0].done == 0 and any(each.done == each.total > 0 for each in seen)
     assert "tiny on simulated npu-phone" in caplog.text
-
-
-def test_comparison(way, tmp_path):
-    slow = np_.partition(way.model, way.costs, np_.Latency(pin=[f"*={SLOW}"]))
-    compared = np_.compare(way.planned, slow)
-    assert compared.plan is None and compared.frame().empty
-    assert compared.moves[-1].new.target.key == SLOW
-    assert compared.new.predicted_ns > 2 * compared.base.predicted_ns
-    assert compared.report(tmp_path / "both.html").stat().st_size > 1000
 
 
 NASTY = '<script>alert("1")</script>&'

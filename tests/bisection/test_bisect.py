@@ -17,7 +17,6 @@ import nnapi_prof as nnp
 from nnapi_prof.bisection import FaultKind
 from nnapi_prof.cli.bisect import show_bisection
 from nnapi_prof.device.find import PHONES_DIR
-from tests.cli.common import Result
 from tests.cli.conftest import cli as cli
 from tests.convert.quantised_models import ExportedNet
 from tests.parts import again_but
@@ -152,7 +151,7 @@ def test_what_a_target_refuses_is_told(model, tmp_path, cli):
     assert names and not any(name.startswith("conv") for name in names)
     assert {each.target for each in outcome.unchecked} == {NPU}
     command = ("bisect", "--device", device, "--target", NPU, model.path)
-    out: Result = cli(*command, "--json")
+    out = cli(*command, "--json")
     assert len(out.document("bisect")["unchecked"]) == len(outcome.unchecked)
     first = f"{outcome.unchecked[0].label}, ... ({outcome.unchecked[0].reason})"
     assert cli.ok(*command).out.splitlines()[1:] == [
@@ -274,7 +273,7 @@ def test_the_cure_is_planned_and_later_profiles_avoid_the_pair(model, tmp_path, 
     bundle, fixed = tmp_path / "net.nnprof", tmp_path / "fixed.nnprof"
     plan.save(bundle)
     options = ("--json", "--device", device, "--costs", table, "--fix", fixed)
-    out: Result = cli("bisect", *options, bundle)
+    out = cli("bisect", *options, bundle)
     assert out.code == 1
     (culprit, *_) = out.document("bisect")["culprits"]
     assert culprit["kind"] == "scale" and culprit["cures"][0]["costs_ns"] is not None

@@ -1,13 +1,13 @@
 """Calling the command line, tiny models, and what is in a cost table."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import pty
 import sqlite3
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from torch import nn
 
 from nnapi_prof.api.run import eager_reference
 from nnapi_prof.cli import main
+from nnapi_prof.execution import RunOptions
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests import warm
 from tests.documents.common import check
 
@@ -150,8 +152,7 @@ def trace(model: nn.Module, path: Path, *inputs: tuple[int, ...] | torch.Tensor)
 
 def save(module: nn.Module, path: Path, args: tuple[object, ...], **kwargs: object) -> Path:
     """Saves as an ExportedProgram or as TorchScript, by the ending."""
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # torch.jit announces its retirement on every call
+    with quiet_torch(), torch.no_grad():
         if path.suffix == ".pt2":
             torch.export.save(torch.export.export(module.eval(), args, kwargs), path)
         else:
@@ -171,6 +172,26 @@ def shift_reference(
     patch.setattr(where, shifted)
 
 
+def raises(error: BaseException) -> Callable[..., None]:
+    """A function that always raises this."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+def hurry(patch: pytest.MonkeyPatch) -> None:
+    """Plans that run whole do so for next to no time, and wait a second for what is not there."""
+    timing = RunOptions._timing
+
+    def hasty(*given: Any) -> Any:
+        brief = {"warmup_ns": 1_000_000, "warm_ns": 0, "spin_ns": 0, "timeout_ms": 1000}
+        return dataclasses.replace(timing(*given), **brief)
+
+    patch.setattr(RunOptions, "_timing", hasty)
+
+
 @dataclass(frozen=True)
 class Profiled:
     """A model that was profiled on sim:npu-phone and partitioned; files may be changed freely."""
@@ -185,15 +206,14 @@ class Profiled:
         return (*SIM, "--input", INPUT, "--costs", self.costs)
 
 
-def start_program(*arguments: object, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+def start_program(*arguments: object) -> subprocess.Popen[str]:
     """nnapi-prof as a terminal's shell starts it, so that Ctrl-C reaches it.
 
     A shell without job control has SIGINT ignored in what it puts in the background, children
-    inherit that, and Python keeps it: `make test &` would not be heard. ``before`` is a command
-    that ends with the program to run.
+    inherit that, and Python keeps it: `make test &` would not be heard.
     """
-    heard = ("env", "--default-signal=INT")
-    command = [*heard, *before, sys.executable, "-m", "nnapi_prof", *map(str, arguments)]
+    program = (sys.executable, "-m", "nnapi_prof")
+    command = ["env", "--default-signal=INT", *program, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -208,11 +228,3 @@ def count_rows(costs: Path) -> int:
             return int(link.execute(query).fetchone()[0])
         except sqlite3.OperationalError:  # its tables are being made
             return 0
-
-
-def unit_row(out: str, name: str) -> dict[str, str]:
-    """The row of a unit in the table that profile prints: column -> what it says."""
-    (head,) = (line for line in out.splitlines() if line.startswith("┃ unit "))
-    (row,) = (line for line in out.splitlines() if line.startswith(f"│ {name} "))
-    columns, cells = head[1:-1].split("┃"), row[1:-1].split("│")
-    return dict(zip(map(str.strip, columns), map(str.strip, cells), strict=True))

@@ -41,8 +41,5 @@ def _profiled(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Profiled:
 
 @pytest.fixture
 def profiled(_profiled: Profiled, tmp_path: Path) -> Profiled:
-    folder = tmp_path / "profiled"
-    folder.mkdir()
-    shutil.copyfile(_profiled.costs, folder / "costs.sqlite")
-    shutil.copytree(_profiled.bundle, folder / "tiny.nnprof")
+    folder = shutil.copytree(_profiled.costs.parent, tmp_path / "profiled")
     return Profiled(_profiled.model, folder / "costs.sqlite", folder / "tiny.nnprof")

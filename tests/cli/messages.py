@@ -12,55 +12,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 
 from nnapi_prof.bundle.storage import VERSION
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.find import phone_file
 from nnapi_prof.device.transport import adb
-from tests.cli.common import INPUT, SIM, TinyNet, shift_reference, trace
+from tests.cli.common import INPUT, SIM, Profiled, trace
 
 SHAPE = ("--input", INPUT)
 Arguments = Sequence[object]
 
 
-class Place:
-    """Where a case happens: a folder of its own, and what the fixtures of the tests give."""
+@dataclass(frozen=True)
+class Place(Profiled):
+    """Where a case happens: a folder of its own, a profiled model, and the tests' fixtures."""
 
+    tmp: Path
+    env: pytest.MonkeyPatch
+    fixture: Callable[[str], Any]
     sim, shape = " ".join(SIM), " ".join(SHAPE)
-
-    def __init__(self, tmp: Path, request: pytest.FixtureRequest) -> None:
-        self.tmp = tmp
-        self.fixture: Callable[[str], Any] = request.getfixturevalue
-
-    @property
-    def env(self) -> pytest.MonkeyPatch:
-        """Undone after the case. What many cases share is made before it changes: a profile under
-        one case's environment would fail for all."""
-        self.fixture("_profiled")
-        patch: pytest.MonkeyPatch = self.fixture("monkeypatch")
-        return patch
-
-    @property
-    def model(self) -> Path:
-        """Two convolutions, for [1, 3, 16, 16]."""
-        path: Path = self.fixture("tiny")
-        return path
-
-    @property
-    def costs(self) -> Path:
-        """What that model costs; the file is the case's own, as the bundle is."""
-        path: Path = self.fixture("profiled").costs
-        return path
-
-    @property
-    def bundle(self) -> Path:
-        path: Path = self.fixture("profiled").bundle
-        return path
 
     def file(self, name: str, content: str | bytes = "") -> Path:
         path = self.tmp / name
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return path
 
@@ -70,8 +45,8 @@ class Case:
     """``message`` is exact but for {tmp}, {model}, {serial} and {*}, any text; without one, the
     ``facts`` stand in what is told, in this order.
 
-    ``prints`` marks the few that have a result all the same, on standard output; ``document`` is
-    what ``--json`` prints there. ``needs`` are markers of tests/conftest.py, for what provokes it.
+    ``document`` is what ``--json`` prints. ``needs`` are markers of tests/conftest.py, for what
+    provokes it.
     """
 
     name: str
@@ -79,7 +54,6 @@ class Case:
     code: int
     message: str = ""
     facts: tuple[str, ...] = ()
-    prints: bool = False
     document: str = "error"
     needs: tuple[str, ...] = ()
 
@@ -213,6 +187,8 @@ for name, content, line, code, told in (
     ("profiled/tiny.nnprof/run.json", "{", "report --costs {at.costs} {at.bundle}", 1,
      "{tmp}/profiled/tiny.nnprof/run.json: this is not a run report (Expecting property name "
      "enclosed in double quotes: line 1 column 2 (char 1)); `nnapi-prof run` makes it again"),
+    ("new.nnprof/manifest.json", '{"ver', "compare {at.tmp}/new.nnprof {at.bundle}", 1,
+     ("new.nnprof: the bundle is damaged", "nnapi-prof partition")),
     ("new.nnprof", "", "compare {at.tmp}/new.nnprof {at.bundle}", 2,
      "{tmp}/new.nnprof is not a bundle: `nnapi-prof partition` makes one"),
     ("mine.json", "{", "profile --device sim:{at.tmp}/mine.json {at.shape} {at.model}", 1,
@@ -259,17 +235,6 @@ def a_model_that_computes_nothing(at: Place) -> Arguments:
     return ["profile", *SIM, *SHAPE, trace(nn.Identity(), at.tmp / "nothing.pt")]
 
 
-@provoked(
-    1,
-    "lgamma: aten.lgamma.default cannot run on NNAPI: NNAPI has no such operation and nothing "
-    "here rewrites it into others; without --whole the rest stays on the CPU",
-    prints=True,
-)
-def a_model_that_nnapi_cannot_run_whole(at: Place) -> Arguments:
-    odd = trace(TinyNet(lambda x: torch.lgamma(x.abs() + 1)), at.tmp / "odd.pt")
-    return ["convert", *SHAPE, "--whole", "-o", at.tmp / "out.pt", odd]
-
-
 # ---- bundles -----------------------------------------------------------------------------------
 
 
@@ -282,25 +247,6 @@ def a_bundle_of_a_newer_version(at: Place) -> Arguments:
     manifest = at.bundle / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"version": VERSION + 1}))
     return ["run", *SIM, at.bundle]
-
-
-@provoked(
-    1,
-    "output clone_1 differs from eager PyTorch by {*} of its largest value, 1e-04 is allowed: "
-    "`nnapi-prof bisect` finds the operation at fault; give a larger --tolerance if that is "
-    "accurate enough",
-    prints=True,
-)
-def outputs_that_differ(at: Place) -> Arguments:
-    shift_reference(at.env)
-    return ["run", *SIM, "--runs", 2, at.bundle]
-
-
-@provoked(1, ("new.nnprof: the bundle is damaged", "nnapi-prof partition"))
-def a_damaged_bundle_compared(at: Place) -> Arguments:
-    (at.tmp / "new.nnprof").mkdir()
-    at.file("new.nnprof/manifest.json", '{"format": "nnapi-prof bundle", "ver')
-    return ["compare", at.tmp / "new.nnprof", at.bundle]
 
 
 # ---- devices, their descriptions and storage; what agents are built with -----------------------

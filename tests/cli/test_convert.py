@@ -18,6 +18,7 @@ from nnapi_prof.convert.export_json import RegionDescription
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import load, reference
 from nnapi_prof.frontend.inputs import parse_input_spec
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import Engine, Preference
 from nnapi_prof.nnapi.codes import OperandCode
 from tests import warm
@@ -25,56 +26,51 @@ from tests.api.test_model import scripted
 from tests.cli.common import INPUT, Profiled, save, trace
 from tests.convert.region_reader import from_json
 from tests.models import Function
+from tests.processes import output_of
 
 PROGRAM = """
 import ctypes, sys, torch
-module = torch.jit.load(sys.argv[2])
-args, kwargs, wrong = torch.load(sys.argv[3])
+module, x = torch.jit.load(sys.argv[2]), torch.load(sys.argv[3])
 try:
-    module(*args, **kwargs)
+    module(x)
 except RuntimeError as error:
     assert "libneuralnetworks" in str(error)
 else:
     raise AssertionError("it ran without NNAPI")
 ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
-torch.save([module(*args, **kwargs) for _ in range(2)], sys.argv[3])
-for bad in wrong:
-    try:
-        module(*bad, **kwargs)
-    except torch.jit.Error as error:
-        print(str(error).strip().splitlines()[-1].removeprefix("RuntimeError: AssertionError: "))
-print(*(name for name, _ in module.named_children()))
-for name, part in module.named_children():
-    if name.startswith("nnapi"):
-        print(part.compilation_preference, part.relax_f32_to_f16)
+torch.save(module(x), sys.argv[3])
 assert "nnapi_prof" not in sys.modules
 """
+"""An app, without anything of ours but the library; its input becomes its output."""
 
 
 def run(
-    library: Path,
     model: Path,
     *inputs: object,
     wanted: object,
     tolerance: float = 1e-4,
-    wrong: tuple[object, ...] = (),
+    wrong: tuple[tuple[object, ...], ...] = (),
     **kwargs: object,
 ) -> list[str]:
-    """Runs a converted model as an app does, in a process without anything of ours but the library.
-    Compares the outputs, which are in data.pt then; returns the errors of wrong inputs, the names
-    of the parts, and the preference and precision of each."""
-    data, converted = model.with_name("data.pt"), model.with_suffix(".nnapi.pt")
-    torch.save((inputs, kwargs, wrong), data)
-    command = [*warm.python(ours=False), "-W", "ignore", "-c", PROGRAM, library, converted, data]
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=data.parent, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    """Compares the outputs of a converted model; returns the errors of wrong inputs, the names of
+    the parts, and the preference and precision of each. Wants the fixture ``nnapi_library``."""
+    with quiet_torch():
+        module = torch.jit.load(model.with_suffix(".nnapi.pt"))
     wanted_values, wanted_shape = tree_flatten(wanted)
-    for outputs in torch.load(data):
-        values, shape = tree_flatten(outputs)
+    for _ in range(2):
+        values, shape = tree_flatten(module(*inputs, **kwargs))
         assert shape == wanted_shape
         torch.testing.assert_close(values, wanted_values, rtol=tolerance, atol=tolerance / 10)
-    return done.stdout.splitlines()
+    lines = []
+    for bad in wrong:
+        with pytest.raises(torch.jit.Error) as raised:
+            module(*bad, **kwargs)
+        last = str(raised.value).strip().splitlines()[-1]
+        lines.append(last.removeprefix("RuntimeError: AssertionError: "))
+    parts = dict(module.named_children())
+    on_nnapi = [part for name, part in parts.items() if name.startswith("nnapi")]
+    how = [f"{each.compilation_preference} {each.relax_f32_to_f16}" for each in on_nnapi]
+    return [*lines, " ".join(parts), *how]
 
 
 def stated(*shapes: str) -> list[str]:
@@ -87,8 +83,14 @@ def test_mobilenet_v2_in_stock_pytorch(cli, tmp_path, emulator_library):
     script = Path(__file__).parents[2] / "examples" / "models.py"
     subprocess.run([*warm.python(), script, "mobilenet_v2", model], check=True)
     assert "66 NNAPI operations" in cli.ok("convert", "--input", "1x3x224x224", model).err
-    inputs = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(1))
-    run(emulator_library, model, inputs, wanted=reference(model)(inputs)[0])
+    x, data = torch.randn(1, 3, 224, 224), tmp_path / "data.pt"
+    torch.save(x, data)
+    command = [*warm.python(ours=False), "-W", "ignore", "-c", PROGRAM]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    output_of(
+        [*command, emulator_library, model.with_suffix(".nnapi.pt"), data], env=env, cwd=tmp_path
+    )
+    torch.testing.assert_close(torch.load(data), reference(model)(x)[0], rtol=1e-4, atol=1e-5)
 
 
 def crossed(unread, x, y, first, second):
@@ -99,13 +101,12 @@ def crossed(unread, x, y, first, second):
     return late, (late, early), x, torch.arange(1.0, 5.0) * 2
 
 
-@pytest.mark.slow
-def test_inputs_and_outputs_are_the_models(cli, tmp_path, emulator_library):
+def test_inputs_and_outputs_are_the_models(cli, tmp_path, nnapi_library):
     inputs = torch.randn(2), torch.randn(1, 2, 5, 5), torch.randn(1, 3, 9, 9)
     module = Function(crossed, first=nn.Conv2d(3, 4, 3), second=nn.Conv2d(4, 2, 3))
     model = save(module, tmp_path / "crossed.pt", inputs)
     cli.ok("convert", *stated("2", "1x2x5x5", "1x3x9x9"), model)
-    run(emulator_library, model, *inputs, wanted=module(*inputs))
+    run(model, *inputs, wanted=module(*inputs))
 
 
 NESTED = {
@@ -115,14 +116,13 @@ NESTED = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NESTED)
 @pytest.mark.parametrize("ending", ["pt", "pt2"])
-def test_outputs_are_nested_as_the_models(cli, tmp_path, emulator_library, name, ending):
+def test_outputs_are_nested_as_the_models(cli, tmp_path, nnapi_library, name, ending):
     module, x = Function(NESTED[name]), torch.randn(2, 3)
     model = save(module, tmp_path / f"nested.{ending}", (x,))
     cli.ok("convert", "--input", "2x3", model)
-    run(emulator_library, model, x, wanted=module(x), tolerance=1e-6)
+    run(model, x, wanted=module(x), tolerance=1e-6)
 
 
 class Takes(nn.Module):
@@ -133,8 +133,7 @@ class Takes(nn.Module):
         return {"sum": first + second + named["one"][0] * power, "diff": named["one"][1] - shift}
 
 
-@pytest.mark.slow
-def test_inputs_are_nested_as_the_models(cli, tmp_path, emulator_library):
+def test_inputs_are_nested_as_the_models(cli, tmp_path, nnapi_library):
     a, b, c, d, e = (torch.randn(2, 3) for _ in range(5))
     args = ((a, b), {"one": [c, d]}, 3.0)
     model = save(Takes(), tmp_path / "takes.pt2", args, shift=e)
@@ -145,7 +144,7 @@ def test_inputs_are_nested_as_the_models(cli, tmp_path, emulator_library):
         ((a, b), {"one": [c, d, a]}, 3.0),
     )
     outputs = Takes()(*args, shift=e)
-    ran = run(emulator_library, model, *args, wanted=outputs, wrong=wrong, shift=e)
+    ran = run(model, *args, wanted=outputs, wrong=wrong, shift=e)
     assert ran[:3] == [
         "arg_2: the model was exported for 3.0",
         "arg_1: the model was exported for the key one",
@@ -165,27 +164,25 @@ class Scripted(nn.Module):
         return {"sum": pair[0] + pair[1] + listed[0], "diff": listed[1] - named["one"]}
 
 
-@pytest.mark.slow
-def test_torchscript_inputs_are_nested_as_the_models(cli, tmp_path, emulator_library):
+def test_torchscript_inputs_are_nested_as_the_models(cli, tmp_path, nnapi_library):
     a, b, c, d, e = (torch.randn(2, 3) for _ in range(5))
     model = tmp_path / "scripted.pt"
     scripted(Scripted().eval()).save(str(model))
     cli.ok("convert", *stated(*["2x3"] * 5), model)
     args, wrong = ((a, b), [c, d], {"one": e}), (((a, b), [c], {"one": e}),)
-    ran = run(emulator_library, model, *args, wanted=Scripted()(*args), wrong=wrong)
+    ran = run(model, *args, wanted=Scripted()(*args), wrong=wrong)
     assert ran[0] == "arg_1: the model was exported for 2 items"
 
 
-def test_a_dict_of_several_types_becomes_a_tuple(cli, tmp_path, emulator_library):
+def test_a_dict_of_several_types_becomes_a_tuple(cli, tmp_path, nnapi_library):
     """TorchScript has no type for it."""
     x, mixed = torch.randn(2, 3), Function(lambda x: {"one": torch.relu(x), "two": (x + 1.0, x)})
     model = save(mixed, tmp_path / "mixed.pt2", (x,))
     result = cli.ok("convert", model)
     assert "it becomes a tuple of one, two, in that order" in result.err
-    run(emulator_library, model, x, wanted=(torch.relu(x), (x + 1.0, x)))
+    run(model, x, wanted=(torch.relu(x), (x + 1.0, x)))
 
 
-@pytest.mark.slow
 def test_convert_says_that_a_model_grew(cli, tmp_path):
     """By a recurrence in both directions, which stock PyTorch's runtime has step by step only."""
     tagger = nn.LSTM(8, 8, bidirectional=True, batch_first=True)

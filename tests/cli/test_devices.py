@@ -4,27 +4,28 @@ import itertools
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from torch import nn
 
+from nnapi_prof.cli import measure
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.build import build_host
+from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import list_phones
 from nnapi_prof.device.transport import adb
 from nnapi_prof.execution.profile import measurer
 from nnapi_prof.execution.report import RunReport
-from tests.cli.common import INPUT, Cli, Result, count_rows, python, trace, unit_row
+from tests.cli.common import INPUT, Cli, Result, count_rows, python, trace
 
 
 @pytest.fixture
 def use(cli: Cli, tiny: Path, tmp_path: Path) -> Cli:
     """``use(SERIAL)`` profiles a tiny model there."""
 
-    def call(serial: str | None, *more: object) -> Result:
-        named = () if serial is None else ("--device", serial)
-        costs = ("--costs", tmp_path / "costs.sqlite")
-        return cli("profile", *named, "--input", INPUT, *costs, "--runs", 3, *more, tiny)
+    def call(serial: str, *more: object) -> Result:
+        named = ("--device", serial, "--input", INPUT, "--costs", tmp_path / "costs.sqlite")
+        return cli("profile", *named, "--runs", 3, *more, tiny)
 
     return call
 
@@ -53,10 +54,9 @@ def test_listed_with_phones(cli, adb_server, asking_phone, start_daemon):
     assert re.search(rf"{re.escape(stranger.serial)} +adb server +unauthorized", table)
 
 
-def test_without_a_phone_a_simulated_one_is_used_and_named(use):
-    result = use(None)
-    assert result.code == 0
-    assert "note: no phone is connected: using the simulated phone sim:npu-phone" in result.err
+def test_without_a_phone_a_simulated_one_is_used_and_named(cli):
+    told = cli.ok("agent", "info").err
+    assert "note: no phone is connected: using the simulated phone sim:npu-phone" in told
 
 
 def test_an_unauthorised_phone(use, asking_phone, monkeypatch):
@@ -73,14 +73,27 @@ def test_an_unauthorised_phone(use, asking_phone, monkeypatch):
     assert f"{phone.serial} asks its owner: confirm 'Allow USB debugging'" in result.err
 
 
-def test_a_device_that_never_finishes(use):
-    """The watchdog ends every run: what remains is the estimate for eager PyTorch."""
-    result = use("local", "--preference", "fast", "--timeout-s", 0.001, "--runs", 100_000)
+def test_a_device_that_never_finishes(use, start_adbd):
+    """The watchdog ends every run: what remains is the estimate for eager PyTorch. Without an
+    NNAPI, whose drivers would be waited for."""
+    result = use(start_adbd(), "--timeout-s", 0.001, "--runs", 100_000)
     assert result.code == 0
     measured = result.out.split()[0]
     assert f"note: {measured} of these the device refused or did not finish" in result.err
-    row = unit_row(result.out, "sigmoid")
-    assert set(row) == {"unit", "host"} and float(row["host"]) > 0
+    table = [re.split(r" *[┃│] *", line)[1:-1] for line in result.out.splitlines()]
+    (host,) = (row[1] for row in table if len(row) == 2 and row[0].startswith("sigmoid "))
+    assert ["unit", "host"] in table and float(host) > 0
+
+
+def test_what_was_waited_for_is_told(monkeypatch):
+    lines: list[str] = []
+    monkeypatch.setattr(measure, "say", lines.append)
+    waits = {"waited_s": 12.4, "stayed_hot": True, "lost_s": 20.0}
+    measure._say_doubts(SimpleNamespace(n_failed=0, doubts={}, stable=True, **waits), True)
+    assert lines == [
+        "note: waited 12 s for a phone that was too hot, and no longer, because it stayed hot",
+        "note: waited 20 s for drivers that died or hung",
+    ]
 
 
 def test_storage_too_small_for_the_weights(cli, start_adbd, built_host, tmp_path, monkeypatch):
@@ -171,14 +184,14 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trace(model, tmp_path_factory.mktemp("models") / "wide.pt", (1, 3, 32, 32))
 
 
-@pytest.fixture(scope="module")
-def libraries() -> dict[str, Path]:
+@pytest.fixture
+def libraries(built_host: HostBuild) -> dict[str, Path]:
     """Door -> the emulator behind it."""
-    built = build_host()
-    doors = ("nnapi", "support library", "neuron adapter")
-    return dict(
-        zip(doors, (built.library, built.support_library, built.neuron_adapter), strict=True)
-    )
+    return {
+        "nnapi": built_host.library,
+        "support library": built_host.support_library,
+        "neuron adapter": built_host.neuron_adapter,
+    }
 
 
 def test_a_model_goes_all_the_way_through_each_door(cli, wide, tmp_path, libraries):
@@ -187,6 +200,7 @@ def test_a_model_goes_all_the_way_through_each_door(cli, wide, tmp_path, librari
     errors = []
     for door, library in libraries.items():
         through = ("--device", PHONE, "--nnapi-library", library)
+        same = ("--device", f"{PHONE},library={library}")
         named = (*through, *WIDE, "--costs", costs, "--threads", 1)
         bundle = tmp_path / f"{door}.nnprof"
         nnapi = cli.ok("devices", *through, "--json").document("agent-info")["nnapi"]
@@ -196,24 +210,18 @@ def test_a_model_goes_all_the_way_through_each_door(cli, wide, tmp_path, librari
         assert names == [f"{name}{at}" for name in ("sim-npu", "sim-gpu", "nnapi-reference")]
         cli.ok("profile", *named, "--preference", "fast", "--runs", 3, wide)
         cli.ok("partition", *named, "--output", bundle, wide)
-        cli.ok("run", *through, "--runs", 3, bundle)
+        cli.ok("run", *same, "--runs", 3, bundle)
         report = RunReport.from_json((bundle / "run.json").read_text())
         accelerators = {segment.target.accelerator for segment in report.runs[0].plan.segments}
         assert accelerators - {None} == {f"sim-npu{at}"}
         assert all(check.ok for check in report.checks)
         errors.append([check.max_abs for check in report.checks])
     assert errors[0] == errors[1] == errors[2]
+    # A plan of one door is not run through another.
+    bundle = tmp_path / "support library.nnprof"
+    assert "sim-npu@libnnapi_support.so" in cli.error("run", "--device", PHONE, bundle)
     with CostStore(costs) as store:
         assert len(store.devices()) == 3
-
-
-def test_a_plan_of_one_door_is_not_run_through_another(cli, wide, tmp_path, libraries):
-    through = ("--device", f"{PHONE},library={libraries['support library']}")
-    named = (*through, *WIDE, "--costs", tmp_path / "costs.sqlite", "--threads", 1)
-    bundle = tmp_path / "wide.nnprof"
-    cli.ok("profile", *named, "--runs", 3, "--preference", "fast", wide)
-    cli.ok("partition", *named, "--output", bundle, wide)
-    assert "sim-npu@libnnapi_support.so" in cli.error("run", "--device", PHONE, bundle)
 
 
 @pytest.mark.parametrize("command", ["profile", "agent info", "devices"])

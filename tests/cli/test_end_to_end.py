@@ -4,7 +4,6 @@ Inputs are 64x64 here to keep the suite short; `make bench` takes the models at 
 """
 
 import functools
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +11,9 @@ import pytest
 
 from nnapi_prof.execution.report import RunReport
 from tests import warm
-from tests.cli.common import TinyNet, call, trace
+from tests.cli.common import TinyNet, call, hurry, trace
 from tests.parts import again_but
+from tests.processes import output_of
 
 pytestmark = pytest.mark.slow("the whole way of a published network, each in its own process")
 
@@ -35,7 +35,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             return trace(TinyNet(), path, (1, 3, SIZE, SIZE))
         script = Path(__file__).parents[2] / "examples" / "models.py"
         words = [*warm.python(), script, name, path, "--size", str(SIZE)]
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        assert output_of(words) == f"saved {name} as {path}, input {INPUT}\n"
         return path
 
     return save
@@ -85,9 +85,10 @@ def test_simulated_phone(name, device, saved, tmp_path):
 @pytest.mark.parametrize(
     "name", again_but(["tiny", *MODELS], "tiny", why="a published network takes half a minute")
 )
-def test_local(name, saved, tmp_path):
+def test_local(name, saved, tmp_path, monkeypatch):
     """Without the trial of threads: tests/measure has one on this machine."""
-    few = ("--runs", 3, "--budget-ms", 0, "--preference", "fast")
+    hurry(monkeypatch)
+    few = ("--runs", 3, "--budget-ms", 0, "--warmup-ms", 5, "--preference", "fast")
     assert not whole_path(saved(name), "local", tmp_path, *few, threads=1).simulated
 
 

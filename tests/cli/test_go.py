@@ -22,17 +22,10 @@ from tests.cli.common import (
     call,
     count_rows,
     on_a_terminal,
+    raises,
     shift_reference,
     trace,
 )
-
-
-def raises(error: Exception) -> Callable[..., None]:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    return fail
-
 
 _fail = raises(AgentError("the phone went away"))
 _must_not_be_called = raises(AssertionError("it was called"))

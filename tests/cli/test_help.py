@@ -77,11 +77,6 @@ def test_schema(cli):
         assert json.loads(cli("schema", *asked).out) == schemas()[name]
 
 
-def test_without_arguments_the_help_is_shown(cli):
-    result = cli()
-    assert result.code == 2 and "Usage: nnapi-prof [OPTIONS] COMMAND" in result.err
-
-
 @pytest.mark.parametrize("words", REMOVED)
 def test_what_was_removed_names_its_replacement(cli, words):
     result = cli(*words.split(), "x")
@@ -94,10 +89,9 @@ def test_what_was_removed_names_its_replacement(cli, words):
 
 def test_the_module_is_the_command():
     """``python -m nnapi_prof``: a process of its own, with its exit code."""
-    done = python("-W", "error", "-m", "nnapi_prof", "run", "no-such.nnprof", cwd=ROOT)
+    done = python("-W", "error", "-m", "nnapi_prof", "schema", "no-such", cwd=ROOT)
     assert (done.returncode, done.stdout) == (2, "")
-    problem = "bundle no-such.nnprof does not exist: `nnapi-prof partition` makes one"
-    assert done.stderr == f"nnapi-prof: error: {problem}\n"
+    assert re.fullmatch(r"nnapi-prof: error: no document 'no-such'.*\n", done.stderr)
 
 
 def test_a_reader_that_goes_away_is_no_error():
@@ -120,13 +114,9 @@ def leaves() -> list[tuple[str, click.Command]]:
     return items
 
 
-every_leaf = pytest.mark.parametrize(
-    ("words", "command"), leaves(), ids=[words for words, _ in leaves()]
-)
-
-
-@every_leaf
-def test_every_command_is_like_the_others(words, command):
+@pytest.mark.parametrize(("words", "command"), leaves(), ids=[words for words, _ in leaves()])
+def test_every_command_is_like_the_others_and_its_examples_parse(words, command):
+    """Each is of this command and has no option that it does not know."""
     options = {option for each in command.params for option in each.opts}
     assert {"--json", "-q", "--quiet", "-v", "--verbose"} <= options
     assert ("-o" in options) == ("--output" in options)
@@ -139,10 +129,6 @@ def test_every_command_is_like_the_others(words, command):
             told = "default" in (option.help or "").lower() or option.show_default
             assert told, f"{words} {option.opts} does not say its default"
 
-
-@every_leaf
-def test_examples_parse(words, command):
-    """Each is of this command and has no option that it does not know."""
     examples = getattr(command, "examples", ())
     assert examples, f"`nnapi-prof {words} --help` has no example"
     for line in examples:

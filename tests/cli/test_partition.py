@@ -4,13 +4,12 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import nnapi_prof as np_
 from nnapi_prof.bundle import Bundle
@@ -149,28 +148,12 @@ def test_times_are_taken_in_rounds(cli, profiled):
 # ---- branches at once ----------------------------------------------------------------------------
 
 
-def branches(x: Tensor, left: nn.Module, right: nn.Module) -> Tensor:
-    """Two branches that do not wait for each other."""
-    return left(x) + right(x)
-
-
-@dataclass(frozen=True)
-class Planned:
-    """Where branches were planned at once, for a GPU that is as fast as the CPU, with next to no
-    transfers; ``out`` is what the partition printed."""
-
-    device: tuple[object, ...]
-    costs: tuple[object, ...]
-    folder: Path
-    document: dict[str, Any]
-    out: str
-
-
 @pytest.fixture
-def plan(cli: Cli, tmp_path: Path) -> Callable[..., Planned]:
-    """``plan(1.1, assumed=1.2)``: the phone's contention, and what the partition is told of it."""
+def plan(cli: Cli, tmp_path: Path) -> Callable[..., SimpleNamespace]:
+    """``plan(1.1, assumed=1.2)``: the phone's contention, and what the partition is told of it.
+    The phone's GPU is as fast as its CPU, with next to no transfers."""
 
-    def make(contention: float, assumed: float) -> Planned:
+    def make(contention: float, assumed: float) -> SimpleNamespace:
         description = json.loads(phone_file("gpu-phone").read_text())
         description.pop("memory_bandwidth")
         description["contention"] = {"value": contention, "unit": "ratio", "origin": "a test"}
@@ -186,7 +169,7 @@ def plan(cli: Cli, tmp_path: Path) -> Callable[..., Planned]:
         left, right = (
             nn.Sequential(nn.Conv2d(16, 48, 3), nn.ReLU(), nn.Conv2d(48, 16, 3)) for _ in range(2)
         )
-        net = Function(branches, left=left, right=right)
+        net = Function(lambda x, left, right: left(x) + right(x), left=left, right=right)
         model = trace(net, tmp_path / "net.pt", (1, 16, 24, 24))
         device = ("--device", f"sim:{tmp_path / 'phone.json'}")
         costs, folder = ("--costs", tmp_path / "costs.sqlite"), tmp_path / "net.nnprof"
@@ -195,7 +178,9 @@ def plan(cli: Cli, tmp_path: Path) -> Callable[..., Planned]:
         asked = ("--parallel", "--contention", assumed, "--seconds", 4, "-o", folder, model)
         document = cli.document("partition", *named, *asked)
         out = " ".join(cli.ok("partition", *named, *asked).out.split())
-        return Planned(device, costs, folder, document, out)
+        return SimpleNamespace(
+            device=device, costs=costs, folder=folder, document=document, out=out
+        )
 
     return make
 

@@ -11,7 +11,7 @@ LIBRARY = "compiles the C library, for a minute; tests/library builds the same t
 PHONES_AGENT = "builds XNNPACK for a phone, for a minute; tests/device builds such an agent without"
 EXECUTORCH = "takes long to lower and run; tests/executorch/test_pte.py does both the same way"
 AGAIN = "the steps of before with a serial: the page ran them, and tests/device with a real adbd"
-ADVISE = "the command below it does all that this does, and then tries the rewrites"
+TRY = "measures three rewritten networks; tests/api/test_advise.py tries one, of a smaller network"
 ESTIMATE = "one more start of PyTorch; tests/cli/test_costs.py estimates from both kinds of file"
 GO = "the four steps before it once more; the README's page and tests/cli/test_go.py run it"
 FRAMES = "searches and queues for long; tests/cli/test_throughput.py does both with a smaller one"
@@ -45,7 +45,7 @@ LEFT_OUT: dict[str, str] = {
     "nnapi-prof run --device sim:npu-phone --against segmenter.nnprof segmenter.pte": EXECUTORCH,
     "nnapi-prof convert --to executorch --partitioners nnapi,xnnpack --device local --seconds 1200"
     " unet.pt2": "how a figure was made, in some minutes; tests/executorch/test_choose.py is short",
-    "nnapi-prof advise segmenter.nnprof": ADVISE,
+    "nnapi-prof advise --try --device sim:npu-phone segmenter.nnprof": TRY,
     "nnapi-prof estimate --phone pixel4 --input 1x3x96x96 segmenter.pt": ESTIMATE,
     "nnapi-prof estimate --phone my-phone.json --input 1x3x96x96 segmenter.pt": ESTIMATE,
     "nnapi-prof go --device sim:npu-phone --input 1x3x96x96 segmenter.pt": GO,

@@ -2,13 +2,13 @@
 
 import re
 import subprocess
-from html.parser import HTMLParser
 
 import pytest
 
 from nnapi_prof.cli import commands
 from tests import warm
 from tests.docs.blocks import DOCS, REPO, pages
+from tests.reports.browser import Parsed
 
 EXTERNAL = re.compile(r"https?://[a-z0-9.-]+\.[a-z]{2,}(:\d+)?(/[^\s<>\"]*)?")
 
@@ -24,30 +24,15 @@ def site(tmp_path_factory):
     return out / "html"
 
 
-class Page(HTMLParser):
-    """What a page loads, where it leads, and the anchors that it has."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.loads, self.leads, self.anchors, self.images = [], [], set(), []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        result = dict(attrs)
-        self.anchors.update(filter(None, (result.get("id"), result.get("name"))))
-        if tag in ("script", "img", "iframe", "source") and result.get("src"):
-            self.loads.append(result["src"])
-        if tag == "link" and result.get("href"):
-            self.loads.append(result["href"])
-        if tag == "a" and result.get("href"):
-            self.leads.append(result["href"])
-        if tag == "img":
-            self.images.append(result)
-
-
 @pytest.fixture(scope="module")
 def built(site):
-    return {p.relative_to(site).as_posix(): Page(p.read_text()) for p in site.rglob("*.html")}
+    return {p.relative_to(site).as_posix(): Parsed(p.read_text()) for p in site.rglob("*.html")}
+
+
+def values(page, attribute, *tags):
+    """What elements of a page have there, those that have it."""
+    found = (each.get(attribute) for tag in tags for each in page.tags.get(tag, ()))
+    return [value for value in found if value]
 
 
 def test_every_page_is_there(built):
@@ -58,14 +43,17 @@ def test_every_page_is_there(built):
 
 def test_nothing_is_loaded_from_elsewhere(site, built):
     for page in built.values():
-        assert [one for one in page.loads if re.match(r"(https?:)?//", one)] == []
+        loads = values(page, "src", "script", "img", "iframe", "source")
+        loads += values(page, "href", "link")
+        assert [one for one in loads if re.match(r"(https?:)?//", one)] == []
     for style in site.rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", style.read_text())
 
 
 def test_links_lead_somewhere(site, built):
+    anchors = {name: page.ids for name, page in built.items()}
     for name, page in built.items():
-        for link in page.leads:
+        for link in values(page, "href", "a"):
             target, _, anchor = link.partition("#")
             if re.match(r"[a-z]+:", target):
                 assert EXTERNAL.fullmatch(link), f"{name}: {link}"
@@ -74,12 +62,12 @@ def test_links_lead_somewhere(site, built):
             assert path.is_file(), f"{name}: {link}"
             inside = path.relative_to(site.resolve() if target else site).as_posix()
             if anchor and inside in built:
-                assert anchor in built[inside].anchors, f"{name}: {link}"
+                assert anchor in anchors[inside], f"{name}: {link}"
 
 
 def test_pictures_have_words(built):
     for name, page in built.items():
-        assert all(image.get("alt") for image in page.images), name
+        assert len(values(page, "alt", "img")) == len(page.tags.get("img", ())), name
 
 
 def test_every_command_is_on_the_reference_page(site):

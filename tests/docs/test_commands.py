@@ -112,29 +112,27 @@ def test_commands_do_what_the_page_says(name, reader):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_command_lines_in_sentences_are_understood(page):
+def test_sentences_name_what_there_is_and_blocks_their_language(page):
     for code in in_sentences(page):
         if not re.search(r"[|…\[]", code):
             words = shlex.split(code)[1:]
             if not words[0].startswith("-"):
                 parses(words)  # complete or not: what click does not know raises
 
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_block_of_the_documentation_has_a_language(page):
+    if not page.name.startswith("device_agent/"):  # the agent and CMake have others
+        named = {code.split()[0] for code in page.inline if code.startswith("--")}
+        assert named - options() == set()
     if page.path.is_relative_to(DOCS):
         text = page.path.read_text()
         openings = re.findall(r"^ *```+(.*)$", text, re.MULTILINE)[::2]
         assert all(openings), f"{page.name} has a block without a language"
 
 
-def test_what_is_left_out_still_occurs():
+def test_what_is_left_out_still_occurs_and_is_understood():
     shown = {command for page in PAGES for command in typed(page)}
     shown |= {code for page in PAGES for code in page.inline}
     assert [entry for entry in (*LEFT_OUT, *NO_COMMANDS) if entry not in shown] == []
 
-
-def test_what_is_left_out_is_understood():
     left = [shlex.split(entry)[1:] for entry in LEFT_OUT if entry.startswith("nnapi-prof ")]
     assert all(parses(words) for words in left)
 
@@ -148,13 +146,6 @@ def options(command=cli):
         for name in command.list_commands(context):
             result |= options(command.get_command(context, name))
     return result
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_options_in_sentences_are_there(page):
-    if not page.name.startswith("device_agent/"):  # the agent and CMake have others
-        named = {code.split()[0] for code in page.inline if code.startswith("--")}
-        assert named - options() == set()
 
 
 # ---- the reader of pages itself ------------------------------------------------------------------
@@ -194,29 +185,6 @@ def test_blocks_and_marks():
     assert [block.is_output for block in page.blocks] == [False, False, True, False, False]
     assert page.checkout
     assert page.inline == ("nnapi-prof devices", "--json")
-
-
-def test_commands_of_a_script():
-    script = "a --x \\\n  y  # why\n# comment\ncat > f <<'E'\nif 1 # no comment\nE\nb '#1'\n"
-    assert list(commands(script)) == ["a --x y", "cat > f <<'E'\nif 1 # no comment\nE", "b '#1'"]
-
-
-def test_a_session():
-    text = "$ a \\\n> --x\none\ntwo\n$ b\n"
-    assert session(text) == [("a --x", "one\ntwo"), ("b", "")]
-
-
-@pytest.mark.parametrize(
-    ("expected", "printed"),
-    [
-        ("took 3.1 s", "took 12 s\n"),
-        ("a\n...\nz", "a\nb\nc\nz\n"),
-        ("a\n...", "a\n"),
-        ("a", "building the agent with cc\nunits: 89 in 15 s\na   \n"),
-    ],
-)
-def test_the_same_output(expected, printed):
-    assert shown(expected, printed) == expected
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def weights(*shape, seed=0):
 
 def convolutions(n=2, names="", seed=0, channels=16, size=28):
     """``n`` 3x3 convolutions with ReLU, one after the other, channels first."""
-    nodes, constants, x = [], {}, "x"
+    nodes, constants, x = [], {}, f"{names}x"
     for i in range(n):
         w, y, z = f"{names}w{i}", f"{names}y{i}", f"{names}z{i}"
         constants[w] = weights(channels, channels, 3, 3, seed=seed + i)
@@ -37,38 +37,27 @@ def convolutions(n=2, names="", seed=0, channels=16, size=28):
         nodes.append(helper.make_node("Relu", [y], [z], f"{names}relu{i}"))
         x = z
     shape = (1, channels, size, size)
-    return graph(nodes, {"x": shape}, {x: shape}, constants)
+    return graph(nodes, {f"{names}x": shape}, {x: shape}, constants)
 
 
-def with_borders(model, half=False, last=False):
-    """A graph of one image in and out, with borders in float16, or channels last."""
+def channels_last(model):
+    """A graph of one image in and out, whose borders lie channels last."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
-    graph = result.graph
-    (x,), (y,) = graph.input, graph.output
-    inner = {x.name: "x_inner", y.name: "y_inner"}
-    for node in graph.node:
-        node.input[:] = [inner.get(name, name) for name in node.input]
-        node.output[:] = [inner.get(name, name) for name in node.output]
-    before, after = [], []
-    if last:
-        before.append(helper.make_node("Transpose", ["x_0"], ["x_1"], "first", perm=(0, 3, 1, 2)))
-        after.append(helper.make_node("Transpose", ["y_0"], ["y_1"], "last", perm=(0, 2, 3, 1)))
-    if half:
-        before.append(helper.make_node("Cast", ["x_0"], ["x_1"], "wide", to=TensorProto.FLOAT))
-        after.append(helper.make_node("Cast", ["y_0"], ["y_1"], "half", to=TensorProto.FLOAT16))
-    for (node,), ends in ((before, (x.name, "x_inner")), (after, ("y_inner", y.name))):
-        node.input[:], node.output[:] = [ends[0]], [ends[1]]
+    (x,), (y,) = result.graph.input, result.graph.output
+    for node in result.graph.node:
+        node.input[:] = ["x_inner" if name == x.name else name for name in node.input]
+        node.output[:] = ["y_inner" if name == y.name else name for name in node.output]
+    first = helper.make_node("Transpose", [x.name], ["x_inner"], "first_t", perm=(0, 3, 1, 2))
+    last = helper.make_node("Transpose", ["y_inner"], [y.name], "last_t", perm=(0, 2, 3, 1))
+    nodes = [first, *result.graph.node, last]
+    del result.graph.node[:]
+    result.graph.node.extend(nodes)
     for value in (x, y):
-        kind = value.type.tensor_type
-        kind.elem_type = TensorProto.FLOAT16 if half else TensorProto.FLOAT
-        if last:
-            sizes = [d.dim_value for d in kind.shape.dim]
-            for d, size in zip(kind.shape.dim, (sizes[0], *sizes[2:], sizes[1]), strict=True):
-                d.dim_value = size
-    nodes = [*before, *graph.node, *after]
-    del graph.node[:]
-    graph.node.extend(nodes)
+        sizes = value.type.tensor_type.shape.dim
+        n, channels, *image = (each.dim_value for each in sizes)
+        for each, size in zip(sizes, (n, *image, channels), strict=True):
+            each.dim_value = size
     return result
 
 
@@ -90,16 +79,6 @@ def quantised_convolution(zero_point):
     return graph(nodes, {"x": shape}, {"out": shape}, constants)
 
 
-def group_normalisation():
-    """The operation of opset 21, which kills a whole session."""
-    node = helper.make_node(
-        "GroupNormalization", ["x", "scale", "bias"], ["y"], "the_group_norm", num_groups=4
-    )
-    ones = np.ones(16, np.float32)
-    shape = (1, 16, 8, 8)
-    return graph([node], {"x": shape}, {"y": shape}, {"scale": ones, "bias": ones}, opset=21)
-
-
 def softsign():
     """A convolution, and an operation that no NPU takes."""
     nodes = [
@@ -108,28 +87,6 @@ def softsign():
     ]
     shape = (1, 16, 28, 28)
     return graph(nodes, {"x": shape}, {"z": shape}, {"w": weights(16, 16, 3, 3)})
-
-
-def renamed(model):
-    """The same graph under other names, with other weights."""
-    text = model.SerializeToString()
-    copy = onnx.load_from_string(text)
-    names = {}
-
-    def new(name):
-        return names.setdefault(name, f"renamed_{len(names)}" if name else "")
-
-    for value in (*copy.graph.input, *copy.graph.output, *copy.graph.initializer):
-        value.name = new(value.name)
-    for node in copy.graph.node:
-        node.name = new(node.name)
-        node.input[:] = [new(name) for name in node.input]
-        node.output[:] = [new(name) for name in node.output]
-    for constant in copy.graph.initializer:
-        values = numpy_helper.to_array(constant)
-        if values.size > 64:
-            constant.CopyFrom(numpy_helper.from_array(values + np.float32(0.01), constant.name))
-    return copy
 
 
 def shuffle(channels=32, groups=2, order=(0, 2, 1, 3, 4), size=28):

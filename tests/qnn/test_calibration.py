@@ -101,8 +101,6 @@ def test_the_band_is_the_conformal_quantile():
 
 
 def test_nothing_is_fitted_to_few_networks(monkeypatch):
-    import nnapi_prof.qnn.calibration as module
-
-    monkeypatch.setattr(module, "FEWEST", 1000)
+    monkeypatch.setattr("nnapi_prof.qnn.calibration.FEWEST", 1000)
     with pytest.raises(CostError):
         calibrate.__wrapped__(CHIPS["SM8650"], QnnPrecision.FP16, QAIRT)

@@ -56,11 +56,12 @@ def compiled(pool, folder, model, soc_model=V73, **options) -> Compiled:
 def test_an_estimate_is_remembered_and_the_same_for_other_names_and_weights(pool, tmp_path):
     model = graphs.convolutions()
     first = compiled(pool, tmp_path, model)
-    assert first.us is not None
+    assert first.us is not None and MODE == 3, "in mode 1 the estimate is many times that"
     assert 0 < first.low_us <= first.us <= first.high_us
     assert first.subgraphs == 1
-    assert Form(graphs.renamed(model)).hash == Form(model).hash
-    assert compiled(pool, tmp_path, graphs.renamed(model)) == first
+    renamed = graphs.convolutions(names="other_", seed=1)
+    assert Form(renamed).hash == Form(model).hash
+    assert compiled(pool, tmp_path, renamed) == first
     assert pool.n_compiled == 1
 
 
@@ -87,17 +88,6 @@ def test_a_phones_own_number_gives_refusals_and_no_time(pool, tmp_path):
     assert "Softsign" in {kind for _, kind in result.on_cpu}
     assert "Conv" in {kind for _, kind in result.on_npu}
     assert any("Softsign" in reason for reason in result.reasons.values())
-
-
-@pytest.mark.slow
-def test_optimisation_mode_1_is_not_asked_for(pool, tmp_path):
-    """Its estimate is many times that of mode 3."""
-    good = compiled(pool, tmp_path, graphs.convolutions(4, channels=32))
-    assert MODE == 3
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiler, "MODE", 1)
-        bad = compiled(pool, tmp_path, graphs.convolutions(4, channels=32))
-    assert bad.us > 1.2 * good.us
 
 
 def test_the_emulators_own_time_is_no_estimate():
@@ -134,10 +124,7 @@ def test_reasons_are_read_by_node():
 
 @pytest.mark.slow
 def test_a_session_that_fails_has_no_estimate_and_the_next_graph_has_one(pool, tmp_path):
-    """GroupNormalization of opset 21 killed the session of ONNX Runtime 1.31, and does not that of
-    1.32; an unknown number of a chip kills it in every one."""
-    group = compiled(pool, tmp_path, graphs.group_normalisation())
-    assert (group.us is None) == (group.error is not None)
+    """An unknown number of a chip ends it."""
     bad = compiled(pool, tmp_path, graphs.convolutions(1), soc_model=46)
     assert bad.us is None and bad.error
     assert compiled(pool, tmp_path, graphs.convolutions(1)).us is not None
@@ -259,17 +246,6 @@ def test_doubts_are_worded_with_their_numbers():
     ]
 
 
-@pytest.mark.slow
-def test_borders_channels_first_in_float16_cost_the_most(pool, tmp_path):
-    """So regions never have them: see test_images_at_borders_lie_channels_last_in_float32."""
-    plain = graphs.convolutions(4, channels=256, size=14)
-    half = compiled(pool, tmp_path, graphs.with_borders(plain, half=True))
-    last = compiled(pool, tmp_path, graphs.with_borders(plain, last=True))
-    first = compiled(pool, tmp_path, plain)
-    assert last.us < first.us < half.us
-    assert half.us > 1.5 * last.us
-
-
 def test_macs_are_those_of_convolutions():
     assert count_macs(graphs.convolutions(2, channels=16, size=28)) == 2 * 28 * 28 * 16 * 16 * 9
     node = onnx.helper.make_node("ConvTranspose", ["x", "w"], ["y"])
@@ -323,7 +299,7 @@ def test_a_form_that_the_compiler_handles_better_computes_the_same(model, change
 @pytest.mark.parametrize("soc_model", [generation.soc_model for generation in NpuGeneration])
 @pytest.mark.parametrize(
     "plain",
-    [graphs.shuffle(), graphs.with_borders(graphs.scale(64), last=True)],
+    [graphs.shuffle(), graphs.channels_last(graphs.scale(64))],
     ids=["a shuffle", "scaled channels"],
 )
 def test_that_form_is_simulated_to_be_faster(pool, tmp_path, plain, soc_model):

@@ -22,32 +22,21 @@ from nnapi_prof.qnn.network import FLOAT_REFUSED
 from nnapi_prof.reports.frames import baseline_frame, unit_frame
 from nnapi_prof.reports.headline import headline, rivals_of, tie_words
 from tests.cli.common import save
+from tests.models import Function
 
 pytestmark = pytest.mark.slow("each region of a network is compiled for a chip")
 CHIP = "qnn:SM8750"
 
 
-class Net(nn.Module):
-    """GELU, which the compiler rewrites itself, and an operation that no NPU takes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 128, 3, 2, 1)
-        self.second = nn.Conv2d(128, 128, 3, 1, 1)
-        self.third = nn.Conv2d(128, 128, 3, 1, 1)
-        self.last = nn.Linear(128, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.nn.functional.gelu(self.first(x))
-        y = self.third(torch.nn.functional.celu(self.second(y)))
-        return self.last(y.mean((2, 3)))
-
-
 @pytest.fixture(scope="module")
 def file(wheel, tmp_path_factory):
+    """GELU, which the compiler rewrites itself, and an operation that no NPU takes."""
     torch.manual_seed(0)
-    torch.manual_seed(0)
-    return save(Net(), tmp_path_factory.mktemp("qnn") / "net.pt2", (torch.randn(1, 3, 112, 112),))
+    net = nn.Sequential(
+        *(nn.Conv2d(3, 128, 3, 2, 1), nn.GELU(), nn.Conv2d(128, 128, 3, 1, 1), nn.CELU()),
+        *(nn.Conv2d(128, 128, 3, 1, 1), Function(lambda y: y.mean((2, 3))), nn.Linear(128, 10)),
+    )
+    return save(net, tmp_path_factory.mktemp("qnn") / "net.pt2", (torch.randn(1, 3, 112, 112),))
 
 
 @pytest.fixture(scope="module")

@@ -99,7 +99,7 @@ class Parsed(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
         if tag == "section":
-            self.words[str(dict(attrs)["id"])] = ""
+            self.words[str(dict(attrs).get("id"))] = ""
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"

@@ -7,12 +7,11 @@ import pytest
 
 from nnapi_prof.bundle.deployment import AppRuntime, DeployStep
 from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import HOST
 from nnapi_prof.partition import baselines, make_problem
 from nnapi_prof.reports import html as pages
-from nnapi_prof.reports import markdown, sections, write_report
+from nnapi_prof.reports import markdown, sections
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.html import beside, render
 from nnapi_prof.reports.sections import Section, filled_sections
@@ -141,25 +140,6 @@ def test_a_unit_on_the_host_is_called_estimated():
     words = Parsed(render(ReportData("m.pt", graph, costs, rows, plan, rivals))).words
     assert "is an estimate of the static model" in words["refusals"]
     assert "nobody has GELU" in words["refusals"]
-
-
-def test_write_replaces_whole_files(data, html, tmp_path):
-    path = tmp_path / "new" / "report.html"
-    write_report(path, "html", data)
-    assert path.read_text(encoding="utf-8") == html
-    assert [p.name for p in path.parent.iterdir()] == ["report.html"]
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"cannot write the report .*file/report\.html"):
-        write_report(tmp_path / "file" / "report.html", "html", data)
-
-
-def test_every_section_stands_in_the_page_and_in_markdown(data, html):
-    filled, text = filled_sections(data), markdown.render(data)
-    assert [section.id for section, _ in filled] == ["method"]
-    for section, rows in filled:
-        assert f'<section id="{section.id}"' in html and f"## {section.heading}\n" in text
-        assert f'<a href="#{section.id}">{section.name}</a>' in html
-        assert all(len(row) == len(section.heads or ("name", "value")) for row in rows)
 
 
 def test_a_table_is_shown_and_one_without_rows_is_not(data, monkeypatch):

@@ -44,21 +44,16 @@ def opened(browser, file, request):
 
 
 VIEWED = again_but(VIEWS, *VIEWS[:2], why="each size and scheme is seen")
-everywhere = pytest.mark.parametrize("opened", VIEWED, indirect=True)
-on_a_phone = pytest.mark.parametrize("opened", [(390, "light")], indirect=True)
 on_a_desk = pytest.mark.parametrize("opened", [(1440, "light")], indirect=True)
 
 
-@everywhere
+@pytest.mark.parametrize("opened", VIEWED, indirect=True)
 def test_silent_self_contained_accessible_and_as_wide_as_the_screen(opened):
+    """And every picture that shows has words and a size."""
     opened.page.wait_for_timeout(50)
     assert opened.text == opened.asked == []
     assert not opened.overflows
     assert opened.violations() == []
-
-
-@everywhere
-def test_every_picture_that_shows_has_words_and_a_size(opened):
     rows = opened.script(r"""
       [...document.querySelectorAll("figure svg[role=img]")]
         .filter((svg) => svg.getClientRects().length)
@@ -74,8 +69,8 @@ def test_every_picture_that_shows_has_words_and_a_size(opened):
         assert width > 200 and height > 40 and has_unit, title
 
 
-@on_a_phone
-def test_on_a_phone_text_in_pictures_is_readable_and_causes_show_on_tap(opened):
+@pytest.mark.parametrize("opened", [(390, "light")], indirect=True)
+def test_on_a_phone_text_is_readable_causes_show_on_tap_and_rows_are_cards(opened):
     sizes = opened.script("""
       [...document.querySelectorAll("figure svg[role=img]")]
         .filter((svg) => svg.getClientRects().length)
@@ -86,11 +81,7 @@ def test_on_a_phone_text_in_pictures_is_readable_and_causes_show_on_tap(opened):
     opened.page.locator(".model-picture a[data-unit]").nth(5).tap()
     panel = opened.page.locator(".model-picture .panel")
     assert panel.is_visible() and CAUSE.search(panel.inner_text())
-
-
-@on_a_phone
-def test_rows_are_cards_with_the_answer_first_on_a_phone(opened):
-    """What still scrolls can be reached and has a name."""
+    # Rows are cards with the answer first; what still scrolls can be reached and has a name.
     second = opened.script("""
       ["plan-segments", "baselines-table"].map((name) => {
         const table = document.getElementById(name + "-caption").closest("table");
@@ -112,7 +103,7 @@ def test_rows_are_cards_with_the_answer_first_on_a_phone(opened):
 
 
 @on_a_desk
-def test_headings_landmarks_and_explanations_are_there(opened):
+def test_headings_landmarks_and_explanations_are_there_and_a_heading_sorts_both_ways(opened):
     levels = opened.script(
         "[...document.querySelectorAll('h1,h2,h3,h4')].map((h) => Number(h.tagName[1]))"
     )
@@ -125,11 +116,7 @@ def test_headings_landmarks_and_explanations_are_there(opened):
     assert lost == [] and opened.page.locator("a.term").count() > 15
     opened.page.keyboard.press("Tab")
     assert opened.script("document.activeElement.getAttribute('href')") == "#summary"
-
-
-@on_a_desk
-def test_a_heading_sorts_both_ways_by_keyboard(opened):
-    """By number, not by text; what is unknown or refused stays last."""
+    # A heading sorts by number, not by text; what is unknown or refused stays last.
     column = """[...document.querySelectorAll("#units table.sortable tbody tr")]
       .map((row) => row.cells[3].dataset.sort).filter((text) => text !== "").map(Number)"""
     head = opened.page.locator("#units table.sortable thead th").nth(3)
@@ -146,7 +133,7 @@ def test_a_heading_sorts_both_ways_by_keyboard(opened):
 
 
 @on_a_desk
-def test_causes_show_under_the_pointer_and_by_keyboard(opened):
+def test_causes_show_under_the_pointer_by_keyboard_and_by_search(opened):
     units = opened.page.locator(".model-picture a[data-unit]")
     panel = opened.page.locator(".model-picture .panel")
     assert units.count() == 66 and panel.is_hidden()
@@ -161,11 +148,8 @@ def test_causes_show_under_the_pointer_and_by_keyboard(opened):
     assert "unit 1" in panel.inner_text()
     opened.page.keyboard.press("Escape")
     assert panel.is_hidden()
-
-
-@on_a_desk
-def test_the_picture_is_searched_and_made_larger(opened):
-    tools, panel = opened.page.locator(".tools"), opened.page.locator(".model-picture .panel")
+    # The picture is searched and made larger.
+    tools = opened.page.locator(".tools")
     tools.get_by_label("Search units").fill("add 32x56")
     hits = opened.page.locator(".model-picture a.hit").count()
     assert 0 < hits < 20 and tools.inner_text().endswith(f"{hits} of 66 units")

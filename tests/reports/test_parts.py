@@ -133,12 +133,8 @@ def test_values_and_permutes_stand_beside_transfers(data):
     assert frame[["invocation_ms", "share"]].isna().all(axis=None)
 
 
-@pytest.fixture(scope="module")
-def rounds(data):
-    return hot(data.measurements)
-
-
-def test_history_in_order_of_time_its_readings_and_its_doubtful_rows(rounds, data):
+def test_history_in_order_of_time_its_readings_and_its_doubtful_rows(data):
+    rounds = hot(data.measurements)
     frame = device_frames.history_frame(reversed(rounds))
     assert len(frame) == 2 * len(rounds)
     assert list(frame["measurement"])[:4] == [1, 1, 2, 2]

@@ -93,8 +93,3 @@ def test_none_that_fits(words: str) -> None:
     told = rf"fits '{words}': there are 2026-01-31T12:00:00 on .*T13:00:00 on Pixel 6 \(9A\)"
     with pytest.raises(UsageError, match=f"no run of the bundle {told}"):
         choose(RUNS, words)
-
-
-def test_a_bundle_that_was_never_run() -> None:
-    with pytest.raises(UsageError, match="it was never run: `nnapi-prof run` does it"):
-        choose((), "2026-01-30")

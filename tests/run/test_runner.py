@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from nnapi_prof.bundle import Bundle
-from nnapi_prof.cli import main
 from nnapi_prof.device import describe, device_fingerprint
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device
@@ -23,7 +22,7 @@ from nnapi_prof.frontend import InputSpec, prepare
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Preference, Segment, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.reports.frames import baseline_frame
-from tests.cli.common import trace
+from tests.cli.common import SIM, call, trace
 from tests.library.embedding import make_bundle
 from tests.models import Function
 
@@ -168,15 +167,10 @@ def run_all(tmp_path: Path, model: nn.Module, example: torch.Tensor) -> RunRepor
     """Profile, partition and run on a simulated phone; what ``run`` kept."""
     path, bundle = tmp_path / "model.pt", tmp_path / "model.nnprof"
     trace(model, path, example)
-    described = ["--costs", tmp_path / "costs.db", "--input", InputSpec.of(example), path]
-    for command, *arguments in (
-        ["profile", *described],
-        ["partition", "--output", bundle, *described],
-        ["run", bundle],
-    ):
-        with pytest.raises(SystemExit) as ended:
-            main([command, "--device", "sim:npu-phone", *map(str, arguments)])
-        assert ended.value.code == 0, command
+    described = ("--costs", tmp_path / "costs.db", "--input", InputSpec.of(example), path)
+    call("profile", *SIM, *described)
+    call("partition", *SIM, "--output", bundle, *described)
+    call("run", *SIM, bundle)
     return RunReport.from_json((bundle / "run.json").read_text())
 
 

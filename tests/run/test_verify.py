@@ -60,14 +60,10 @@ def took(*plans: tuple[Plan, int]) -> dict[PlanKey, TimedPlan]:
     return {plan_key(each): TimedPlan(each, {0: (ns,)}) for each, ns in plans}
 
 
-@pytest.fixture(scope="module")
-def program():
-    return chain("relu", "tanh")
-
-
 @pytest.fixture
-def measured(program, monkeypatch):
+def measured(monkeypatch):
     """Chooses among plans whose repeats ran so."""
+    program = chain("relu", "tanh")
 
     def choose_among(repeats: Sequence[dict[PlanKey, TimedPlan]], *plans: Plan) -> Bundle:
         monkeypatch.setattr(timing, "time_repeats", lambda *_: repeats)
