@@ -15,7 +15,7 @@ from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.bundle.stock import from_parts, made, make, without_nnapi
 from tests.convert.quantised_models import eager_net
 from tests.convert.test_random_networks import LAYERS, network
-from tests.models import Function
+from tests.models import Function, engine
 
 
 def agree(result, model, *inputs) -> None:
@@ -163,14 +163,10 @@ def test_element_types_at_the_border_and_integers_beyond_32_bits(nnapi_library):
 @pytest.fixture(scope="module")
 def quantised():
     """A quantised network, traced; its example."""
-    before = torch.backends.quantized.engine
-    try:
-        with quiet_torch(), torch.no_grad():
-            model = eager_net("qnnpack")
-            x = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
-            return torch.jit.trace(model, x), x, model(x), model.step
-    finally:
-        torch.backends.quantized.engine = before
+    with quiet_torch(), torch.no_grad(), engine("qnnpack"):
+        model = eager_net("qnnpack")
+        x = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+        return torch.jit.trace(model, x), x, model(x), model.step
 
 
 @pytest.mark.parametrize("remainder", range(4))
