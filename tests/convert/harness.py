@@ -76,9 +76,7 @@ def program_of(
     split: bool = False,
 ) -> Program:
     """A program of one unit that holds all calls, or with ``split`` of one unit per call."""
-    module = fx.symbolic_trace(function)
-    recorder = _Recorder(module, order, orders or {})
-    recorder.run(*inputs)
+    module = typed(function, inputs, order, orders)
     annotate_quantisation(module.graph)
     nodes = list(module.graph.nodes)
     calls = [node for node in nodes if node.op == "call_function"]
@@ -93,6 +91,18 @@ def program_of(
     }
     outputs = tuple(node.name for node in result.all_input_nodes)
     return Program(module, UnitGraph(units, values, names, outputs), "test", tuple(inputs))
+
+
+def typed(
+    function: Callable[..., object],
+    inputs: Sequence[Tensor],
+    order: DimOrder,
+    orders: dict[str, DimOrder] | None = None,
+) -> fx.GraphModule:
+    """The function's graph, in which each value has its type."""
+    module = fx.symbolic_trace(function)
+    _Recorder(module, order, orders or {}).run(*inputs)
+    return module
 
 
 def _unit(index: int, group: list[fx.Node], result: fx.Node) -> Unit:
