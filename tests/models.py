@@ -1,6 +1,7 @@
-"""Small models for tests, without a class for each."""
+"""Small models for tests, without a class for each; the engine of quantised ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,3 +19,14 @@ class Function(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         return self.function(*inputs, **self.layers)
+
+
+@contextmanager
+def engine(name: str) -> Iterator[None]:
+    """PyTorch's quantised operators are this engine's; it is one for the process."""
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = name
+    try:
+        yield
+    finally:
+        torch.backends.quantized.engine = before

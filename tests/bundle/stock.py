@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from nnapi_prof.bundle.parts import Parts, largest_parts
 from nnapi_prof.bundle.stock_module import mixed_module
@@ -71,3 +72,11 @@ def from_parts(program: Program, parts: Parts) -> Made:
 def without_nnapi(parts: Parts) -> Parts:
     """The same parts, all on the CPU."""
     return replace(parts, parts=tuple(replace(part, region=None) for part in parts.parts))
+
+
+def agree(result: Made, model: torch.nn.Module, *inputs: torch.Tensor) -> list[torch.Tensor]:
+    """A module of parts computes what the model does; returns its outputs."""
+    with torch.no_grad():
+        actual, expected = tree_leaves(result.module(*inputs)), tree_leaves(model(*inputs))
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+    return actual

@@ -4,12 +4,11 @@ NNAPI."""
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import prepare
 from tests.api.test_model import scripted
-from tests.bundle.stock import Made, made
+from tests.bundle.stock import Made, agree, made
 
 
 class Layered(nn.Module):
@@ -152,14 +151,6 @@ def converted(kind: type[nn.Module], *shape: int) -> tuple[Made, nn.Module]:
     return made(prepare(scripted(model), [torch.randn(shape)], "model", keep=True)), model
 
 
-def same(result: Made, model: nn.Module, x: Tensor) -> list[Tensor]:
-    """Returns the outputs of both."""
-    with torch.no_grad():
-        mine, theirs = tree_leaves(result.module(x)), tree_leaves(model(x))
-    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
-    return mine
-
-
 @pytest.mark.parametrize("kind", MODELS)
 def test_control_flow(nnapi_library, kind):
     """Inputs of many sizes, so that each branch is taken."""
@@ -174,7 +165,7 @@ def test_control_flow(nnapi_library, kind):
     results = set()
     for seed in range(12):
         torch.manual_seed(seed)
-        outputs = same(actual, model, torch.randn(MODELS[kind]) * (0.1 + seed / 4))
+        outputs = agree(actual, model, torch.randn(MODELS[kind]) * (0.1 + seed / 4))
         results.add(tuple(value.shape for value in outputs))
     assert len(results) > 1 or kind not in (Lists, Shapes, Overwritten)
 
@@ -193,7 +184,7 @@ def test_a_branch_returns_a_tuple_and_a_check_stays(nnapi_library):
     result, model = converted(Returns, 3, 4)
     for sign in (1, -1):
         x = (sign * 9 * model.layer.weight.detach().sum(0)).expand(3, 4).contiguous()
-        same(result, model, x)
+        agree(result, model, x)
     with pytest.raises(torch.jit.Error, match="not a number"):
         result.module(x * float("nan"))
 
@@ -247,4 +238,4 @@ def test_weights_in_branches_are_shared(nnapi_library):
     assert 4 * 200 * 200 < result.size < 4 * 200 * 200 + 40_000
     x = torch.randn(1, 200)
     for sign in (1.0, -1.0):
-        same(result, model, sign * x)
+        agree(result, model, sign * x)

@@ -7,22 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch._higher_order_ops.while_loop import while_loop
-from torch.utils._pytree import tree_leaves
 
 from nnapi_prof.bundle.stock_module import mixed_module
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from tests.bundle.stock import from_parts, made, make, without_nnapi
+from tests.bundle.stock import agree, from_parts, made, make, without_nnapi
 from tests.convert.quantised_models import eager_net
 from tests.convert.test_random_networks import LAYERS, network
-from tests.models import Function
-
-
-def agree(result, model, *inputs) -> None:
-    """A module of parts computes what the model does."""
-    with torch.no_grad():
-        actual, expected = tree_leaves(result.module(*inputs)), tree_leaves(model(*inputs))
-    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+from tests.models import Function, engine
 
 
 def around(between) -> Function:
@@ -163,14 +155,10 @@ def test_element_types_at_the_border_and_integers_beyond_32_bits(nnapi_library):
 @pytest.fixture(scope="module")
 def quantised():
     """A quantised network, traced; its example."""
-    before = torch.backends.quantized.engine
-    try:
-        with quiet_torch(), torch.no_grad():
-            model = eager_net("qnnpack")
-            x = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
-            return torch.jit.trace(model, x), x, model(x), model.step
-    finally:
-        torch.backends.quantized.engine = before
+    with quiet_torch(), torch.no_grad(), engine("qnnpack"):
+        model = eager_net("qnnpack")
+        x = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+        return torch.jit.trace(model, x), x, model(x), model.step
 
 
 @pytest.mark.parametrize("remainder", range(4))

@@ -4,7 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,9 +101,7 @@ def test_damaged_fits_are_refused(change, error):
 
 
 def test_round_trip(bundle, written):
-    result = read_bundle(written)
-    for field in fields(Bundle):
-        assert getattr(result, field.name) == getattr(bundle, field.name), field.name
+    assert read_bundle(written) == bundle
     assert (written / "model.pt").read_bytes() == b"the model's bytes"
 
 
@@ -211,8 +209,9 @@ PHONES = PlanSet(
 
 @pytest.mark.parametrize("plan_set", [FRONT, MIXTURE, PHONES, None])
 def test_a_set_is_kept(bundle, model_file, tmp_path, plan_set):
-    write_bundle(tmp_path / "several", replace(bundle, plan_set=plan_set), model_file)
-    assert read_bundle(tmp_path / "several").plan_set == plan_set
+    several = replace(bundle, plan_set=plan_set)
+    write_bundle(tmp_path / "several", several, model_file)
+    assert read_bundle(tmp_path / "several") == several
     manifest = json.loads((tmp_path / "several" / "manifest.json").read_text())
     assert ("plan_set" in manifest) == (plan_set is not None)
 

@@ -76,9 +76,7 @@ def program_of(
     split: bool = False,
 ) -> Program:
     """A program of one unit that holds all calls, or with ``split`` of one unit per call."""
-    module = fx.symbolic_trace(function)
-    recorder = _Recorder(module, order, orders or {})
-    recorder.run(*inputs)
+    module = typed(function, inputs, order, orders)
     annotate_quantisation(module.graph)
     nodes = list(module.graph.nodes)
     calls = [node for node in nodes if node.op == "call_function"]
@@ -93,6 +91,18 @@ def program_of(
     }
     outputs = tuple(node.name for node in result.all_input_nodes)
     return Program(module, UnitGraph(units, values, names, outputs), "test", tuple(inputs))
+
+
+def typed(
+    function: Callable[..., object],
+    inputs: Sequence[Tensor],
+    order: DimOrder,
+    orders: dict[str, DimOrder] | None = None,
+) -> fx.GraphModule:
+    """The function's graph, in which each value has its type."""
+    module = fx.symbolic_trace(function)
+    _Recorder(module, order, orders or {}).run(*inputs)
+    return module
 
 
 def _unit(index: int, group: list[fx.Node], result: fx.Node) -> Unit:
@@ -157,20 +167,24 @@ def agree(
     with torch.inference_mode():
         expected = (eager or model)(*(value.clone() for value in inputs))
     actual = run_whole(prepare(model, inputs, "model"), inputs, level)
-    for ours, theirs in zip(actual, tree_leaves(expected), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
+    near = {"rtol": tolerance, "atol": tolerance, "equal_nan": True}
+    torch.testing.assert_close(actual, tree_leaves(expected), **near)
 
 
-def run_region(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
+def run_region(
+    region: Region, values: dict[str, Tensor], nnapi: HostNnapi | None = None
+) -> list[Tensor]:
     """Runs a region on the emulator, on logical tensors in and out: in stock PyTorch's NNAPI
-    runtime where that carries the types and the arguments left out, else through NNAPI's C API."""
+    runtime where that carries the types and the arguments left out, else, and by another library,
+    through NNAPI's C API."""
     types = (*region.input_types, *region.output_types)
     model = region.model
     plain = {t.dtype for t in types} == {"float32"} and all(len(b) % 4 == 0 for b in region.buffers)
     plain = plain and all(operand.channels is None for operand in model.operands)
-    if plain and all(value.source for value in model.values):
+    if nnapi is None and plain and all(value.source for value in model.values):
         return run_in_pytorch(region, values)
-    return list(_loaded_nnapi().compile(region).run([values[name] for name in region.inputs]))
+    compiled = (nnapi or _loaded_nnapi()).compile(region)
+    return list(compiled.run([values[name] for name in region.inputs]))
 
 
 @cache

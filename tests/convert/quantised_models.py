@@ -1,10 +1,15 @@
-"""Small quantised networks: eager-mode modules, and an exported one of quantize nodes."""
+"""Small quantised networks: eager-mode modules, and an exported one of quantize nodes; and what
+their units must give."""
 
 import torch
 import torch.ao.quantization as tq
 from torch import nn
 
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.graph.program import all_values
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
+from tests.convert.harness import run_region
 
 SIGNED = (-128, 127, torch.int8)
 
@@ -58,9 +63,8 @@ class _Net(nn.Module):
 
 
 def eager_net(engine):
-    """The network in PyTorch's eager quantisation: weights per tensor by qnnpack, per channel by
-    the other engines. ``step`` is the scale of its result."""
-    torch.backends.quantized.engine = engine
+    """The network in PyTorch's eager quantisation for the engine in use: weights per tensor by
+    qnnpack, per channel by the others. ``step`` is the scale of its result."""
     torch.manual_seed(0)
     net = _Net()
     net(torch.randn(8, 3, 16, 16))  # statistics of the batch norms
@@ -115,3 +119,23 @@ class ExportedNet(nn.Module):
         x = observed(torch.flatten(x, 1), 0.05, -3)
         x = nn.functional.linear(x, self.weight("last"), self.last_bias)
         return observed(x, 0.04, 10)
+
+
+def checked_regions(program, x, level):
+    """A region of each unit that converts, which is all from level 3 on: run on the emulator, each
+    gives what eager PyTorch does, within a step where that is quantised."""
+    values = all_values(program, (x,))
+    for unit in program.units.units:
+        try:
+            region = convert_region(program, [unit.index], level)
+        except UnsupportedOp as refusal:
+            assert level < 29, refusal
+            continue
+        for name, result in zip(region.outputs, run_region(region, values), strict=True):
+            if program.units.values[name].quant is None:
+                torch.testing.assert_close(result, values[name], rtol=1e-5, atol=1e-5)
+            else:
+                apart = (result.int() - values[name].int()).abs()
+                assert apart.max() <= 1
+                assert apart.float().mean() < 0.25  # means of few pixels are ties
+        yield region

@@ -3,12 +3,11 @@ TorchScript and an export. What converts is right, also on values that no tracin
 
 import io
 import warnings
-from typing import Optional
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from nnapi_prof.api.convert import convert_model
@@ -88,8 +87,7 @@ def test_types_shapes_and_numbers(name, way, nnapi_library):
             model = torch.export.export(module, tuple(inputs))
     others = [other_values(x) for x in inputs]
     actual = run_whole(prepare(model, inputs, "function"), others)
-    for ours, theirs in zip(actual, tree_leaves(module(*others)), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(actual, tree_leaves(module(*others)), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("function", [lambda x: x, lambda x: (x.detach(), torch.ones(2))])
@@ -138,41 +136,15 @@ EQUAL = torch.tensor([2, 0, 2])
 BOUNDS, TURNS = torch.tensor([-1.0, 0.0, 1.0]), numbers(3, 2, 3)
 
 
-def view_written(x):
-    y = x * 1.0
-    y[:, 1:] += 1
-    y[0] *= 2
-    return y
-
-
 def input_written(x):
     y = x[:, 1:]
     y += 1
     return x * 1
 
 
-def seen_through_views(x):
-    y = x + 0
-    v = y[1]
-    y.add_(1)
-    return v * 2
-
-
-def transposed_view(x):
-    y = x * 1
-    y.transpose(0, 1)[0] = 5.0
-    return y
-
-
 def part_of_a_line(x):
     y = x + 0
     y.reshape(-1)[3:7].zero_()
-    return y
-
-
-def every_other(x):
-    y = torch.zeros(3, 5)
-    y[:, ::2] = x[:, ::2]
     return y
 
 
@@ -236,12 +208,8 @@ ROWS = {
     "bytes normalised": (lambda x: (x.to(torch.float32) - 127.5) / 127.5, BYTES),
     "signed bytes": (lambda x: x.float() / 255, (BYTES.int() - 128).to(torch.int8)),
     # memory
-    "a view is written": (view_written, V),
     "a view of the input is written": (input_written, V),
-    "a view sees what is written": (seen_through_views, V),
-    "a transposed view is written": (transposed_view, V),
     "part of a line is written": (part_of_a_line, V),
-    "every other column is written": (every_other, V),
     "columns are written": (places_of_columns, V),
     "strided constant": (lambda x: x + torch.arange(10.0)[::2], V),
     "transposed constant": (lambda x: x @ torch.arange(20.0).view(4, 5).t(), V),
@@ -315,50 +283,8 @@ def test_what_is_refused(name):
         whole(prepare(traced(Function(function), tuple(inputs)), tuple(inputs), "row"))
 
 
-class Counts(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.n = 0
-
-    def forward(self, x):
-        self.n += 1
-        return x * self.n
-
-
-class KeepsASize(nn.Module):
-    """Writes an attribute before it reads it: no state."""
-
-    cached: Optional[Tensor]  # noqa: UP045  TorchScript
-
-    def __init__(self):
-        super().__init__()
-        self.n = 0
-        self.cached = None
-
-    def forward(self, x):
-        self.n = x.size(0)
-        self.cached = torch.arange(x.size(1)).float()
-        cached = self.cached
-        assert cached is not None
-        return x * self.n + cached
-
-
-def scripted(model):
-    with quiet_torch():
-        return torch.jit.script(model.eval())
-
-
-def test_state_is_refused():
-    with pytest.raises(NnapiProfError, match="changes its attribute n whenever it runs"):
-        prepare(scripted(Counts()), (V,), "row")
-
-
-def test_an_attribute_for_one_run_is_none(nnapi_library):
-    agree(scripted(KeepsASize()), (V,))
-
-
 def test_layers_of_training_alone(nnapi_library):
     layers = [nn.RReLU(0.1, 0.5), nn.AlphaDropout(), nn.FeatureAlphaDropout(), nn.Dropout2d()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dropout2d warns of rank 2
-        agree(scripted(nn.Sequential(nn.Linear(5, 4), *layers)), (V,))
+        agree(torch.jit.script(nn.Sequential(nn.Linear(5, 4), *layers).eval()), (V,))

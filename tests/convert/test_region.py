@@ -1,7 +1,6 @@
 """Regions: in float16, how much they permute, and what is told of a model that grows."""
 
-import runpy
-from pathlib import Path
+import math
 
 import pytest
 import torch
@@ -18,8 +17,8 @@ from tests.convert.architectures.images import ConvNeXtBlock
 from tests.convert.cases.convolution import convolve
 from tests.convert.coverage.rows import Function
 from tests.convert.harness import aten, broken_rules, image, program_of, run_region, whole
+from tests.precision.common import script
 
-MODELS = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "models.py"))
 X = image(2, 3, 7, 9)
 WEIGHT, BIAS = image(4, 3, 3, 3) / 5, image(4)
 
@@ -63,29 +62,21 @@ def converted(module, *inputs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18", "squeezenet1_1"])
-def test_convolutions_pools_and_adds_permute_their_input_alone(name):
-    region = converted(MODELS[name](), torch.zeros(1, 3, 64, 64))
-    assert permutes(region) == Permutes(1, 3 * 64 * 64 * 4)
+@pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18", "squeezenet1_1", "unet"])
+def test_convolutions_pools_and_adds_permute_their_ends_alone(name):
+    """The input; the U-Net's output, too, which is an image."""
+    program = prepare(getattr(script("models"), name)().eval(), (torch.zeros(1, 3, 64, 64),), name)
+    region = whole(program)
+    turned = [program.units.values[end] for end in program.units.inputs + program.units.outputs]
+    n_bytes = [4 * math.prod(value.shape) for value in turned if len(value.shape) == 4]
+    assert permutes(region) == Permutes(len(n_bytes), sum(n_bytes))
     assert region.operations[0] == "TRANSPOSE"
 
 
-class Line(nn.Module):
-    """A block in the manner of vision transformers: pixels in a line, and back to an image."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.norm, self.layer = nn.LayerNorm(width), nn.Linear(width, width)
-
-    def forward(self, x):
-        y = self.layer(self.norm(x.flatten(2).transpose(1, 2)))
-        return y.transpose(1, 2).reshape(x.shape)
-
-
-@pytest.mark.parametrize("block", [ConvNeXtBlock, Line])
-def test_layers_on_channels_that_stand_last_permute_nothing(block):
+def test_layers_on_channels_that_stand_last_permute_nothing():
+    blocks = ConvNeXtBlock(8), ConvNeXtBlock(8)
     model = nn.Sequential(
-        nn.Conv2d(3, 8, 4, 4), block(8), block(8), nn.Conv2d(8, 8, 2, 2), nn.AdaptiveAvgPool2d(1)
+        nn.Conv2d(3, 8, 4, 4), *blocks, nn.Conv2d(8, 8, 2, 2), nn.AdaptiveAvgPool2d(1)
     )
     assert permutes(converted(model, torch.zeros(1, 3, 32, 32))).count == 1
 

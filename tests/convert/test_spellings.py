@@ -76,11 +76,6 @@ def patches(x):
     return split.reshape(n, (h // 2) * (w // 2), 4 * c)
 
 
-def reversed_dims(x):
-    """Five dimensions turned round: more than one transposition of rank 4."""
-    return x.view(2, 3, 2, 2, 2).permute(4, 3, 2, 1, 0).reshape(6, 8)
-
-
 def assigned(x):
     y = x.clone()
     y[:, 1:3] = 0.5
@@ -108,7 +103,6 @@ def resized(x, **options):
 
 SPELLINGS = {
     "windows of Swin": row(windows, numbers(2, 4, 6, 5)),
-    "windows of Swin, one image": row(windows, numbers(1, 4, 6, 5)),
     "channel shuffle": row(shuffled, X),
     "channel shuffle between convolutions": layer(
         lambda: nn.Sequential(nn.Conv2d(8, 8, 1), Function(shuffled), nn.Conv2d(8, 8, 1)), X
@@ -118,20 +112,10 @@ SPELLINGS = {
         lambda: nn.Sequential(nn.Conv2d(8, 12, 3, padding=1), nn.PixelShuffle(2), nn.ReLU()), X
     ),
     "pixel unshuffle": row(unpixels, X),
-    "pixel unshuffle by name": row(lambda x: F.pixel_unshuffle(x, 2), X),
     "depth to space": row(depth_to_space, X),
     "heads of attention": row(heads, numbers(2, 5, 24)),
-    "heads of attention, one image": row(heads, numbers(1, 5, 24)),
     "heads for grouped queries": row(grouped_heads, numbers(2, 2, 3, 4)),
     "patches": row(patches, X),
-    "five dimensions reversed": row(reversed_dims, numbers(6, 8)),
-    "softmax in rank 5": row(
-        lambda x: x.view(2, 2, 4, 6, 4).softmax(2).view(2, 8, 24), numbers(2, 8, 24)
-    ),
-    "cat in rank 5": row(
-        lambda x: torch.stack([x.view(2, 2, 4, 6, 4), x.view(2, 2, 4, 6, 4) * 2], 2).view(4, -1), X
-    ),
-    "pointwise in rank 6": row(lambda x: (x.view(2, 2, 4, 3, 2, 4) * 2).relu().view(2, -1), X),
     "line of layers": layer(Line, LINE),
     "volumes": layer(
         lambda: nn.Sequential(
@@ -162,7 +146,6 @@ SPELLINGS = {
     "interpolate linear 1-d": resized(LINE, size=22, mode="linear"),
     "interpolate nearest-exact 1-d": resized(LINE, size=22, mode="nearest-exact"),
     "interpolate area": resized(X, size=(4, 3), mode="area"),
-    "interpolate nearest-exact": resized(X, size=(9, 3), mode="nearest-exact"),
     "interpolate antialiased": resized(X, size=(3, 3), mode="bilinear", antialias=True),
     "adaptive_max_pool2d, even": row(lambda x: F.adaptive_max_pool2d(x, (3, 2)), X),
     "adaptive_max_pool2d, uneven": row(lambda x: F.adaptive_max_pool2d(x, (4, 3)), X),
@@ -179,14 +162,8 @@ SPELLINGS = {
     "fliplr, flipud": row(lambda x: x.fliplr() + x.flipud(), ROWS),
     "moveaxis": row(lambda x: torch.moveaxis(x, 1, -1), X),
     "tile": row(lambda x: torch.tile(x, (2, 1, 1, 2)) * x.tile((2, 1, 1, 2)), X),
-    "take_along_dim": row(
-        lambda x, i: torch.take_along_dim(x, i, 1), ROWS, torch.tensor([[1], [3], [0]])
-    ),
     "advanced indexing with numbers and slices": row(lambda x: x[:, [0, 3], 1:, -1], X),
     "x[..., None]": row(lambda x: x[:, None, 1:] * x[..., :1].unsqueeze(1), ROWS),
-    "pad in three modes": row(
-        lambda x: tuple(F.pad(x, (2, 1, 1, 0), m) for m in ("reflect", "replicate", "circular")), X
-    ),
     "padding modes of convolutions": layer(
         lambda: nn.Sequential(
             nn.Conv2d(8, 4, 3, padding=1, padding_mode="reflect"),
@@ -195,7 +172,6 @@ SPELLINGS = {
         ),
         X,
     ),
-    "repeat_interleave": row(lambda x: x.repeat_interleave(2, 1), X),
     "index_select by computed indices": row(
         lambda x, i: torch.index_select(x, 1, i) + x[:, i], ROWS, torch.tensor([2, -0, 1])
     ),

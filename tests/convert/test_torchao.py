@@ -10,12 +10,9 @@ import torch
 from torch import nn
 
 from nnapi_prof import convert_model
-from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch
-from nnapi_prof.graph.program import all_values
-from tests.convert.harness import run_region
+from tests.convert.quantised_models import checked_regions
 from tests.parts import need
 
 need("torchao", "dev")
@@ -82,23 +79,12 @@ def exported(name, fold=True):
 def test_every_unit_is_right_within_a_step(name, nnapi_library):
     program, x = exported(name)
     program = prepare(program, (x,), name)
-    values = all_values(program, (x,))
     quantised = [unit for unit in program.units.units if unit.label.startswith("quantised ")]
     assert len(quantised) >= N_QUANTISED.get(name, 6)
     for level in (28, 29, 30):
-        for unit in program.units.units:
-            try:
-                region = convert_region(program, [unit.index], level)
-            except UnsupportedOp as refusal:
-                assert level < 29, refusal
-                continue
+        for region in checked_regions(program, x, level):
             rules = region.in_floats.values()  # a mean to a scale of its own
             assert all("NNAPI gives QUANT8_ASYMM of scale" in rule for rule in rules)
-            (result,), (output,) = run_region(region, values), region.outputs
-            if program.units.values[output].quant is None:
-                torch.testing.assert_close(result, values[output], rtol=1e-5, atol=1e-5)
-            else:
-                assert (result.int() - values[output].int()).abs().max() <= 1
 
 
 @pytest.mark.parametrize("name", QUANTISERS)
@@ -117,13 +103,3 @@ def test_constants_that_are_quantised_when_the_model_runs_are_constants():
         items.append(prepare(program, (x,), "net").units)
     assert [unit.label for unit in items[0].units] == [unit.label for unit in items[1].units]
     assert sum(unit.label.startswith("quantised ") for unit in items[1].units) >= 4
-
-
-def test_a_file(tmp_path, nnapi_library):
-    program, x = exported("xnnpack")
-    with quiet_torch(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.export.save(program, tmp_path / "net.pt2")
-    with quiet_torch():
-        result = convert_model(tmp_path / "net.pt2", x, whole=True)(x)
-        assert torch.equal(result, convert_model(program, x, whole=True)(x))

@@ -37,18 +37,9 @@ def bundle(picture_plan, tmp_path_factory):
     return picture_plan.save(tmp_path_factory.mktemp("bundle") / "pictures.nnprof")
 
 
-@pytest.mark.parametrize("options", [(), ("--whole",)])
-def test_convert_and_run_agree_with_eager(bundle, picture_model, run_pte, tmp_path, options):
-    path = tmp_path / "pictures.pte"
-    convert("--as-planned", *options, "-o", path, bundle)
-    document = run_pte(path, "--device", "sim:gpu-phone", "--against", str(picture_model))
-    assert document["agrees"] and document["outputs"]
-    names = [part["name"] for part in document["parts"]]
-    n_nnapi = sum("nnapi:sim-gpu" in name for name in names)
-    segments = nnapi_prof.read_plan(bundle).plan.segments
-    assert n_nnapi == sum(s.target.engine is Engine.NNAPI for s in segments)
-    assert not any("fell back" in name for name in names)
-    assert document["simulated"]
+@pytest.fixture(scope="session")
+def lowered(bundle):
+    return lower(str(bundle))
 
 
 COMMANDS = """
@@ -62,8 +53,32 @@ for words in json.loads(sys.argv[1]):
 """Runs several commands in one process, which has loaded ExecuTorch then."""
 
 
-def test_what_run_prints_of_a_file(bundle, picture_model, tmp_path):
-    path = lower(str(bundle)).save(tmp_path / "pictures.pte")
+def outcomes(*commands):
+    """The lines that each command printed, and its error."""
+    words = [list(map(str, command)) for command in commands]
+    program = [*warm.python(), "-c", COMMANDS, json.dumps(words)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    return map(json.loads, done.stdout.splitlines())
+
+
+def test_convert_and_run_agree_with_eager(bundle, picture_model, tmp_path):
+    paths = tmp_path / "parts.pte", tmp_path / "whole.pte"
+    for path, options in zip(paths, ((), ("--whole",)), strict=True):
+        convert("--as-planned", *options, "-o", path, bundle)
+    segments = nnapi_prof.read_plan(bundle).plan.segments
+    command = "run", "--json", "--device", "sim:gpu-phone", "--against", picture_model
+    for lines, error in outcomes(*((*command, path) for path in paths)):
+        assert error == ""
+        document = json.loads("\n".join(lines))
+        assert document["agrees"] and document["outputs"] and document["simulated"]
+        names = [part["name"] for part in document["parts"]]
+        n_nnapi = sum("nnapi:sim-gpu" in name for name in names)
+        assert n_nnapi == sum(s.target.engine is Engine.NNAPI for s in segments)
+        assert not any("fell back" in name for name in names)
+
+
+def test_what_run_prints_of_a_file(lowered, picture_model, tmp_path):
+    path = lowered.save(tmp_path / "pictures.pte")
     models = [(), ("--against", picture_model)]
     for size in (16, 8):
         other = Function(pictures, first=nn.Conv2d(3, 8, 3, padding=1), second=nn.Conv2d(8, 8, 1))
@@ -75,10 +90,7 @@ def test_what_run_prints_of_a_file(bundle, picture_model, tmp_path):
     broken = tmp_path / "broken.pte"
     broken.write_bytes(path.read_bytes()[:2000])
     commands.append((command[0], broken, *command[2:]))
-    words = [list(map(str, command)) for command in commands]
-    program = [*warm.python(), "-c", COMMANDS, json.dumps(words)]
-    done = subprocess.run(program, capture_output=True, text=True, check=True)
-    (alone, _), (same, _), (other, differs), *refused = map(json.loads, done.stdout.splitlines())
+    (alone, _), (same, _), (other, differs), *refused = outcomes(*commands)
     title, _, _, _, _, *table, _, loaded, not_compared, note = alone
     parts = ("TanH (NC) #1", "Multiply (ND) #1", "Add (ND) #1")
     assert title == "pictures.pte on sim:gpu-phone: 0.01 MB"
@@ -112,9 +124,9 @@ def test_what_run_prints_of_a_file(bundle, picture_model, tmp_path):
 
 @pytest.mark.slow("lowers a network and runs it in a process without an accelerator")
 def test_segments_fall_back_on_a_host_without_the_accelerator(
-    bundle, picture_model, run_pte, tmp_path
+    lowered, picture_model, run_pte, tmp_path
 ):
-    path = lower(str(bundle)).save(tmp_path / "pictures.pte")
+    path = lowered.save(tmp_path / "pictures.pte")
     document = run_pte(path, "--device", "sim:dsp-phone", "--against", str(picture_model))
     assert document["agrees"]
     assert any("fell back" in part["name"] for part in document["parts"])
@@ -132,8 +144,7 @@ def test_truth_values_go_to_the_delegate_and_back(run_pte, tmp_path):
     assert any("nnapi:nnapi-reference" in part["name"] for part in document["parts"])
 
 
-def test_weights_are_in_a_file_once(bundle):
-    lowered = lower(str(bundle))
+def test_weights_are_in_a_file_once(lowered):
     hashes = [name for call in lowered.calls for name in call.weights]
     assert len(set(hashes)) == 2  # two convolutions; biases are small and stand in the models
     for call in lowered.calls:

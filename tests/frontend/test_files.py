@@ -16,6 +16,7 @@ from nnapi_prof import frontend
 from nnapi_prof.errors import ModelFileError
 from nnapi_prof.frontend.loader import with_extensions
 from tests import warm
+from tests.hostile.test_models import Trap
 
 ADVICE = (
     "save torch.jit.trace(model.eval(), example) with torch.jit.save, or torch.export.export(...) "
@@ -40,14 +41,9 @@ def archive(path: Path, **records: bytes) -> None:
             target.writestr(f"model/{name}", data)
 
 
-class Trap:
-    """Unpickling this would create a file."""
-
-    def __init__(self, beside: Path) -> None:
-        self.path = beside.with_name("sprung")
-
-    def __reduce__(self):
-        return (Path.touch, (self.path,))
+def trap(path: Path) -> bytes:
+    """A pickle that makes a folder beside the file when it is loaded."""
+    return pickle.dumps(Trap(path.with_name("sprung")))
 
 
 LAYER = nn.Linear(2, 2)
@@ -58,11 +54,8 @@ NO_MODEL = {
         lambda path: torch.save(LAYER.state_dict(), path, _use_new_zipfile_serialization=False),
         PICKLED,
     ),
-    "a pickle that acts": (lambda path: path.write_bytes(pickle.dumps(Trap(path))), PICKLED),
-    "the same in an archive": (
-        lambda path: archive(path, **{"data.pkl": pickle.dumps(Trap(path))}),
-        PICKLED,
-    ),
+    "a pickle that acts": (lambda path: path.write_bytes(trap(path)), PICKLED),
+    "the same in an archive": (lambda path: archive(path, **{"data.pkl": trap(path)}), PICKLED),
     "missing": (lambda path: None, "{path} does not exist: give the path of a .pt or .pt2 file"),
     "a folder": (Path.mkdir, "{path} is a folder: give the path of a .pt or .pt2 file"),
     "empty": (Path.touch, "{path} is empty: " + ADVICE),
@@ -187,17 +180,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
-def test_the_package_is_imported(folder, name):
-    done = convert(name, "--whole", folder=folder, package=folder / "with")
-    assert done.returncode == 1
-    assert "twice_of_ours" in done.stderr
-    assert "cannot be imported" not in done.stderr
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["detector.pt", "detector.pt2"])
-def test_its_operator_decides_on_data_on_the_host(folder, name):
+def test_the_package_is_imported_and_its_operator_decides_on_data_on_the_host(folder, name):
     done = convert(name, folder=folder, package=folder / "with")
     assert done.returncode == 0, done.stderr
     assert "rows_of_ours_on_data" in done.stdout
@@ -223,19 +207,17 @@ def test_whose_operator_is_not_there(folder, name, owner, words, tmp_path):
     assert len(done.stderr.splitlines()) <= 3  # nothing of what torch logs
 
 
-def test_a_way_around_an_operator_is_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("failed to resolve torch.ops.transformers.grouped_mm", ModelFileError, "'batched_mm'"),
+        ("torch.ops.aten.add is fine", RuntimeError, "is fine"),
+    ],
+)
+def test_a_way_around_an_operator_is_named(tmp_path, monkeypatch, text, error, words):
     def fails():
-        raise RuntimeError("failed to resolve torch.ops.transformers.grouped_mm_fallback.default")
+        raise RuntimeError(text)
 
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ModelFileError) as raised:
-        with_extensions(fails, tmp_path)
-    assert "set_experts_implementation('batched_mm')" in str(raised.value)
-
-
-def test_other_errors_are_left_alone(tmp_path):
-    def fails():
-        raise RuntimeError("torch.ops.aten.add is fine")
-
-    with pytest.raises(RuntimeError, match="is fine"):
+    with pytest.raises(error, match=words):
         with_extensions(fails, tmp_path)

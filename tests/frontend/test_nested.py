@@ -58,8 +58,7 @@ def test_tuples_lists_and_dicts(saved):
     a, b, c, d, e, f, g, h = program.example_inputs
     expected = Everything()((a, (b, c)), [d, e], {"b": f, "a": g}, h)
     actual = program.module(*program.example_inputs)
-    for mine, value in zip(actual, [*expected["sum"], *expected["rest"]], strict=True):
-        torch.testing.assert_close(mine, value)
+    torch.testing.assert_close(actual, [*expected["sum"], *expected["rest"]])
     structure = model_structure(path, program.example_inputs)
     assert structure.inputs == {
         "arg_0": Sequenced((Leaf(0), Sequenced((Leaf(1), Leaf(2))))),

@@ -8,7 +8,7 @@ from torch.utils import _pytree as pytree
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import load, parse_input_spec, prepare
 from nnapi_prof.frontend.torch_logging import quiet_torch, run_once
-from tests.models import Function
+from tests.models import Function, engine
 
 ops = torch.ops.quantized
 BIAS = torch.linspace(-2, 2, 8)
@@ -84,20 +84,16 @@ def test_an_operator_without_a_float_form_is_named(function, words):
         prepared(function, 3, 8)
 
 
-@pytest.mark.parametrize("engine", ["qnnpack", "fbgemm", "x86"])
+@pytest.mark.parametrize("name", ["qnnpack", "fbgemm", "x86"])
 @pytest.mark.parametrize("script", [False, True])
-def test_dynamic_quantisation_rounds_by_scales_that_are_computed(engine, script):
+def test_dynamic_quantisation_rounds_by_scales_that_are_computed(name, script):
     x = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
-    before = torch.backends.quantized.engine
-    with quiet_torch(), torch.random.fork_rng():
-        torch.manual_seed(0)
-        torch.backends.quantized.engine = engine
+    with quiet_torch(), engine(name):
         layers = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5)).eval()
         model = torch.ao.quantization.quantize_dynamic(layers, {nn.Linear})
         scripted = torch.jit.script(model) if script else torch.jit.trace(model, x)
         program = prepare(scripted, (x,), "dynamic")
         expected = model(x)
-        torch.backends.quantized.engine = before
     torch.testing.assert_close(program.module(x)[0], expected, rtol=1e-4, atol=1e-5)
     assert {value_type.dtype for value_type in program.units.values.values()} == {"float32"}
     labels = [unit.label for unit in program.units.units]
@@ -160,10 +156,9 @@ def test_recurrences_in_dynamic_quantisation_are_computed_in_floats(name, dtype)
         traced = torch.jit.trace(model, x, check_trace=False)
     program = prepare(traced, (x,), "dynamic")
     assert program.widened and "round in every step" in program.notes[0]
-    ours = program.module(x)
     theirs = [v for v in pytree.tree_leaves(model(x)) if isinstance(v, torch.Tensor)]
-    for mine, their in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, their, atol=0.03 if dtype is torch.qint8 else 1e-5, rtol=0)
+    step = 0.03 if dtype is torch.qint8 else 1e-5
+    torch.testing.assert_close(program.module(x), theirs, atol=step, rtol=0)
 
 
 @pytest.mark.parametrize("rows", [False, True])

@@ -1,8 +1,6 @@
 """Models that keep state, or take numbers: as files that take tensors alone."""
 
 import copy
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,8 +11,9 @@ from torch import Tensor, nn
 
 import nnapi_prof as nnp
 from nnapi_prof.errors import FrontendError, InputSpecError
+from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.trees import bind_inputs
-from tests.conftest import REPO
+from tests.precision.common import script
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of PyTorch's: scripting is deprecated
 
@@ -121,16 +120,22 @@ def test_state_becomes_inputs_and_outputs(make, form, tmp_path):
 
 def test_what_is_written_and_not_read_is_no_state(saved):
     class Last(nn.Module):
+        last: Tensor | None
+
         def __init__(self):
             super().__init__()
-            self.last = torch.zeros(1, 4)
+            self.last, self.n = None, 0
 
         def forward(self, x):
-            self.last = x * 2
-            return self.last + 1
+            self.n = x.size(1)
+            self.last = x * self.n
+            last = self.last
+            assert last is not None
+            return last + torch.arange(self.n)
 
-    model = nnp.load(saved(Last().eval()), "1x4")
+    model, x = nnp.load(saved(Last().eval()), "1x4"), torch.ones(1, 4)
     assert len(model.graph.inputs) == 1 and not model.notes
+    assert model.program.module(x)[0].tolist() == [[4, 5, 6, 7]]
 
 
 def test_state_that_grows_and_numbers_that_count_are_refused(saved):
@@ -156,6 +161,8 @@ def test_state_that_grows_and_numbers_that_count_are_refused(saved):
         nnp.load(saved(Grows().eval()), "1x4")
     with pytest.raises(FrontendError, match=r"a number in n, which changes .* .2, then 3"):
         nnp.load(saved(Counts().eval()), "1x4")
+    with pytest.raises(FrontendError, match="changes its attribute n whenever it runs"):
+        prepare(torch.jit.script(Counts().eval()), (torch.ones(1, 4),), "counts")
 
 
 class Scaled(nn.Module):
@@ -253,12 +260,8 @@ def test_names_make_order_indifferent(texts):
 
 
 @pytest.mark.slow("traces and runs a published example")
-def test_the_example_streams(tmp_path, emulator_library):
-    folders = {"LD_LIBRARY_PATH": emulator_library.parent, "HOME": tmp_path, "PYTHONPATH": REPO}
-    env = {name: str(folder) for name, folder in folders.items()}
-    command = [sys.executable, REPO / "examples" / "streaming.py"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True
-    )
-    assert "62 pieces, largest difference" in done.stdout
-    assert float(done.stdout.split()[-1]) < 1e-5
+def test_the_example_streams(tmp_path, nnapi_library, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    script("streaming").main()
+    text = capsys.readouterr().out
+    assert "62 pieces, largest difference" in text and float(text.split()[-1]) < 1e-5

@@ -14,31 +14,20 @@ from nnapi_prof.errors import FrontendError
 from nnapi_prof.graph import DimOrder
 from nnapi_prof.graph.node import set_order, type_of
 from nnapi_prof.graph.program import verify
+from tests.models import Function
 
 C = 4
 X = (1, C, 6, 6)
 
 
-class Net(nn.Module):
-    """A convolution that keeps the shape, for functions to use."""
-
-    def __init__(self, function) -> None:
-        super().__init__()
-        self.function = function
-        self.conv = nn.Conv2d(C, C, 3, padding=1)
-
-    def forward(self, *inputs: Tensor):
-        return self.function(self.conv, *inputs)
-
-
 def program_of(function, *shapes: tuple[int, ...]):
-    model = Net(function).eval()
+    """The program of a function of tensors and of a convolution that keeps their shape."""
+    model = Function(function, conv=nn.Conv2d(C, C, 3, padding=1))
     inputs = [torch.randn(s, generator=torch.Generator().manual_seed(4)) for s in shapes]
     program = frontend.prepare(model, inputs, "net")
     with torch.no_grad():
         expected = torch.utils._pytree.tree_leaves(model(*inputs))
-        for ours, theirs in zip(program.module(*inputs), expected, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(program.module(*inputs), expected, rtol=1e-4, atol=1e-5)
     return program
 
 
@@ -52,73 +41,73 @@ def labels(program) -> list[str]:
 CASES: list[tuple[Any, ...]] = [
     (  # residual
         "LAST conv2d conv2d conv2d add+relu mean",
-        lambda conv, x: F.relu(conv(conv(x)) + conv(x)).mean((2, 3)),
+        lambda x, conv: F.relu(conv(conv(x)) + conv(x)).mean((2, 3)),
     ),
-    ("mul add softmax", lambda conv, x: F.softmax(x * 2 + 1, 1)),  # nothing wants channels last
-    ("LAST sub div conv2d mean", lambda conv, x: conv((x - 0.5) / 0.2).mean((2, 3))),
-    ("LAST conv2d sigmoid FIRST", lambda conv, x: torch.sigmoid(conv(x))),  # image out
-    (None, lambda conv, x: (conv(x).view(1, -1), conv(x).view(1, -1) * conv(x).flatten(1))),
+    ("mul add softmax", lambda x, conv: F.softmax(x * 2 + 1, 1)),  # nothing wants channels last
+    ("LAST sub div conv2d mean", lambda x, conv: conv((x - 0.5) / 0.2).mean((2, 3))),
+    ("LAST conv2d sigmoid FIRST", lambda x, conv: torch.sigmoid(conv(x))),  # image out
+    (None, lambda x, conv: (conv(x).view(1, -1), conv(x).view(1, -1) * conv(x).flatten(1))),
     (  # to pixels of channels and back
         "LAST conv2d permute gelu permute conv2d mean",
-        lambda conv, x: conv(F.gelu(conv(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)).mean((2, 3)),
+        lambda x, conv: conv(F.gelu(conv(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)).mean((2, 3)),
     ),
     (  # norm of channels in between
         "LAST conv2d permute layer_norm permute conv2d FIRST",
-        lambda conv, x: conv(F.layer_norm(conv(x).permute(0, 2, 3, 1), [C]).permute(0, 3, 1, 2)),
+        lambda x, conv: conv(F.layer_norm(conv(x).permute(0, 2, 3, 1), [C]).permute(0, 3, 1, 2)),
     ),
     (  # pixels in a line and back
         "LAST conv2d permute view softmax view permute conv2d FIRST",
-        lambda conv, x: conv(F.softmax(conv(x).flatten(2).transpose(1, 2), 2).mT.view(X)),
+        lambda x, conv: conv(F.softmax(conv(x).flatten(2).transpose(1, 2), 2).mT.view(X)),
     ),
-    ("LAST conv2d permute linear", lambda conv, x: conv(x).permute(0, 2, 3, 1) @ torch.ones(C, 2)),
+    ("LAST conv2d permute linear", lambda x, conv: conv(x).permute(0, 2, 3, 1) @ torch.ones(C, 2)),
     (  # another permutation
         "LAST conv2d FIRST permute linear",
-        lambda conv, x: conv(x).permute(0, 3, 2, 1) @ torch.ones(C, 2),
+        lambda x, conv: conv(x).permute(0, 3, 2, 1) @ torch.ones(C, 2),
     ),
     (  # largest of all channels
         "LAST conv2d conv2d amax mul FIRST",
-        lambda conv, x: conv(x) * conv(x).max(1, keepdim=True)[0],
+        lambda x, conv: conv(x) * conv(x).max(1, keepdim=True)[0],
     ),
     (  # sum of a stack
         "LAST conv2d conv2d add conv2d mean",
-        lambda conv, x: conv(torch.stack([conv(x), conv(x)], 1).sum(1)).mean((2, 3)),
+        lambda x, conv: conv(torch.stack([conv(x), conv(x)], 1).sum(1)).mean((2, 3)),
     ),
     (  # mean of a stack in front
         "LAST conv2d conv2d add mul conv2d mean",
-        lambda conv, x: conv(torch.stack([conv(x), conv(x)]).mean(0)).mean((2, 3)),
+        lambda x, conv: conv(torch.stack([conv(x), conv(x)]).mean(0)).mean((2, 3)),
     ),
     (  # sum of groups of channels, weighted
         None,
-        lambda conv, x: (
+        lambda x, conv: (
             (conv(x).view(1, 2, 2, 6, 6) * conv(x)[:, :, :1, :1].view(1, 2, 2, 1, 1))
             .sum(1)
             .mean((2, 3))
         ),
     ),
-    ("LAST conv2d FIRST view", lambda conv, x: conv(x).flatten(1)),  # view of many pixels
+    ("LAST conv2d FIRST view", lambda x, conv: conv(x).flatten(1)),  # view of many pixels
     (  # view of one pixel
         "LAST conv2d adaptive_avg_pool2d view",
-        lambda conv, x: F.adaptive_avg_pool2d(conv(x), 1).flatten(1),
+        lambda x, conv: F.adaptive_avg_pool2d(conv(x), 1).flatten(1),
     ),
     (  # squeeze and excite
         "LAST conv2d conv2d mean sigmoid view mul FIRST",
-        lambda conv, x: conv(x) * torch.sigmoid(conv(x).mean((2, 3))).view(1, C, 1, 1),
+        lambda x, conv: conv(x) * torch.sigmoid(conv(x).mean((2, 3))).view(1, C, 1, 1),
     ),
-    ("LAST conv2d view add mean", lambda conv, x, y: (conv(x) + y).mean((2, 3)), X, (6, 6)),
-    ("LAST conv2d view LAST add mean", lambda conv, x, y: (conv(x) + y).mean((2, 3)), X, (C, 6, 6)),
+    ("LAST conv2d view add mean", lambda x, y, conv: (conv(x) + y).mean((2, 3)), X, (6, 6)),
+    ("LAST conv2d view LAST add mean", lambda x, y, conv: (conv(x) + y).mean((2, 3)), X, (C, 6, 6)),
     (  # opaque in the middle
         "LAST conv2d FIRST cumsum LAST conv2d mean",
-        lambda conv, x: conv(torch.cumsum(conv(x), 3)).mean((2, 3)),
+        lambda x, conv: conv(torch.cumsum(conv(x), 3)).mean((2, 3)),
     ),
-    ("LAST conv2d mean", lambda conv, x: conv(x).mean(1)),
-    ("LAST conv2d FIRST mean", lambda conv, x: conv(x).mean(2)),  # mean over height does not
-    ("LAST conv2d gt where FIRST", lambda conv, x: torch.where(x > 0, conv(x), x)),  # mask
+    ("LAST conv2d mean", lambda x, conv: conv(x).mean(1)),
+    ("LAST conv2d FIRST mean", lambda x, conv: conv(x).mean(2)),  # mean over height does not
+    ("LAST conv2d gt where FIRST", lambda x, conv: torch.where(x > 0, conv(x), x)),  # mask
     (  # mask of the convolution
         "LAST conv2d gt conv2d where conv2d FIRST",
-        lambda conv, x: conv(torch.where(conv(x) > 0, conv(x), 0.0)),
+        lambda x, conv: conv(torch.where(conv(x) > 0, conv(x), 0.0)),
     ),
-    ("LAST conv2d FIRST gt", lambda conv, x: conv(x) > 0),  # no mask is transposed
-    (None, lambda conv, x: torch.where(x[0, 0] > 0, conv(x), x)),  # a mask of lower rank
+    ("LAST conv2d FIRST gt", lambda x, conv: conv(x) > 0),  # no mask is transposed
+    (None, lambda x, conv: torch.where(x[0, 0] > 0, conv(x), x)),  # a mask of lower rank
 ]
 """The units' labels in any order (None: of which one is LAST), the function of a convolution and
 inputs, and shapes where not X."""
@@ -135,7 +124,7 @@ def test_placement(case: tuple[Any, ...]):
 
 
 def test_orders_are_annotated():
-    program = program_of(lambda conv, x: F.relu(conv(x)).mean((2, 3)), X)
+    program = program_of(lambda x, conv: F.relu(conv(x)).mean((2, 3)), X)
     orders = [type_of(n).dim_order for n in program.module.graph.nodes if n.op == "call_function"]
     assert orders == [DimOrder.CHANNELS_LAST] * 3 + [DimOrder.CONTIGUOUS]
     for node in program.module.graph.find_nodes(op="get_attr"):
@@ -143,7 +132,7 @@ def test_orders_are_annotated():
 
 
 def test_a_wrong_order_is_found():
-    program = program_of(lambda conv, x: F.relu(conv(x)).mean((2, 3)), X)
+    program = program_of(lambda x, conv: F.relu(conv(x)).mean((2, 3)), X)
     (relu,) = (n for n in program.module.graph.nodes if n.name == "relu")
     set_order(relu, DimOrder.CONTIGUOUS)
     with pytest.raises(FrontendError, match=r"relu: aten.relu.default reads a value in the wrong"):
@@ -151,14 +140,14 @@ def test_a_wrong_order_is_found():
 
 
 STEPS = {
-    "conv": lambda conv, x: conv(x),
-    "relu": lambda conv, x: F.relu(x),
-    "pool": lambda conv, x: F.max_pool2d(x, 3, 1, 1),
-    "cumsum": lambda conv, x: torch.cumsum(x, 2) * 0.2,
-    "permute": lambda conv, x: x.permute(0, 1, 3, 2),
-    "twice": lambda conv, x: x + conv(x),
-    "softmax": lambda conv, x: F.softmax(x, 1),
-    "slice": lambda conv, x: torch.cat([x[:, 1:], x[:, :1]], 1),
+    "conv": lambda x, conv: conv(x),
+    "relu": lambda x, conv: F.relu(x),
+    "pool": lambda x, conv: F.max_pool2d(x, 3, 1, 1),
+    "cumsum": lambda x, conv: torch.cumsum(x, 2) * 0.2,
+    "permute": lambda x, conv: x.permute(0, 1, 3, 2),
+    "twice": lambda x, conv: x + conv(x),
+    "softmax": lambda x, conv: F.softmax(x, 1),
+    "slice": lambda x, conv: torch.cat([x[:, 1:], x[:, :1]], 1),
 }
 
 
@@ -167,9 +156,9 @@ STEPS = {
 def test_any_chain_runs_and_equals_eager(steps: list[str]):
     """verify, run by prepare, holds every reader to its order; no clone undoes another."""
 
-    def function(conv, x: Tensor) -> Tensor:
+    def function(x: Tensor, conv: nn.Module) -> Tensor:
         for step in steps:
-            x = STEPS[step](conv, x)
+            x = STEPS[step](x, conv)
         return x
 
     program = program_of(function, X)

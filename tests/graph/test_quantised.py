@@ -1,5 +1,8 @@
 """Passes over quantised graphs: what they write, and that the numbers stay."""
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +12,7 @@ from nnapi_prof.graph import Quantisation, TensorType, quantisation
 from nnapi_prof.graph.node import op_name
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
 from nnapi_prof.graph.unit import type_from_json, type_to_json
+from tests.models import Function
 
 aten, decomposed = torch.ops.aten, torch.ops.quantized_decomposed
 U8, I8 = (0, 255, torch.uint8), (-128, 127, torch.int8)
@@ -16,21 +20,10 @@ CONVERSIONS = ["quantize_per_tensor", "dequantize_per_tensor"]
 WEIGHT = torch.arange(-20, 20, dtype=torch.int8).reshape(5, 8)
 
 
-class Function(nn.Module):
-    def __init__(self, function, **constants):
-        super().__init__()
-        self.function = function
-        for name, value in constants.items():
-            self.register_buffer(name, value)
-
-    def forward(self, x):
-        return self.function(self, x)
-
-
 def prepared(function, *shape, step=None, **constants):
-    """The program of ``function(module, x)``, and its calls by short names."""
+    """The program of ``function(constants, x)``, and its calls by short names."""
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    module = Function(function, **constants).eval()
+    module = Function(partial(function, SimpleNamespace(**constants)))
     program = prepare(torch.export.export(module, (x,)), (x,), "function")
     torch.testing.assert_close(program.module(x)[0], module(x), atol=step, rtol=step)
     calls = [node for node in program.module.graph.nodes if node.op == "call_function"]

@@ -14,7 +14,6 @@ from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.node import calls, type_of
 from nnapi_prof.passes.movement import adaptive_windows, equal_windows
 from nnapi_prof.passes.rank import _merged, _steps
-from tests.convert.coverage.rows import Function
 
 
 class Rearranged(nn.Module):
@@ -97,16 +96,6 @@ def test_adaptive_windows_are_pytorchs(size):
             length, stride = equal
             pooled = nn.functional.avg_pool1d(x, length, stride)
             torch.testing.assert_close(pooled[0, 0], mine)
-
-
-def test_shuffles_by_hand_become_operators():
-    def shuffled(x):
-        n, c, h, w = x.shape
-        return x.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w) * 2
-
-    program = prepared(Function(shuffled), torch.randn(2, 6, 3, 4))
-    names = [str(node.target) for node in calls(program.module.graph)]
-    assert names == ["aten.channel_shuffle.default", "aten.mul.Tensor"]
 
 
 class High(nn.Module):

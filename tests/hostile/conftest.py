@@ -1,38 +1,30 @@
-"""What tests of hostile input share: the command line in a process of its own, and its sentence."""
+"""What tests of hostile input share: the command line, and the sentence with which it refuses."""
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests import warm
-
-Refused = Callable[..., str]
+from tests.cli.common import Cli
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs ``nnapi-prof`` in an empty folder."""
-
-    def run(*args: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        words = [*warm.python(), "-m", "nnapi_prof", *map(str, args)]
-        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=timeout)
-
-    return run
+def command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Cli:
+    """Runs ``nnapi-prof`` in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+    return Cli(capsys)
 
 
 @pytest.fixture
-def refused(command: Callable[..., subprocess.CompletedProcess[str]]) -> Refused:
+def refused(command: Cli) -> Callable[..., str]:
     """Runs a command that must end in one sentence and exit code 1 or 2; returns the sentence."""
 
-    def run(*args: object, timeout: float = 120) -> str:
-        done = command(*args, timeout=timeout)
-        assert done.returncode in (1, 2), (done.returncode, done.stderr[-2000:])
-        assert "Traceback" not in done.stderr, done.stderr[-2000:]
-        assert all(c.isprintable() or c == "\n" for c in done.stderr + done.stdout), done.stderr
-        errors = [line for line in done.stderr.splitlines() if "error:" in line]
-        assert len(errors) == 1, done.stderr
-        return " ".join(done.stderr[done.stderr.index(errors[0]) :].split())
+    def run(*args: object) -> str:
+        result = command(*args)
+        assert result.code in (1, 2), (result.code, result.err)
+        assert all(c.isprintable() or c == "\n" for c in result.err + result.out), result.err
+        return result.error
 
     return run

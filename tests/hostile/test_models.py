@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -225,9 +226,9 @@ def test_tensors_beyond_their_bytes(tmp_path, elements, offset, size, words):
 # ---- exported programs -----------------------------------------------------------------------
 
 
-@pytest.fixture
-def exported(tmp_path):
-    path = tmp_path / "model.pt2"
+@pytest.fixture(scope="module")
+def program_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("exported") / "model.pt2"
     program = torch.export.export(
         nn.Linear(4, 2).eval(),
         (torch.rand(2, 4),),
@@ -236,6 +237,11 @@ def exported(tmp_path):
     torch.export.save(program, path)
     assert len(frontend.reference(path)(torch.rand(3, 4))) == 1
     return path
+
+
+@pytest.fixture
+def exported(program_file, tmp_path):
+    return Path(shutil.copyfile(program_file, tmp_path / "model.pt2"))
 
 
 def saved(thing: object) -> bytes:

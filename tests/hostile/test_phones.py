@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import random
 import re
 import socket
@@ -51,11 +52,10 @@ class Lie:
     """Of a command line: the pieces that its output comes in. Ends the command unless it raises."""
     garble: Callable[[bytes], bytes] = staticmethod(lambda data: data)
     """Of every packet that goes out."""
-    bytes_per_s: float | None = None
+    bytes_per_s: float = math.inf
     """Pace of both directions."""
     hello: bytes | None = None
-    exit_code: int | bytes = 0
-    commands: list[bytes] = field(default_factory=list)
+    exit_code: bytes = b"0"
     files: dict[bytes, int] = field(default_factory=dict)
     """What was pushed, and how many bytes."""
 
@@ -92,7 +92,7 @@ class Peer:
                 link, _ = self._listener.accept()
             except OSError:
                 return
-            if self.lie.bytes_per_s is not None:  # little may lie in the system's buffers
+            if self.lie.bytes_per_s < math.inf:  # little may lie in the system's buffers
                 link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             self._links.append(link)
             threading.Thread(target=self._serve, args=(link,), daemon=True).start()
@@ -123,16 +123,13 @@ class Peer:
                 self._sync(link, arg0, streams[arg0])
 
     def _shell(self, link: socket.socket, stream: int, command: bytes) -> None:
-        self.lie.commands.append(command)
         marker = MARKER.search(command)
         pieces = self.lie.output(command) if self.lie.output else iter(())
         for piece in pieces:
             for at in range(0, len(piece), 1 << 16):
                 self._write(link, stream, piece[at : at + (1 << 16)])
         if marker:
-            code = self.lie.exit_code
-            told = code if isinstance(code, bytes) else str(code).encode()
-            self._write(link, stream, marker[1] + marker[2] + told + b"\n")
+            self._write(link, stream, marker[1] + marker[2] + self.lie.exit_code + b"\n")
         self._send(link, packet(_CLSE, stream + 100, stream))
 
     def _write(self, link: socket.socket, stream: int, data: bytes) -> None:
@@ -162,19 +159,20 @@ class Peer:
 
     def _send(self, link: socket.socket, data: bytes) -> None:
         data = self.lie.garble(data)
-        step = max(1, int((self.lie.bytes_per_s or 0) / 10)) if self.lie.bytes_per_s else len(data)
-        for at in range(0, len(data), step or 1):
+        step = self._paced(len(data))
+        for at in range(0, len(data), step):
             link.sendall(data[at : at + step])
-            if self.lie.bytes_per_s:
-                time.sleep(0.1)
+            time.sleep(step / self.lie.bytes_per_s)
+
+    def _paced(self, n: int) -> int:
+        """Of so many bytes those of a tenth of a second."""
+        return max(1, int(min(n, self.lie.bytes_per_s / 10)))
 
     def _read(self, link: socket.socket, n: int) -> bytes:
         data = b""
         while len(data) < n:
-            want = n - len(data)
-            if self.lie.bytes_per_s:
-                want = min(want, max(1, int(self.lie.bytes_per_s / 10)))
-                time.sleep(want / self.lie.bytes_per_s)
+            want = self._paced(n - len(data))
+            time.sleep(want / self.lie.bytes_per_s)
             piece = link.recv(want)
             if not piece:
                 raise OSError("the host hung up")

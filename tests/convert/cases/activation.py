@@ -32,8 +32,6 @@ ACTIVATIONS = {
     ),
     "neg": unary(aten.neg.default, gives={27: "MUL", 29: "NEG"}),
     "neg of integers": unary(aten.neg.default, INTEGERS, first=3, gives="NEG"),
-    "sqrt": unary(aten.sqrt.default, X.abs(), first=3),
-    "rsqrt": unary(aten.rsqrt.default, X.abs() + 0.1, first=3),
     "relu6": case(aten.hardtanh, X * 5, 0.0, 6.0, gives="RELU6"),
     "relu1": case(aten.hardtanh, X, gives="RELU1"),
     "hardtanh of other bounds": case(
@@ -70,8 +68,6 @@ ACTIVATIONS = {
     ),
     "elu with scales": case(aten.elu, X, 1.5, 2.0, 0.5, below_2=NO_DIV),
     "elu with a scale": case(aten.elu, X, 0.5, -2.0, below_2=NO_DIV, gives={30: "ELU MUL"}),
-    "selu": case(aten.selu, X, below_2=NO_DIV),
-    "celu": case(aten.celu, X, 0.7, below_2=NO_DIV),
     "leaky relu": case(aten.leaky_relu, X, 0.1, gives=PRELU),
     "prelu": case(lambda x: aten.prelu.default(x, W["channels"]), X, gives=PRELU),
     "prelu of rows": case(lambda x: aten.prelu.default(x, W["channels"]), image(3, 4)),

@@ -143,17 +143,8 @@ LATER = "exists from level|needs level|FLOAT16 from level"
 
 BY_LEVEL = {
     1: (
-        *(
-            aten.relu,
-            aten.sigmoid,
-            aten.tanh,
-            aten.abs,
-            aten.neg,
-            aten.floor,
-            aten.ceil,
-            aten.trunc,
-        ),
-        *(aten.round, aten.square, aten.erf, aten.gelu, aten.silu, aten.hardswish),
+        *(aten.relu, aten.sigmoid, aten.tanh, aten.abs, aten.neg, aten.floor, aten.ceil),
+        *(aten.trunc, aten.round, aten.square, aten.erf, aten.gelu, aten.silu, aten.hardswish),
         *(aten.hardsigmoid, aten.softshrink),
     ),
     2: (aten.exp, aten.expm1, aten.mish, aten.elu, aten.selu),

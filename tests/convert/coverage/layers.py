@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.ao.nn import quantized
 
-from tests.convert.coverage.rows import Function, Row, layer, numbers, row
+from tests.convert.coverage.rows import Row, layer, numbers, row
+from tests.models import Function, engine
 
 X = numbers(1, 8, 9, 11)
 ROWS_2D = numbers(3, 16)
@@ -118,12 +119,8 @@ def _quantised_layer(make, *inputs):
     """A row of a module of torch.ao.nn.quantized, made under the qnnpack engine."""
 
     def whole():
-        engine = torch.backends.quantized.engine
-        torch.backends.quantized.engine = "qnnpack"
-        try:
+        with engine("qnnpack"):
             return make(), inputs
-        finally:  # it is one for the process
-            torch.backends.quantized.engine = engine
 
     return Row(whole, tolerance=0.21)
 

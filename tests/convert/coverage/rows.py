@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.convert.harness import image
+from tests.models import Function
 
 
 @dataclass(frozen=True)
@@ -23,17 +24,6 @@ class Row:
     missing: str | None = None
     level: int = 30
     tolerance: float = 1e-4
-
-
-class Function(nn.Module):
-    """A function as a module, so that it can be traced and exported."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
 
 
 numbers = image

@@ -1,23 +1,27 @@
 """Networks whose sizes can, or cannot, be left open."""
 
-import runpy
 import warnings
-from pathlib import Path
 
 import torch
 from torch import nn
 
 from nnapi_prof.convert.dynamic_shapes import FlexibleModel
 from nnapi_prof.frontend.inputs import parse_input_spec
-from tests.convert.architectures.images import MBConv, conv_bn
+from tests.models import Function
+from tests.precision.common import script
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "models.py"
+unet = script("models").unet
 
 
-def mobile():
-    """Depthwise blocks with strides, a residual, squeeze and excitation, global pooling, linear."""
-    blocks = conv_bn(3, 8, 3, 2, act=nn.Hardswish), MBConv(8, 2, nn.ReLU), MBConv(8, 1)
-    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+def halved():
+    """A skip around what is halved and resized: runs at even sizes alone."""
+
+    def function(x, down, up):
+        y = nn.functional.interpolate(down(x), scale_factor=2.0, mode="bilinear")
+        return up(torch.cat([y, nn.functional.interpolate(down(x), scale_factor=2.0), x], 1))
+
+    down = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+    return Function(function, down=down, up=nn.Conv2d(11, 4, 1))
 
 
 def ceiling_pools():
@@ -71,10 +75,6 @@ class Averages(nn.Module):
     def forward(self, x):
         y = self.features(x)
         return y * (1.0 / (y.shape[2] * y.shape[3]))
-
-
-def unet():
-    return runpy.run_path(str(EXAMPLES), run_name="example_models")["unet"]()
 
 
 def flexible(folder, make, spec, traced=True):

@@ -2,6 +2,7 @@
 open sizes: equal ones across dimensions and inputs."""
 
 import io
+from functools import cache
 
 import pytest
 import torch
@@ -10,14 +11,13 @@ from torch import nn
 from nnapi_prof.bundle.stock_module import flexible_stock_module
 from nnapi_prof.convert.dynamic_shapes import flexible_region
 from nnapi_prof.errors import InputSpecError
-from nnapi_prof.frontend.inputs import InputSpec, parse_input_spec, parse_input_specs
+from nnapi_prof.frontend.inputs import parse_input_specs
 from nnapi_prof.frontend.loader import model_structure
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.program import constant_outputs
 from tests.convert.coverage.rows import Function
 from tests.convert.dynamic_shapes import networks
 from tests.convert.harness import whole
-from tests.parts import again_but
 
 
 def converted(folder, make, spec, traced=True):
@@ -45,26 +45,22 @@ def agrees(module, original, *shapes):
 
 
 RUNS = {
-    "mobile": (networks.mobile, "?x3x?=64x?=64", True, [(1, 3, 64, 64), (3, 3, 33, 50)]),
     "unet": (networks.unet, "1x3x?=32x?=48", True, [(1, 3, 40, 24), (1, 3, 32, 48), (1, 3, 4, 8)]),
-    "ceiling pools": (
-        networks.ceiling_pools,
-        "1x3x?=64x?=64",
-        True,
-        [(1, 3, size, 90 - size) for size in range(40, 48)],
-    ),
     "heads": (networks.Heads, "?x3x?=64x?=96", False, [(2, 3, 31, 44), (1, 3, 64, 96)]),
     "batch": (networks.flattened, "?=4x3x16x16", True, [(4, 3, 16, 16), (1, 3, 16, 16)]),
 }
 
 
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory, nnapi_library):
+    """What ``converted`` gives for a network by name."""
+    return cache(lambda name: converted(tmp_path_factory.mktemp("model"), *RUNS[name][:-1]))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", again_but(RUNS, "unet", "batch", "heads", why="the templates have tests of their own")
-)
-def test_it_runs_at_several_sizes(name, tmp_path, nnapi_library):
-    make, spec, traced, shapes = RUNS[name]
-    module, original = converted(tmp_path, make, spec, traced)
+@pytest.mark.parametrize("name", RUNS)
+def test_it_runs_at_several_sizes(name, loaded):
+    shapes, (module, original) = RUNS[name][-1], loaded(name)
     for shape in [*shapes, shapes[0], shapes[0]]:  # back to the first, and again without a change
         agrees(module, original, shape)
 
@@ -73,12 +69,6 @@ def test_inputs_with_sizes_of_their_own(tmp_path, nnapi_library):
     module, original = converted(tmp_path, networks.Crossed, "1x3x?=20x?=24 1x2x?=9x10")
     agrees(module, original, (1, 3, 20, 24), (1, 2, 9, 10))
     agrees(module, original, (1, 3, 31, 24), (1, 2, 5, 10))
-
-
-@pytest.fixture(scope="module")
-def small_unet(tmp_path_factory, nnapi_library):
-    """What ``converted`` gives, for all that is refused: none of it may do harm."""
-    return converted(tmp_path_factory.mktemp("unet"), networks.unet, "1x3x?=32x?=48")
 
 
 @pytest.mark.slow
@@ -91,8 +81,8 @@ def small_unet(tmp_path_factory, nnapi_library):
         ((3, 32, 48), r"input 0 has the shape \[3, 32, 48\], 1x3x\?x\? is required"),
     ],
 )
-def test_other_sizes_are_refused_and_do_no_harm(shape, message, small_unet):
-    module, original = small_unet
+def test_other_sizes_are_refused_and_do_no_harm(shape, message, loaded):
+    module, original = loaded("unet")
     agrees(module, original, (1, 3, 32, 48))
     with pytest.raises(torch.jit.Error, match=message):
         module(torch.zeros(shape))
@@ -139,22 +129,9 @@ def test_specs(texts, shapes, names):
     assert parse_input_specs(list(map(str, specs))) == specs
 
 
-def test_how_a_spec_is_said():
-    assert str(parse_input_spec("1x3x?n=64x?n")) == "1x3x?n=64x?n=64"
-    assert str(parse_input_spec("?bx?=7:int64")) == "?b=1x?=7:int64"
-    assert parse_input_spec("1x?n=5").closed == InputSpec((1, 5))
-
-
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        *(([text], "not a shape") for text in ("1x?2", "1x?xx4", "1x?n=", "1x?n m", "1xn")),
-        (["1x?n=4", "1x?n=5"], "the size n is 5 here and 4 elsewhere: sizes of one"),
-    ],
-)
-def test_what_is_no_spec(texts, message):
-    with pytest.raises(InputSpecError, match=message):
-        parse_input_specs(texts)
+def test_sizes_of_one_name_are_equal():
+    with pytest.raises(InputSpecError, match="the size n is 5 here and 4 elsewhere: sizes of one"):
+        parse_input_specs(["1x?n=4", "1x?n=5"])
 
 
 def test_equal_sizes_are_one(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 from torch.export import Dim
 
 from nnapi_prof.convert.dynamic_shapes import FlexibleModel, flexible_region
@@ -28,26 +29,15 @@ from tests.convert.cases import CASES
 from tests.convert.coverage import ALL_ROWS
 from tests.convert.dynamic_shapes import networks
 from tests.convert.harness import traced, whole
-from tests.parts import again_but
 
 MODELS = {
-    "mobile": (networks.mobile, "?x3x?x?=64", True),
-    "unet": (networks.unet, "1x3x?=48x?=64", True),
+    "halved": (networks.halved, "1x3x?=48x?=64", True),
     "ceiling pools": (networks.ceiling_pools, "1x3x?x?", True),
-    "heads": (networks.Heads, "?x3x?=64x?=96", False),
     "batch": (networks.flattened, "?=4x3x16x16", True),
 }
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(each, marks=pytest.mark.slow) if each == "unet" else each
-        for each in again_but(
-            MODELS, "ceiling pools", "batch", "unet", why="larger networks, whose parts others have"
-        )
-    ],
-)
+@pytest.fixture(scope="module", params=MODELS)
 def template(request, tmp_path_factory):
     model = networks.flexible(tmp_path_factory.mktemp("model"), *MODELS[request.param])
     return request.param, model, flexible_region(model, 30)
@@ -76,22 +66,19 @@ def test_filled_in_it_is_the_conversion_at_these_sizes(template):
 def test_the_range_reaches_down_to_small_sizes(template):
     name, _, result = template
     assert [(ranges.step, ranges.least) for ranges in result.opens] == {
-        "mobile": [(1, 1), (1, 5), (1, 1)],
-        "unet": [(4, 4), (4, 4)],
+        "halved": [(2, 2), (2, 2)],
         "ceiling pools": [(1, 5), (1, 13)],
-        "heads": [(1, 1), (1, 1), (1, 7)],
         "batch": [(1, 1)],
     }[name]
     assert all(ranges.most >= 9 * ranges.example for ranges in result.opens)
 
 
-@pytest.mark.slow
 def test_sizes_that_it_does_not_hold_for_are_refused(tmp_path):
-    result = flexible_region(networks.flexible(tmp_path, *MODELS["unet"]), 30)
-    with pytest.raises(InputSpecError, match=r"dimension 2 of input 0 is 50, multiples of 4 are"):
-        result.fill([50, 64])
-    with pytest.raises(InputSpecError, match=r"dimension 3 of input 0 is 9999, 4 to 1984 are"):
-        result.fill([48, 9999])
+    result = flexible_region(networks.flexible(tmp_path, *MODELS["halved"]), 30)
+    with pytest.raises(InputSpecError, match=r"dimension 2 of input 0 is 51, multiples of 2 are"):
+        result.fill([51, 64])
+    with pytest.raises(InputSpecError, match=r"dimension 3 of input 0 is 9998, 2 to \d+ are"):
+        result.fill([48, 9998])
 
 
 def refusal(model):
@@ -122,9 +109,9 @@ def test_what_does_not_convert_is_refused_as_ever(tmp_path):
 
 
 def exported(folder, dynamic, spec):
-    program = torch.export.export(
-        networks.mobile().eval(), (torch.randn(1, 3, 64, 64),), dynamic_shapes=({**dynamic},)
-    )
+    halves = nn.Conv2d(3, 4, 3, 2, 1), nn.Hardswish(), nn.Conv2d(4, 4, 3, 2, 1)
+    model, x = nn.Sequential(*halves, nn.AdaptiveAvgPool2d(1)), torch.randn(1, 3, 64, 64)
+    program = torch.export.export(model, (x,), dynamic_shapes=(dynamic,))
     torch.export.save(program, folder / "model.pt2")
     return FlexibleModel(folder / "model.pt2", [parse_input_spec(spec)])
 
