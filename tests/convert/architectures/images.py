@@ -21,26 +21,26 @@ def conv_bn(c_in, c_out, kernel=3, stride=1, groups=1, act=nn.ReLU):
 
 
 class SqueezeExcite(nn.Module):
-    def __init__(self, channels):
+    def __init__(self, channels, gate=nn.Sigmoid, act=nn.SiLU):
         super().__init__()
         self.reduce = nn.Conv2d(channels, channels // 4, 1)
         self.expand = nn.Conv2d(channels // 4, channels, 1)
+        self.act, self.gate = act(), gate()
 
     def forward(self, x):
-        y = F.relu(self.reduce(x.mean((2, 3), keepdim=True)))
-        return x * F.hardsigmoid(self.expand(y))
+        return x * self.gate(self.expand(self.act(self.reduce(x.mean((2, 3), keepdim=True)))))
 
 
 class MBConv(nn.Module):
-    """Expand, depthwise, squeeze and excite, project."""
+    """EfficientNet's block: expand, depthwise, squeeze and excite, project."""
 
-    def __init__(self, channels, stride, act):
+    def __init__(self, channels, stride, act=nn.SiLU, gate=nn.Sigmoid):
         super().__init__()
         wide = 4 * channels
         self.layers = nn.Sequential(
             conv_bn(channels, wide, 1, act=act),
             conv_bn(wide, wide, 5, stride, groups=wide, act=act),
-            SqueezeExcite(wide),
+            SqueezeExcite(wide, gate, act if act is not nn.Hardswish else nn.ReLU),
             conv_bn(wide, channels, 1, act=nn.Identity),
         )
         self.drop = nn.Dropout(0.2)
@@ -51,12 +51,69 @@ class MBConv(nn.Module):
         return x + y if self.stride == 1 else y
 
 
-def mobilenet_v3():
+def efficient_net():
     return nn.Sequential(
-        conv_bn(3, 8, 3, 2, act=nn.Hardswish), MBConv(8, 1, nn.ReLU), MBConv(8, 2, nn.Hardswish),
-        MBConv(8, 1, nn.Hardswish), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        conv_bn(3, 8, 3, 2, act=nn.SiLU), MBConv(8, 1), MBConv(8, 2), MBConv(8, 1),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(8, 10),
+    ), image()  # fmt: skip
+
+
+def mobilenet_v3():
+    hard = {"act": nn.Hardswish, "gate": nn.Hardsigmoid}
+    return nn.Sequential(
+        conv_bn(3, 8, 3, 2, act=nn.Hardswish), MBConv(8, 1, nn.ReLU, nn.Hardsigmoid),
+        MBConv(8, 2, **hard), MBConv(8, 1, **hard), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
         nn.Linear(8, 16), nn.Hardswish(), nn.Linear(16, 10),
     ), image()  # fmt: skip
+
+
+class ShuffleUnit(nn.Module):
+    """Half of the channels pass by; then the channels of both halves are shuffled."""
+
+    def __init__(self, channels):
+        super().__init__()
+        half = channels // 2
+        self.branch = nn.Sequential(
+            conv_bn(half, half, 1), conv_bn(half, half, 3, groups=half, act=nn.Identity),
+            conv_bn(half, half, 1),
+        )  # fmt: skip
+
+    def forward(self, x):
+        first, second = x.chunk(2, 1)
+        x = torch.cat([first, self.branch(second)], 1)
+        n, c, h, w = x.shape
+        return x.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
+
+
+class ShuffleNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = conv_bn(3, 16, 3, 2)
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        self.stage = nn.Sequential(ShuffleUnit(16), ShuffleUnit(16))
+        self.fc = nn.Linear(16, 10)
+
+    def forward(self, x):
+        return self.fc(self.stage(self.pool(self.stem(x))).mean([2, 3]))
+
+
+class DenseNet(nn.Module):
+    """Norm and ReLU before each convolution; all earlier maps are read again."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 7, 2, 3, bias=False)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(8 + 4 * i) for i in range(3))
+        self.convs = nn.ModuleList(nn.Conv2d(8 + 4 * i, 4, 3, padding=1) for i in range(3))
+        self.down = nn.Sequential(nn.BatchNorm2d(20), nn.ReLU(), nn.Conv2d(20, 10, 1))
+        self.fc = nn.Linear(10, 5)
+
+    def forward(self, x):
+        maps = [F.max_pool2d(self.stem(x), 3, 2, 1)]
+        for norm, conv in zip(self.norms, self.convs, strict=True):
+            maps.append(conv(F.relu(norm(torch.cat(maps, 1)))))
+        x = F.avg_pool2d(self.down(torch.cat(maps, 1)), 2, 2)
+        return self.fc(torch.flatten(F.adaptive_avg_pool2d(F.relu(x), (1, 1)), 1))
 
 
 class Inception(nn.Module):
@@ -108,10 +165,31 @@ class ConvNeXt(nn.Module):
         return self.fc(self.norm(self.blocks(x).mean([-2, -1])))
 
 
+class GhostNet(nn.Module):
+    """Cheap maps beside real ones, cut to size; strided depthwise; padding of one side."""
+
+    def __init__(self):
+        super().__init__()
+        self.primary = conv_bn(3, 6, 1)
+        self.cheap = conv_bn(6, 6, 3, groups=6)
+        self.down = nn.Conv2d(10, 10, 3, 2, groups=10)
+        self.fc = nn.Linear(10, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.primary(x)
+        x = torch.cat([first, self.cheap(first)], dim=1)[:, :10, :, :]
+        x = self.down(F.pad(x, (0, 1, 0, 1)))
+        return torch.softmax(self.fc(x.amax((2, 3))), -1)
+
+
 CLASSIFIERS = {
+    "efficientnet": efficient_net,
     "mobilenet_v3": mobilenet_v3,
+    "shufflenet_v2": lambda: (ShuffleNet(), image()),
+    "densenet": lambda: (DenseNet(), image()),
     "inception": lambda: (Inception(), image()),
     "convnext": lambda: (ConvNeXt(), image()),
+    "ghostnet": lambda: (GhostNet(), image()),
 }
 
 
@@ -164,6 +242,29 @@ class SSD(nn.Module):
         return corners.clamp(0, 1), top, classes.gather(1, order)
 
 
+class FPN(nn.Module):
+    """Top-down: upsample by nearest, add, smooth; a list of maps."""
+
+    def __init__(self):
+        super().__init__()
+        self.c1, self.c2, self.c3 = conv_bn(3, 4, 3, 2), conv_bn(4, 8, 3, 2), conv_bn(8, 8, 3, 2)
+        self.inner = nn.ModuleList(nn.Conv2d(c, 6, 1) for c in (4, 8, 8))
+        self.smooth = nn.ModuleList(nn.Conv2d(6, 6, 3, padding=1) for _ in range(3))
+
+    def forward(self, x):
+        maps = [self.c1(x)]
+        maps.append(self.c2(maps[-1]))
+        maps.append(self.c3(maps[-1]))
+        inner = [layer(m) for layer, m in zip(self.inner, maps, strict=True)]
+        last = inner[2]
+        result = [self.smooth[2](last)]
+        for i, level in ((1, inner[1]), (0, inner[0])):
+            last = level + F.interpolate(last, size=level.shape[-2:], mode="nearest")
+            result.append(self.smooth[i](last) if i else self.smooth[0](last))
+        result.append(F.max_pool2d(result[0], 1, 2, 0))
+        return result
+
+
 class YOLO(nn.Module):
     """CSP splits, spatial pyramid pooling, and a head with grids made of the map's size."""
 
@@ -194,6 +295,20 @@ class YOLO(nn.Module):
         y = x.sigmoid()
         xy, wh = (y[..., 0:2] * 2 - 0.5 + grid) * 4, (y[..., 2:4] * 2) ** 2 * self.anchors
         return torch.cat((xy, wh, y[..., 4:]), -1).view(n, -1, 7)
+
+
+class SuperResolution(nn.Module):
+    """Pixel shuffle, PReLU, and a bicubic picture under the result."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.act = nn.Conv2d(3, 8, 5, padding=2), nn.PReLU(8)
+        self.last = nn.Conv2d(8, 12, 3, padding=1)
+        self.shuffle = nn.PixelShuffle(2)
+
+    def forward(self, x):
+        y = self.shuffle(self.last(self.act(self.first(x))))
+        return torch.clamp(y + F.interpolate(x, scale_factor=2.0, mode="bicubic"), 0.0, 1.0)
 
 
 class Generator(nn.Module):
@@ -238,7 +353,9 @@ class Flow(nn.Module):
 DENSE = {
     "deeplab": lambda: (DeepLab(), image()),
     "ssd": lambda: (SSD(), image()),
+    "fpn": lambda: (FPN(), image()),
     "yolo": lambda: (YOLO(), image()),
+    "super_resolution": lambda: (SuperResolution(), image(size=12)),
     "generator": lambda: (Generator(), image(size=12)),
     "flow": lambda: (Flow(), image(size=16) + image(size=16)),
 }

@@ -9,6 +9,23 @@ import torch.nn.functional as F
 from torch import nn
 
 
+class ViT(nn.Module):
+    """Patches, a class token, PyTorch's own encoder layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(3, 16, 8, 8)
+        self.token = nn.Parameter(torch.randn(1, 1, 16))
+        self.position = nn.Parameter(torch.randn(1, 17, 16) * 0.1)
+        self.layers = nn.Sequential(*(VitBlock(16, 4) for _ in range(2)))
+        self.norm, self.head = nn.LayerNorm(16, eps=1e-6), nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        x = torch.cat((self.token.expand(x.shape[0], -1, -1), x), dim=1) + self.position
+        return self.head(self.norm(self.layers(x))[:, 0])
+
+
 class VitBlock(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
@@ -271,6 +288,7 @@ def token():
 
 
 TRANSFORMERS = {
+    "vit": lambda: (ViT(), (torch.randn(1, 3, 32, 32),)),
     "swin": lambda: (Swin(), (torch.randn(1, 3, 32, 32),)),
     "bert": lambda: (Bert(), (words(60, 2, 9), words(2, 2, 9), words(2, 2, 9))),
     "gpt2": lambda: (Gpt2(), token()),
@@ -315,6 +333,26 @@ class Wav2Vec(nn.Module):
         return x + F.gelu(y).transpose(1, 2)
 
 
+class Vits(nn.Module):
+    """Transposed convolutions over lines, dilated residual blocks, gates of tanh and sigmoid."""
+
+    def __init__(self):
+        super().__init__()
+        self.pre = nn.Conv1d(8, 16, 7, padding=3)
+        self.up = nn.ConvTranspose1d(16, 8, 8, 4, padding=2)
+        self.dilated = nn.ModuleList(
+            nn.Conv1d(8, 16, 3, dilation=rate, padding=rate) for rate in (1, 3)
+        )
+        self.post = nn.Conv1d(8, 1, 7, padding=3, bias=False)
+
+    def forward(self, x):
+        x = self.up(F.leaky_relu(self.pre(x), 0.1))
+        for layer in self.dilated:
+            tanh, sigmoid = torch.chunk(layer(x), 2, dim=1)
+            x = x + torch.tanh(tanh) * torch.sigmoid(sigmoid)
+        return torch.tanh(self.post(F.leaky_relu(x)))
+
+
 class Tacotron(nn.Module):
     """An LSTM cell, step after step, with attention over the encoder's outputs."""
 
@@ -334,6 +372,21 @@ class Tacotron(nn.Module):
             context = torch.bmm(weights[:, None], memory).squeeze(1)
             frames.append(self.fc(torch.cat([h, context], -1)))
         return torch.stack(frames, 1)
+
+
+class PointNet(nn.Module):
+    """A cloud of points, turned by a matrix that it predicts itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.turn = nn.Sequential(nn.Conv1d(3, 8, 1), nn.BatchNorm1d(8), nn.ReLU())
+        self.matrix = nn.Linear(8, 9)
+        self.features, self.fc = nn.Conv1d(3, 8, 1), nn.Linear(8, 4)
+
+    def forward(self, points):
+        matrix = self.matrix(torch.max(self.turn(points), 2)[0]).view(-1, 3, 3) + torch.eye(3)
+        x = torch.bmm(points.transpose(2, 1), matrix).transpose(2, 1)
+        return F.log_softmax(self.fc(F.relu(self.features(x)).amax(2)), dim=1)
 
 
 class TwoTowers(nn.Module):
@@ -357,6 +410,8 @@ class TwoTowers(nn.Module):
 SEQUENCES = {
     "lstm_tagger": lambda: (Tagger(), (words(50, 2, 7),)),
     "wav2vec": lambda: (Wav2Vec(), (torch.randn(1, 200),)),
+    "vits": lambda: (Vits(), (torch.randn(1, 8, 10),)),
     "tacotron": lambda: (Tacotron(), (torch.randn(2, 6, 9),)),
+    "pointnet": lambda: (PointNet(), (torch.randn(2, 3, 16),)),
     "two_towers": lambda: (TwoTowers(), (words(20, 3), words(30, 3, 4), torch.randn(3, 4))),
 }
