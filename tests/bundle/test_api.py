@@ -154,7 +154,7 @@ def test_recurrent_layers_that_leave_out_no_arguments(name, level):
     torch.testing.assert_close(states, last, rtol=1e-5, atol=1e-5)
 
 
-NOT_SCRIPTABLE = {"bert", "deeplab", "flow", "t5", "two_towers"}
+NOT_SCRIPTABLE = {"bert", "deeplab", "flow", "fpn", "t5", "two_towers"}
 """Those whose Python TorchScript's own compiler does not take."""
 
 ON_CPU = {"ssd": {"gather"}}
