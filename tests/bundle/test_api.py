@@ -93,15 +93,16 @@ def test_a_quantised_input_of_another_scale_is_quantised_anew():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("model", "arguments", "said"),
     [
-        ({"level": 12}, "the level is 12: one of 27, "),
-        ({"preference": "best"}, "the preference is 'best': one of low_power, fast, su"),
+        (nn.ReLU(), {"level": 12}, "the level is 12: one of 27, "),
+        (nn.ReLU(), {"preference": "best"}, "the preference is 'best': one of low_power, fast, su"),
+        (nn.Identity(), {}, "model computes nothing"),
     ],
 )
-def test_wrong_arguments(net, arguments, said):
+def test_wrong_arguments(net, model, arguments, said):
     with pytest.raises(NnapiProfError, match=said):
-        nnapi_prof.convert_model(nn.ReLU(), torch.ones(2, 3), **arguments)
+        nnapi_prof.convert_model(model, torch.ones(2, 3), **arguments)
     # The next one is not refused.
     same(nnapi_prof.convert_model(net, torch.ones(1, 3, 8, 8)), net, torch.ones(1, 3, 8, 8))
 
