@@ -5,6 +5,7 @@ import ctypes
 import gc
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -53,6 +54,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before workers start, which inherit the environment
 def pytest_configure(config: pytest.Config) -> None:
     """Fix what all tests build with: an agent must not change because a test built XNNPACK."""
+    # A shell without job control has it ignored in what it puts in the background: `make test &`.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(summary)
     if os.environ.get("CI") == "true":
         os.environ.setdefault("NNAPI_PROF_REQUIRE_ALL", "1")

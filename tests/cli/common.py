@@ -207,13 +207,8 @@ class Profiled:
 
 
 def start_program(*arguments: object) -> subprocess.Popen[str]:
-    """nnapi-prof as a terminal's shell starts it, so that Ctrl-C reaches it.
-
-    A shell without job control has SIGINT ignored in what it puts in the background, children
-    inherit that, and Python keeps it: `make test &` would not be heard.
-    """
-    program = (sys.executable, "-m", "nnapi_prof")
-    command = ["env", "--default-signal=INT", *program, *map(str, arguments)]
+    """nnapi-prof as a terminal's shell starts it."""
+    command = [sys.executable, "-m", "nnapi_prof", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -89,14 +89,6 @@ def test_profile_in_words_and_on_a_live_board(lab, npu, capsys, monkeypatch):
     assert f"error: {gone} cannot be read (No such file or directory): " in capsys.readouterr().err
 
 
-@pytest.fixture(autouse=True)
-def ctrl_c_is_heard() -> Iterator[None]:
-    """A shell without job control has SIGINT ignored in what it puts in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def interrupt_at(words: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Presses Ctrl-C once a command's note begins with this. Returns its notes until then."""
     notes: list[str] = []
