@@ -26,40 +26,58 @@ record(Path({tree!r}), Path({results!r}))
 """
 IMPORTED_BEFORE = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 """slipcover is a plugin of pytest, too, which warns that it could not rewrite it."""
-ENDS = """
+SHARE = """
 #include <stdlib.h>
 #include <sys/mman.h>
+extern char np_counts[] __attribute__((weak, visibility("hidden")));
+extern char np_counts_end[] __attribute__((weak, visibility("hidden")));
 void __gcov_dump(void);
-static int *n_ended;
-__attribute__((constructor)) static void begin(void) {
-  n_ended = mmap(NULL, sizeof *n_ended, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+__attribute__((constructor)) static void share(void) {
+  if (np_counts) {
+    mmap(np_counts, (size_t)(np_counts_end - np_counts), PROT_READ | PROT_WRITE,
+         MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  }
 }
-void np_dump_and_exit(int code) {
-  if (code != 0 || __atomic_fetch_add(n_ended, 1, __ATOMIC_RELAXED) == 0) {
+void np_exit(int code) {
+  if (!np_counts) {
     __gcov_dump();
   }
   _Exit(code);
 }
 """
-"""A child that calls _exit would lose its counts. An agent forks many that do the same, and each
-would write a file for each object: so the first of an agent's children does, and all that fail."""
+"""Forks count into their parent's memory, which it writes to files at its end. Each fork of an
+agent would take milliseconds to write a file for each object, and what is killed would lose its
+counts. What links the archives, without :data:`SECTION`, does write them."""
+SECTION = """
+SECTIONS {
+  .np_counts (NOLOAD) : ALIGN(CONSTANT(MAXPAGESIZE)) {
+    HIDDEN(np_counts = .);
+    *(.bss.__gcov0.*)
+    . = ALIGN(CONSTANT(MAXPAGESIZE));
+    HIDDEN(np_counts_end = .);
+  }
+} INSERT AFTER .bss;
+"""
+"""For GNU ld: all counters in pages of their own."""
 
 
 def c_flags(folder: Path) -> tuple[str, ...]:
     """Returns CMake's options for a build that counts lines, also in children."""
-    source, compiled = folder / "ends.c", folder / "ends.o"
-    source.write_text(ENDS)
+    source, compiled, script = (folder / name for name in ("share.c", "share.o", "section.ld"))
+    source.write_text(SHARE)
+    script.write_text(SECTION)
     subprocess.run(["gcc", "-fPIC", "-c", source, "-o", compiled], check=True)
-    linked = [f"-DCMAKE_{kind}_LINKER_FLAGS={compiled}" for kind in ("EXE", "SHARED")]
-    flags = "--coverage -D_exit=np_dump_and_exit"
+    flags = f"{compiled} -Wl,-T,{script}"
+    linked = [f"-DCMAKE_{kind}_LINKER_FLAGS={flags}" for kind in ("EXE", "SHARED")]
+    flags = "--coverage -fdata-sections -D_exit=np_exit"
     return ("-DNP_TESTS=ON", "-DCMAKE_C_COMPILER=gcc", f"-DCMAKE_C_FLAGS={flags}", *linked)
 
 
-def add_counters(archive: Path, ends: Path) -> None:
+def add_counters(archive: Path, share: Path) -> None:
     """Adds what counts to an archive: a test links it without gcc's --coverage."""
     command = ["gcc", "-print-file-name=libgcov.a"]
     library = subprocess.check_output(command, text=True).strip()
-    script = f"OPEN {archive}\nADDLIB {library}\nADDMOD {ends}\nSAVE\nEND\n"
+    script = f"OPEN {archive}\nADDLIB {library}\nADDMOD {share}\nSAVE\nEND\n"
     subprocess.run(["ar", "-M"], input=script, text=True, check=True)
 
 
@@ -100,7 +118,7 @@ def main(arguments: list[str]) -> int:
         xnnpack = None if xnnpack is None else xnnpack.resolve()
         built = copy.build(*c_flags(folder), xnnpack=xnnpack)
         for archive in ARCHIVES:
-            add_counters(built / archive, folder / "ends.o")
+            add_counters(built / archive, folder / "share.o")
         results = folder / "python"
         results.mkdir()
         start = START.format(tree=str(copy.root), results=str(results))
