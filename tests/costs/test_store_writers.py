@@ -71,7 +71,7 @@ def expected(count: int, rows: int) -> list[str]:
     return sorted([*own, *(f"shared-{i}" for i in range(rows))])
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts four processes that write")
 def test_processes_create_and_write_at_once(anywhere):
     with writers(anywhere, 4, 60) as started:
         ends_well(started)
