@@ -22,6 +22,7 @@ from nnapi_prof.bundle.deployment import ALIGNMENT, open_sizes, runtime_parts
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.build import DescribedDevice, bundle_at
+from nnapi_prof.executorch.signed import sign_bytes
 from nnapi_prof.frontend.loader import ModelKind, model_kind, read_exported
 from nnapi_prof.graph import DimOrder, TensorType
 from nnapi_prof.graph.node import ScriptCall, constant_value, is_constant, torch_dtype
@@ -224,7 +225,9 @@ def placed_module(
             placing.call(replace(call, last=last))
         else:
             placing.units(segment.units)
-    return placing.finish()
+    module, placed = placing.finish()
+    sign_bytes(module)
+    return module, placed
 
 
 def region_module(
@@ -269,7 +272,9 @@ def plain_module(program: Program) -> fx.GraphModule:
     """Returns the program without calls or changes of dim order, which XNNPACK makes itself."""
     placing = _Placing(program)
     placing.units(range(len(program.units.units)))
-    return placing.finish()[0]
+    module, _ = placing.finish()
+    sign_bytes(module)
+    return module
 
 
 def _on_nnapi(plan: Plan) -> list[Segment]:

@@ -174,9 +174,9 @@ def test_a_quantised_program_runs_in_8_bits(run_pte, tmp_path):
 
     with silence():
         torch.export.save(quantised_program(torch.rand(1, 3, 12, 12)), tmp_path / "small.pt2")
-    pins = {"quantised conv2d*": "nnapi:sim-npu/fast", "sigmoid*": "cpu"}
+    pins = {"quantised conv2d+relu*": "nnapi:sim-npu/fast", "quantised conv2d 3x3 8->4*": "cpu"}
     lowered = lower(estimated_plan(nnapi_prof.load(tmp_path / "small.pt2"), pins))
-    assert "NnapiBackend" in lowered.backends()
+    assert lowered.backends() == {"NnapiBackend": 1, "XnnpackBackend": 2}
     assert any("QUANT8" in o.type.name for r in lowered.calls[0].regions for o in r.model.operands)
     document = run_pte(
         lowered.save(tmp_path / "small.pte"),

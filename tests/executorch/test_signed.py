@@ -1,0 +1,45 @@
+"""Quantised values in signed bytes, as XNNPACK's delegate wants them."""
+
+import torch
+from torch import fx
+
+from nnapi_prof.executorch.signed import sign_bytes
+from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE
+from tests.parts import need
+
+need("executorch", "executorch")
+UNSIGNED, SIGNED = (0.05, 140, 0, 255, torch.uint8), (0.05, 12, -128, 127, torch.int8)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weight", torch.arange(0, 256, 2, dtype=torch.uint8).view(16, 8))
+
+    def forward(self, x, given):
+        q = QUANTIZE(x, *UNSIGNED)
+        moved = torch.ops.aten.permute.default(torch.ops.aten.view.default(q, [8, 8]), [1, 0])
+        ours, theirs = (torch.ops.aten.cat.default([moved, y]) for y in (self.weight, given))
+        floats = [DEQUANTIZE(each, *UNSIGNED) for each in (q, moved, given, ours, theirs)]
+        return *floats, moved, QUANTIZE(floats[0] * 2, *UNSIGNED)
+
+
+def test_results_are_the_same_and_converted_only_for_others():
+    module = fx.symbolic_trace(Net())
+    inputs = torch.linspace(-9, 9, 64), torch.arange(192, 256, dtype=torch.uint8).view(8, 8)
+    before = module(*inputs)
+    sign_bytes(module)
+    torch.testing.assert_close(module(*inputs), before, rtol=0, atol=0)
+    calls = [node for node in module.graph.nodes if node.target in (QUANTIZE, DEQUANTIZE)]
+    assert [node.args[1:] for node in calls] == [SIGNED] * 7
+    sources = [str(node.args[0].target) for node in calls if node.target is DEQUANTIZE]
+    joined = "aten.cat.default"
+    assert sources == [
+        str(QUANTIZE),
+        "aten.permute.default",
+        "aten._to_copy.default",
+        joined,
+        joined,
+    ]
+    # Others give one value, and get two.
+    assert sum("bitwise_xor" in str(node.target) for node in module.graph.nodes) == 3
