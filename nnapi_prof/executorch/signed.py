@@ -73,7 +73,7 @@ class _Signing:
     def _of(self, node: fx.Node) -> fx.Node:
         """Returns the node of the same values in signed bytes; makes it where there is none."""
         if node not in self._signed:
-            if node.op == "get_attr":
+            if self._is_constant(node):
                 signed = self._constant(node)
             elif self._is_moved(node):
                 signed = self._graph.node_copy(node, self._of)
@@ -84,9 +84,14 @@ class _Signing:
 
     def _is_moved(self, node: fx.Node) -> bool:
         """Returns whether a node moves values that are there in signed bytes, or can be."""
-        if node in self._signed or node.op == "get_attr":
+        if node in self._signed or self._is_constant(node):
             return True
         return node.target in MOVES and all(map(self._is_moved, node.all_input_nodes))
+
+    def _is_constant(self, node: fx.Node) -> bool:
+        if node.op != "get_attr":
+            return False
+        return self._module.get_buffer(str(node.target)).dtype is torch.uint8
 
     def _constant(self, node: fx.Node) -> fx.Node:
         name = f"{node.target}_signed"

@@ -14,13 +14,16 @@ UNSIGNED, SIGNED = (0.05, 140, 0, 255, torch.uint8), (0.05, 12, -128, 127, torch
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
+        self.register_buffer("order", torch.tensor([7, 0]))
         self.register_buffer("weight", torch.arange(0, 256, 2, dtype=torch.uint8).view(16, 8))
 
     def forward(self, x, given):
         q = QUANTIZE(x, *UNSIGNED)
         moved = torch.ops.aten.permute.default(torch.ops.aten.view.default(q, [8, 8]), [1, 0])
         ours, theirs = (torch.ops.aten.cat.default([moved, y]) for y in (self.weight, given))
-        floats = [DEQUANTIZE(each, *UNSIGNED) for each in (q, moved, given, ours, theirs)]
+        chosen = torch.ops.aten.index_select.default(moved, 0, self.order)
+        quantised = q, moved, given, ours, theirs, chosen
+        floats = [DEQUANTIZE(each, *UNSIGNED) for each in quantised]
         return *floats, moved, QUANTIZE(floats[0] * 2, *UNSIGNED)
 
 
@@ -31,15 +34,9 @@ def test_results_are_the_same_and_converted_only_for_others():
     sign_bytes(module)
     torch.testing.assert_close(module(*inputs), before, rtol=0, atol=0)
     calls = [node for node in module.graph.nodes if node.target in (QUANTIZE, DEQUANTIZE)]
-    assert [node.args[1:] for node in calls] == [SIGNED] * 7
+    assert [node.args[1:] for node in calls] == [SIGNED] * 8
     sources = [str(node.args[0].target) for node in calls if node.target is DEQUANTIZE]
-    joined = "aten.cat.default"
-    assert sources == [
-        str(QUANTIZE),
-        "aten.permute.default",
-        "aten._to_copy.default",
-        joined,
-        joined,
-    ]
-    # Others give one value, and get two.
-    assert sum("bitwise_xor" in str(node.target) for node in module.graph.nodes) == 3
+    names = ["quantize_per_tensor", "permute", "_to_copy", "cat", "cat", "_to_copy"]
+    assert [source.split(".")[1] for source in sources] == names
+    # Two values come from others, and two go to them.
+    assert sum("bitwise_xor" in str(node.target) for node in module.graph.nodes) == 4
