@@ -34,7 +34,7 @@ class Network:
     macs: list[float] = field(default_factory=list)
     """Multiply-accumulates of each; of element-wise operations, elements."""
     n_bytes: list[int] = field(default_factory=list)
-    """Of each result, float32."""
+    """Bytes of each result, float32."""
 
     def add(self, kind: str, *reads: int, elements: int, macs: float | None = None) -> int:
         """Appends an operation; none read means the graph's input. Its index."""
@@ -51,7 +51,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Roof:
-    """Of a target: what operations take there at least."""
+    """Least times of operations on a target."""
 
     gmacs: float
     """GMAC/s of convolutions."""
@@ -91,7 +91,7 @@ SLOWDOWN = {
     Preference.FAST_SINGLE_ANSWER: 1.0,
     Preference.SUSTAINED_SPEED: 1.12,
 }
-"""Of npu-phone.json."""
+"""Rates of npu-phone.json."""
 
 
 def on_npu_phone(

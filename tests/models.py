@@ -1,7 +1,6 @@
-"""Small models for tests, without a class for each; the engine of quantised ones."""
+"""Small models for tests, without a class for each."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,14 +18,3 @@ class Function(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         return self.function(*inputs, **self.layers)
-
-
-@contextmanager
-def engine(name: str) -> Iterator[None]:
-    """PyTorch's quantised operators are this engine's; it is one for the process."""
-    before = torch.backends.quantized.engine
-    torch.backends.quantized.engine = name
-    try:
-        yield
-    finally:
-        torch.backends.quantized.engine = before

@@ -97,7 +97,7 @@ def resolve_view_strides(
     except FrontendError as refusal:
         if engine == "qnnpack" and any(map(is_quantize, module.graph.nodes)):
             others = (e for e in _ENGINES if e in torch.backends.quantized.supported_engines)
-            with _engine(next(others)):
+            with quantised_engine(next(others)):
                 _compare(outputs, wanted(), steps, name)
             return len(runner.refused), (_QNNPACK,)
         return len(runner.refused), _unsteady(outputs, wanted, name, refusal)
@@ -217,7 +217,7 @@ _ENGINES = ("x86", "fbgemm", "onednn", "none")
 
 
 @contextlib.contextmanager
-def _engine(name: str) -> Iterator[None]:
+def quantised_engine(name: str) -> Iterator[None]:
     """Switches the engine of quantised operators; packed weights keep theirs."""
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = name

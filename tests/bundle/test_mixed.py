@@ -10,11 +10,12 @@ from torch._higher_order_ops.while_loop import while_loop
 
 from nnapi_prof.bundle.stock_module import mixed_module
 from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.eager import quantised_engine
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.bundle.stock import agree, from_parts, made, make, without_nnapi
 from tests.convert.quantised_models import eager_net
 from tests.convert.test_random_networks import LAYERS, network
-from tests.models import Function, engine
+from tests.models import Function
 
 
 def around(between) -> Function:
@@ -155,7 +156,7 @@ def test_element_types_at_the_border_and_integers_beyond_32_bits(nnapi_library):
 @pytest.fixture(scope="module")
 def quantised():
     """A quantised network, traced; its example."""
-    with quiet_torch(), torch.no_grad(), engine("qnnpack"):
+    with quiet_torch(), torch.no_grad(), quantised_engine("qnnpack"):
         model = eager_net("qnnpack")
         x = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
         return torch.jit.trace(model, x), x, model(x), model.step

@@ -119,7 +119,7 @@ for line in sys.argv[2:]:
 
 @pytest.mark.slow
 def test_a_full_disk(profiled, tmp_path):
-    """Of a report, a bundle and an export, written by one process."""
+    """One process writes a report, a bundle and an export there."""
     if os.geteuid() != 0 or rig.mount_isolation() is None:
         pytest.skip("needs a mount namespace: run the tests as root")
     full, (costs, bundle) = tmp_path / "full", (profiled.costs, profiled.bundle)
@@ -133,8 +133,8 @@ def test_a_full_disk(profiled, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     files = (f"the report {full}/x.html", f"{full}/x.nnprof", f"{full}/x.csv")
     problem = "No space left on device: name another --output"
-    told = [line for line in done.stderr.splitlines() if "error: " in line]
-    assert told == [f"nnapi-prof: error: cannot write {file}: {problem}" for file in files]
+    errors = [line for line in done.stderr.splitlines() if "error: " in line]
+    assert errors == [f"nnapi-prof: error: cannot write {file}: {problem}" for file in files]
     assert done.stdout == "" and "Traceback" not in done.stderr
 
 

@@ -15,12 +15,13 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.quantize_rules import FIXED, FREE, SAME_AS_INPUT, error_on_the_way
 from nnapi_prof.errors import NnapiProfError, UnsupportedOp
 from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.eager import quantised_engine
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE
 from nnapi_prof.nnapi.codes import OperandCode
 from tests.convert.harness import FIRST, OPERATIONS, aten, program_of, run_region, traced, whole
 from tests.convert.quantised_models import ExportedNet, checked_regions, eager_net
-from tests.models import Function, engine
+from tests.models import Function
 
 
 @pytest.fixture(scope="module", params=["qnnpack", "x86", "exported", "exported channels"])
@@ -31,7 +32,7 @@ def quantised(request):
         if request.param.startswith("exported"):
             model = ExportedNet("channels" in request.param).eval()
             return prepare(torch.export.export(model, (x,)), (x,), "net"), model, x
-        with engine(request.param):
+        with quantised_engine(request.param):
             model = eager_net(request.param)
             return prepare(torch.jit.trace(model, x), (x,), "net"), model, x
 

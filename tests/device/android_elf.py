@@ -1,4 +1,4 @@
-"""What an Android device asks of an executable, read from ELF files."""
+"""Requirements of an Android device on an executable, read from ELF files."""
 
 import contextlib
 import io

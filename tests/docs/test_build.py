@@ -30,9 +30,9 @@ def built(site):
 
 
 def values(page, attribute, *tags):
-    """What elements of a page have there, those that have it."""
-    found = (each.get(attribute) for tag in tags for each in page.tags.get(tag, ()))
-    return [value for value in found if value]
+    """Returns the values of an attribute in a page's elements, where it has any."""
+    elements = (each for tag in tags for each in page.tags.get(tag, ()))
+    return [value for each in elements if (value := each.get(attribute))]
 
 
 def test_every_page_is_there(built):

@@ -13,11 +13,11 @@ from torch.utils._pytree import tree_leaves
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import prepare
-from nnapi_prof.frontend.eager import TOLERANCE, resolve_view_strides
+from nnapi_prof.frontend.eager import TOLERANCE, quantised_engine, resolve_view_strides
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.node import ScriptCall, drawing_in_order
 from nnapi_prof.graph.program import Program, all_values, run_units
-from tests.models import Function, engine
+from tests.models import Function
 
 
 class Detector(nn.Module):
@@ -330,7 +330,7 @@ def test_a_clamp_that_qnnpack_computes_wrongly_is_no_fault_of_ours():
     image = torch.quantize_per_tensor(torch.randn(1, 4, 5, 5) * 4, 0.05, 100, torch.quint8)
     image = image.contiguous(memory_format=torch.channels_last)
     model = torch.jit.trace(torch.nn.Sequential(torch.nn.ReLU6(), torch.nn.MaxPool2d(2)), image)
-    with engine("qnnpack"), torch.no_grad():
+    with quantised_engine("qnnpack"), torch.no_grad():
         right = model(image.contiguous()).int_repr()
         assert not torch.equal(model(image).int_repr(), right)  # else the note has had its day
         program = prepare(model, (image,), "net")

@@ -7,8 +7,9 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import load, parse_input_spec, prepare
+from nnapi_prof.frontend.eager import quantised_engine
 from nnapi_prof.frontend.torch_logging import quiet_torch, run_once
-from tests.models import Function, engine
+from tests.models import Function
 
 ops = torch.ops.quantized
 BIAS = torch.linspace(-2, 2, 8)
@@ -88,7 +89,7 @@ def test_an_operator_without_a_float_form_is_named(function, words):
 @pytest.mark.parametrize("script", [False, True])
 def test_dynamic_quantisation_rounds_by_scales_that_are_computed(name, script):
     x = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
-    with quiet_torch(), engine(name):
+    with quiet_torch(), quantised_engine(name):
         layers = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5)).eval()
         model = torch.ao.quantization.quantize_dynamic(layers, {nn.Linear})
         scripted = torch.jit.script(model) if script else torch.jit.trace(model, x)

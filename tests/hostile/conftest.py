@@ -1,4 +1,4 @@
-"""What tests of hostile input share: the command line, and the sentence with which it refuses."""
+"""The command line for tests of hostile input, and the sentence with which it refuses."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -165,7 +165,7 @@ class Peer:
             time.sleep(step / self.lie.bytes_per_s)
 
     def _paced(self, n: int) -> int:
-        """Of so many bytes those of a tenth of a second."""
+        """Returns how many of these bytes go in a tenth of a second."""
         return max(1, int(min(n, self.lie.bytes_per_s / 10)))
 
     def _read(self, link: socket.socket, n: int) -> bytes:

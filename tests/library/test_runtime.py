@@ -221,8 +221,8 @@ def test_opening_reads_no_weights(built, content, tmp_path):
         "assert library.nnp_bundle_check(bundle, ctypes.byref(error)) == 0, error.raw\n"
         "library.nnp_bundle_close(bundle)\n"
     )
-    told = output_of([sys.executable, "-c", program, built.shared, asset])
-    resident, cpu = map(float, told.split())
+    numbers = output_of([sys.executable, "-c", program, built.shared, asset])
+    resident, cpu = map(float, numbers.split())
     assert resident <= n_bytes / 8  # the kernel may map 2 MB for one page of a file
     assert cpu < 0.02
 
@@ -340,17 +340,17 @@ def test_the_example(built, sample, content, emulator_library, tmp_path, which):
     (tmp_path / "image.raw").write_bytes(sample.image.numpy().tobytes())
     command = [getattr(built, which), "small.nnprt", "image.raw"]
     library = ["--nnapi-library", emulator_library]
-    told = output_of([*command, "scores.raw", "--runs", "3", *library], cwd=tmp_path)
+    text = output_of([*command, "scores.raw", "--runs", "3", *library], cwd=tmp_path)
     assert close((tmp_path / "scores.raw").read_bytes(), sample.expected)
-    assert told.startswith("plan mixed\n")
+    assert text.startswith("plan mixed\n")
     for words in (
         f"top 1: class {int(sample.expected.argmax())},",
         "segment 0: nnapi nnapi-reference, compiled in ",
         "segment 1: cpu, compiled in ",
         "whole: first run ",
     ):
-        assert words in told
-    assert "frames" not in told
+        assert words in text
+    assert "frames" not in text
     frames = output_of([*command, "--runs", "1", "--frames", "40", *library], cwd=tmp_path)
     assert re.search(r"^40 frames, 12 in flight: \d+\.\d a second, each takes ", frames, re.M)
     for lane in ("nnapi-reference", "cpu", "nnapi"):

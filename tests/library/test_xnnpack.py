@@ -15,6 +15,7 @@ from nnapi_prof.costs import Conditions, Precision
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, CPU_ALONE
 from tests.library.embedding import CPU_FALLBACK, Runtime, make_bundle, plan_of
+from tests.parts import missing
 
 SHAPE = (1, 8, 24, 24)
 
@@ -22,7 +23,7 @@ SHAPE = (1, 8, 24, 24)
 @pytest.fixture(autouse=True)
 def needs_xnnpack():
     if not os.environ["NNAPI_PROF_XNNPACK"]:
-        pytest.skip("the library has no XNNPACK")
+        missing("the library has no XNNPACK: make xnnpack builds it")
 
 
 @pytest.fixture(scope="module")

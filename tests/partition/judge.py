@@ -215,14 +215,14 @@ def sums_of_plans(ideals, costs, limits, begin, formats, int8):
 @numba.njit(cache=True)
 def not_bettered(points):
     first = np.array([point[0] for point in points])
-    kept = [points[0]]
-    kept.clear()
+    front = [points[0]]
+    front.clear()
     for p in np.argsort(first, kind="mergesort"):
         bettered = False
-        for other in kept:
+        for other in front:
             if (other <= points[p]).all():
                 bettered = True
                 break
         if not bettered:
-            kept.append(points[p])
-    return kept
+            front.append(points[p])
+    return front

@@ -72,7 +72,7 @@ def test_the_plan_to_ship_needs_no_curve_and_says_what_it_gives_up():
 
 @pytest.fixture(scope="module")
 def cold() -> Partitioning:
-    """What a minute finds for the wide problem."""
+    """Plans the wide problem, for a minute at most."""
     return plan_problem(WIDE, limits=SearchLimits(seconds=60.0, effort=4e6))
 
 

@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.ao.nn import quantized
 
+from nnapi_prof.frontend.eager import quantised_engine
 from tests.convert.coverage.rows import Row, layer, numbers, row
-from tests.models import Function, engine
+from tests.models import Function
 
 X = numbers(1, 8, 9, 11)
 ROWS_2D = numbers(3, 16)
@@ -119,7 +120,7 @@ def _quantised_layer(make, *inputs):
     """A row of a module of torch.ao.nn.quantized, made under the qnnpack engine."""
 
     def whole():
-        with engine("qnnpack"):
+        with quantised_engine("qnnpack"):
             return make(), inputs
 
     return Row(whole, tolerance=0.21)

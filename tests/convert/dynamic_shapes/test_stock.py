@@ -53,7 +53,7 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory, nnapi_library):
-    """What ``converted`` gives for a network by name."""
+    """Converts a network by name, once."""
     return cache(lambda name: converted(tmp_path_factory.mktemp("model"), *RUNS[name][:-1]))
 
 

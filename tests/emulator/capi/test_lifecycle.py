@@ -54,10 +54,10 @@ def answers(emulator_library):
 
 
 def test_one_back_end_can_be_chosen(nn, answers):
-    told = [
+    outcomes = [
         (answers[BACKEND, name]["devices"], answers[BACKEND, name]["error"]) for name in BACKENDS
     ]
-    reference, either, fast, (none, error) = told
+    reference, either, fast, (none, error) = outcomes
     refusal = f'{BACKEND} is "{{}}", this library has: reference'
     assert (reference, either) == ((["nnapi-reference"], None), (list(nn.devices()), None))
     if "nnapi-fast" in nn.devices():
@@ -125,8 +125,8 @@ def test_plans_are_dumped_on_request(nn, tmp_path, monkeypatch, capfd):
     for where in (path, path, "-", tmp_path / "no" / "folder"):
         monkeypatch.setenv("NNAPI_EMULATOR_DUMP", str(where))
         relu_chain(nn, 3).compile()
-    said = capfd.readouterr().err
-    assert "RELU" in said and path.read_text() == 2 * said  # appended, one for each compilation
+    dump = capfd.readouterr().err
+    assert "RELU" in dump and path.read_text() == 2 * dump  # appended, one for each compilation
 
 
 # ---- caches --------------------------------------------------------------------------------------

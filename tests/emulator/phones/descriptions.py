@@ -134,7 +134,7 @@ class Network:
 
     @property
     def shape(self):
-        """Of what the last step gave."""
+        """Returns the shape that the last step gave."""
         return self.tensors[self.at][1]
 
     def step(self, code, inputs, dims, scale=0.1):

@@ -276,8 +276,8 @@ UNSIGNED = {Op.CAST, Op.HASHTABLE_LOOKUP, Op.QUANTIZED_16BIT_LSTM}
 
 @pytest.mark.parametrize("spec", specs())
 def test_spec(runner, spec):
-    """As it is and in other forms; also signed: level 4 has each operation on 8 bits with signed
-    data, the same numbers."""
+    """Runs a specification as it is and in other forms; also signed: level 4 has each operation on
+    8 bits with signed data, the same numbers."""
     tests, one_mode = load(spec), itertools.cycle(MODES)
     for test in tests:
         runner.check(test, MODES if test["base"] else (next(one_mode),))
