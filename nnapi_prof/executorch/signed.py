@@ -1,8 +1,9 @@
-"""Write quantised values in signed bytes where ExecuTorch computes with them.
+"""Write quantised values as XNNPACK's delegate takes them where ExecuTorch computes.
 
-XNNPACK's delegate takes all quantised values for signed ones: it does not load a file with zero
-points above 127, and reads other values wrongly. Between the units of a plan they are unsigned, as
-NNAPI has them. A value less 128 is the same byte with its highest bit flipped.
+It takes all of them for signed ones: it does not load a file with zero points above 127, and reads
+other values wrongly. Between the units of a plan they are unsigned, as NNAPI has them. A value less
+128 is the same byte with its highest bit flipped. Nor does it load a file that joins values of
+several scales.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ def sign_bytes(module: fx.GraphModule) -> None:
         the same with 0.05, 0, -128, 127, torch.int8
 
     Whatever else reads or gives such a value, as a delegated call does, has unsigned bytes as
-    before, by ``bitwise_xor`` and a cast, which XNNPACK leaves alone. All results are the same.
+    before, by ``bitwise_xor`` and a cast, which XNNPACK leaves alone. What is joined gets the scale
+    of the result first. All results are the same.
     """
+    _join_in_one_scale(module.graph)
     signing = _Signing(module)
     nodes = list(module.graph.nodes)
     for node in nodes:
@@ -43,6 +46,20 @@ def sign_bytes(module: fx.GraphModule) -> None:
         if not node.users and node in replaced and node.target in _ERASED:
             module.graph.erase_node(node)
     module.recompile()
+
+
+def _join_in_one_scale(graph: fx.Graph) -> None:
+    """Quantises what ``cat`` joins as its result is quantised, which rounds each value the same."""
+    for node in list(graph.nodes):
+        joined, scheme = (node.args[0], node.args[1:]) if node.target is QUANTIZE else (None, ())
+        if not isinstance(joined, fx.Node) or joined.target is not aten.cat.default:
+            continue
+        for source in joined.all_input_nodes:
+            if source.target is DEQUANTIZE and source.args[1:] != scheme:
+                with graph.inserting_before(joined):
+                    quantised = graph.call_function(QUANTIZE, (source, *scheme))
+                    scaled = graph.call_function(DEQUANTIZE, (quantised, *scheme))
+                joined.replace_input_with(source, scaled)
 
 
 _ERASED = MOVES | {QUANTIZE, aten.bitwise_xor.Scalar, aten._to_copy.default}

@@ -40,3 +40,16 @@ def test_results_are_the_same_and_converted_only_for_others():
     assert [source.split(".")[1] for source in sources] == names
     # Two values come from others, and two go to them.
     assert sum("bitwise_xor" in str(node.target) for node in module.graph.nodes) == 4
+
+
+def test_what_is_joined_has_one_scale_and_rounds_the_same():
+    def join(a, b):
+        floats = [DEQUANTIZE(a, *UNSIGNED), DEQUANTIZE(b, 0.02, 7, 0, 255, torch.uint8)]
+        return QUANTIZE(torch.ops.aten.cat.default(floats), *UNSIGNED)
+
+    module, every = fx.symbolic_trace(join), torch.arange(256, dtype=torch.uint8)
+    before = module(every, every)
+    sign_bytes(module)
+    torch.testing.assert_close(module(every, every), before, rtol=0, atol=0)
+    (cat,) = [node for node in module.graph.nodes if node.target is torch.ops.aten.cat.default]
+    assert [source.args[1:] for source in cat.all_input_nodes] == [SIGNED] * 2
